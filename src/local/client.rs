@@ -1,10 +1,11 @@
-//! The interface of a thread's wheel for purgatories, which are its clients, and for drivers.
+//! The interface between a thread's wheel and its clients (purgatories) and drivers.
 
 use std::marker::PhantomData;
 
 use super::inner::Local;
 
-/// A purgatory: keeps many timers on a thread's wheel, and does work at the end of turns.
+/// A purgatory, which keeps many timers on a thread's wheel. It sends messages and frees memory at
+/// the end of turns.
 pub(crate) trait Client {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);

@@ -105,9 +105,9 @@ struct CoresShared {
 
 /// The number of messages in a request to stop. The callback of each message sends the next one.
 /// Messages run in FIFO order, so the first runs after the caller's earlier requests. Closures that
-/// the thread has submitted to itself run by the end of the turn that consumes the first. The
-/// second may run in this turn too, if an earlier turn has left the first in the backlog. The third
-/// message always runs in a later turn.
+/// the thread has submitted to itself run by the end of the turn that consumes the first message.
+/// The second message may run before these closures, in the same turn, if the first has waited in
+/// the backlog. The third message always runs in a later turn.
 const STOP_MESSAGES: u32 = 3;
 
 /// A request that a thread stops. Each message contains the request, and its callback passes the
@@ -220,7 +220,7 @@ impl Core {
     ///
     /// # Panics
     ///
-    /// If another thread calls it, or a callback.
+    /// If called by another thread or by a callback.
     ///
     /// # Examples
     ///
@@ -258,7 +258,8 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed, both: usually the thread itself sets its flag. Other stores may be seen late.
+        // Relaxed, both: usually the thread itself sets its flag. Another thread's store may be
+        // seen late.
         self.shared.stopping[self.index].load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()
@@ -374,8 +375,8 @@ impl<R> Cores<R> {
     /// to end. Further calls have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
-    /// processed before the request, even if the caller is one of these threads. The exception is
-    /// work that a thread's budget defers beyond two turns.
+    /// processed before the request, even if the caller is one of these threads. The exception is a
+    /// request that a thread's budget defers by more than two turns.
     ///
     /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
     /// true at once.
@@ -393,7 +394,8 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: only prevents a second request. A thread without a wheel may see the flag late.
+        // Relaxed: the flag only prevents a second request. A thread without a wheel may see it
+        // late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -680,7 +682,7 @@ mod tests {
 
     use super::*;
 
-    /// The request to stop gets no node either.
+    /// The adds use up all nodes, so the request to stop gets none.
     #[test]
     #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
     fn a_sleeping_core_without_a_free_node_stops() {

@@ -46,10 +46,10 @@ per_thread! {
 /// Whether a loop drives the wheel.
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
-    /// A loop has turned or computed a sleep, and is not in a turn.
+    /// A loop has run a turn or computed a sleep, and no turn is in progress.
     BetweenTurns,
     InTurn,
-    /// A driver has registered, and has neither turned nor computed a sleep.
+    /// A driver has registered, but has neither run a turn nor computed a sleep.
     Registered,
     /// No driver is registered.
     Undriven,
@@ -96,9 +96,9 @@ pub(crate) struct Local {
     has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
-    /// If not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`. During an
-    /// announced sleep, this is the end of the sleep in nanoseconds of the clock. Without a driver,
-    /// it is `u64::MAX`, so that adds check for overdue timers.
+    /// If the value is not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`.
+    /// During an announced sleep, it is the end of the sleep in nanoseconds of the clock. Without a
+    /// driver, it is `u64::MAX`, so that adds check for overdue timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -235,9 +235,9 @@ impl Local {
         LOCAL.try_with(has_ended).unwrap_or(true)
     }
 
-    /// Moves a timer of this thread to the deadline that `due` returns, and ends an announced sleep
-    /// that would miss the deadline. Returns the deadline in nanoseconds, or `None` if the timer is
-    /// running or has ended.
+    /// Resets a timer of this thread to the deadline that `due` returns, and ends an announced
+    /// sleep that would miss the deadline. Returns the deadline in nanoseconds, or `None` if the
+    /// timer is running or has ended.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
@@ -327,7 +327,7 @@ impl Local {
         self.mark_registered();
     }
 
-    /// Registers a `TimerFd` or task that is going to turn the wheel.
+    /// Registers a `TimerFd` or task that is going to drive the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_registered_loop.set(!matches!(self.driver.get(), DriverState::Undriven));
@@ -353,8 +353,8 @@ impl Local {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining tasks and `TimerFd`s, so that each turns and announces its own sleep.
-    /// Forgets the task `dropped`, which is `None` if a `TimerFd` is dropped.
+    /// Wakes the remaining tasks and `TimerFd`s, so that each runs a turn and announces its own
+    /// sleep. Forgets the task `dropped`, which is `None` if a `TimerFd` is dropped.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -390,8 +390,8 @@ impl Local {
         }
     }
 
-    /// Polls the sleep of a task that drives the wheel. If the sleep waits for this wheel itself,
-    /// the poll panics.
+    /// Polls the sleep of a task that drives the wheel. Panics if this sleep waits for the same
+    /// wheel.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {
@@ -474,7 +474,7 @@ impl Local {
         Self::turn_slow(usize::MAX, Some(now))
     }
 
-    /// Runs a turn at `now`, or if it is `None`, at a new reading of the clock.
+    /// Runs a turn at `now`, or at a new reading of the clock if `now` is `None`.
     #[inline(never)]
     fn turn_slow(budget: usize, now: Option<Instant>) -> Turn {
         // `with` would copy the result, so this function uses the pointer itself.
@@ -491,7 +491,7 @@ impl Local {
         local.finish_turn(engine, budget)
     }
 
-    /// Runs a turn at the latest reading of the clock. If there is certainly no work, the turn ends
+    /// Runs a turn at the latest reading of the clock. If the turn certainly needs no pass, it ends
     /// at once.
     #[inline(always)]
     fn finish_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
@@ -547,7 +547,7 @@ impl Local {
     }
 
     /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. Before the due timers of a turn fire, consumes only adds and resets.
+    /// cancelled timers. The call before the due timers fire consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -677,7 +677,7 @@ impl Local {
             self.driver_tasks.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_task` fails while another thread is waking the task, which then must not
+        // `set_driver_task` fails while another thread is waking the task. Then the task must not
         // sleep.
         if !self.shared.hooks.set_driver_task(Some(waker)) {
             return PreparedSleep::zero_length();
@@ -864,9 +864,9 @@ impl Local {
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
-                    // Dropping the callback runs user code, which may turn the wheel. Such a turn
-                    // may consume the timer's message and free the node. So the callback leaves the
-                    // node first.
+                    // Dropping the callback runs user code, which may run a turn. Such a turn may
+                    // consume the timer's message and free the node. So the callback is first taken
+                    // out of the node.
                     let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
                     local.publish_live_if_asleep();
@@ -885,7 +885,7 @@ impl Local {
 
     /// Adds a timer of a client, due `delay` from now. Returns `None` if the client must call
     /// [`engine_with_room`](Self::engine_with_room) first. The client must cancel the timer before
-    /// it reuses `index`. Once it no longer borrows its state, it must call
+    /// it reuses `index`. Once the client no longer borrows its own state, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer).
     #[inline(always)]
     pub(crate) fn add_client_timer(

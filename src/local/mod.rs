@@ -54,8 +54,8 @@ use crate::{
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. These
-/// calls behave alike in a thread that cannot have a wheel, because 16,384 shards exist.
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The
+/// calls behave the same in a thread that cannot have a wheel because 16,384 shards exist.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
-/// local_timer().run_until_empty(); // sleeps, and turns
+/// local_timer().run_until_empty(); // sleeps and fires due timers
 /// ```
 pub fn local_timer() -> LocalTimer {
     LocalTimer(PhantomData)
@@ -102,7 +102,7 @@ enum UseTimersForSendFutures {}
 /// // three milliseconds later
 /// let turn = local_timer().turn();
 /// assert_eq!((turn.fired, turn.live), (1, 0));
-/// assert!(!turn.behind); // it has left no work
+/// assert!(!turn.behind); // no due timer is left
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -115,8 +115,8 @@ pub struct Turn {
     pub live: usize,
     /// Number of times that a wheel entry was linked, moved, unlinked or fired during the turn.
     pub touched: u64,
-    /// True if work is left for the next turn: this turn used up its budget, or more than 1,024
-    /// remote requests waited.
+    /// True if timers or requests are left for the next turn: this turn used up its budget, or more
+    /// than 1,024 remote requests waited.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -261,8 +261,8 @@ impl LocalTimer {
     }
 
     /// Runs `callback` once, after a delay or at an instant; see [`add`](Self::add). Only this
-    /// thread can cancel or move the timer, so firing or cancelling it needs no atomic swap.
-    /// [`LocalHandle::share`] lets other threads cancel and move it.
+    /// thread can cancel or reset the timer, so firing or cancelling it needs no atomic swap.
+    /// [`LocalHandle::share`] lets other threads cancel and reset it.
     ///
     /// # Panics
     ///
@@ -327,7 +327,7 @@ impl LocalTimer {
     /// 3. The turn consumes remote cancels.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// waiting cancels. If work is left, [`Turn::behind`] is true, and
+    /// waiting cancels. If timers or requests are left, [`Turn::behind`] is true, and
     /// [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds, or
     /// that another thread adds after step 1, fires in a later turn.
     ///
@@ -335,11 +335,12 @@ impl LocalTimer {
     /// called inside a turn does nothing, and sets [`Turn::nested`].
     ///
     /// Cost: if no timer is due and no request waits, one reading of the clock and some tens of
-    /// nanoseconds. Otherwise a constant for each fired timer, plus its callback. In proportion to
-    /// the elapsed time, a turn cascades entries of higher levels. Each elapsed tick relinks at
-    /// most 96 entries that were reset from this tick to a later one. Each consumed request costs
-    /// about a cache miss. Putting remote adds and resets into FIFO order costs another cache miss
-    /// per request. A turn puts at most 4,096 requests in order, regardless of the budget.
+    /// nanoseconds. Otherwise a constant for each fired timer, plus its callback. A turn cascades
+    /// entries of higher levels in proportion to the elapsed time. For each elapsed tick, it
+    /// relinks at most 96 entries that were reset from this tick to a later one. Each consumed
+    /// request costs about a cache miss. Putting remote adds and resets into FIFO order costs
+    /// another cache miss per request. A turn puts at most 4,096 requests in order, regardless of
+    /// the budget.
     ///
     /// # Examples
     ///
@@ -361,8 +362,8 @@ impl LocalTimer {
     /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or
     /// `budget` if that is smaller. Each request may fire a timer. The turn also fires or relinks
     /// at most `budget` entries of the wheel. Each message of a [purgatory](crate::purgatory)
-    /// counts as a request, but a turn that begins a batch of up to 64 messages handles the whole
-    /// batch. The next turn continues with the remaining requests and timers, in order. If work is
+    /// counts as a request. A turn that begins a batch of up to 64 such messages handles the whole
+    /// batch. The next turn continues with the remaining requests and timers, in order. If any are
     /// left, [`Turn::behind`] is true.
     ///
     /// # Examples
@@ -426,9 +427,9 @@ impl LocalTimer {
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
     /// passed, and `None` if the wheel needs no turn.
     ///
-    /// Use it in a loop that no other thread must wake: it announces no sleep. The call reads the
-    /// clock, sends the messages of the thread's purgatories to other cores, and records the loop's
-    /// wake-up time for [`metrics`](crate::metrics).
+    /// Use this in a loop that other threads never need to wake, because it announces no sleep. The
+    /// call reads the clock, sends the messages of the thread's purgatories to other cores, and
+    /// records the loop's wake-up time for [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -449,8 +450,8 @@ impl LocalTimer {
     /// These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
-    /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless it leaves
-    ///   this thread no callback to drop.
+    /// - In a sleep longer than [`Config::drop_within`], the first remote cancel that leaves this
+    ///   thread a callback to drop.
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
     /// - A remote add that a full wheel refuses while messages wait in its mailbox.
     /// - An add or reset by this thread after the announcement, with a deadline before the end of
@@ -511,8 +512,8 @@ impl LocalTimer {
         self.prepare_sleep().wait_with(wait)
     }
 
-    /// Drives a thread that only runs timers: [parks](PreparedSleep::park) and turns until
-    /// `is_over` returns true.
+    /// Drives the wheel of a thread that only runs timers: alternately [parks](PreparedSleep::park)
+    /// and calls [`turn`](Self::turn), until `is_over` returns true.
     ///
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
@@ -522,7 +523,8 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If the loop would sleep during a turn, for example in a callback: its turns would do nothing.
+    /// If called during a turn, for example by a callback, unless `is_over` returns true at once.
+    /// The turns of such a loop would do nothing.
     ///
     /// # Examples
     ///
@@ -549,7 +551,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If a timer is live during a turn, for example in a callback. See
+    /// If called during a turn, for example by a callback, while a timer is live. See
     /// [`run_until`](Self::run_until).
     ///
     /// # Examples
@@ -566,7 +568,7 @@ impl LocalTimer {
         self.run_until(|| self.is_empty() && self.next_deadline().is_none());
     }
 
-    /// Registers a loop that will turn this thread's wheel. A loop that polls futures before its
+    /// Registers a loop that will drive this thread's wheel. A loop that polls futures before its
     /// first turn must call this first.
     ///
     /// A poll that would wait for this thread's wheel [panics](crate::future#without-a-driver) if
@@ -579,14 +581,14 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers again by its next turn.
     ///
-    /// Before the loop's first turn, an add or reset by any thread, or the end of this thread, may
-    /// report an overdue timer, once. The timer must be overdue by 100 ms. With a registered driver,
-    /// it must be overdue by 1 s, and this thread's resets report nothing. See
+    /// Until the loop's first turn, a timer that stays overdue is reported once: by an add or reset
+    /// on any thread, or by the end of this thread. The timer must be overdue by 100 ms. With a
+    /// registered driver, it must be overdue by 1 s, and this thread's resets report nothing. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
-    /// An executor that polls its task before it turns:
+    /// An executor that polls its task before its first turn:
     ///
     /// ```
     /// use corewheel::{future::sleep, local_timer};
@@ -776,7 +778,7 @@ impl LocalTimer {
     /// of a periodic timer is the time of its next run.
     ///
     /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
-    /// wheel. While another thread moves the timer, returns the old deadline or the new one.
+    /// wheel. While another thread resets the timer, returns the old deadline or the new one.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -812,7 +814,7 @@ impl LocalTimer {
     /// Config::new().clock(&clock).install()?;
     /// let request = local_timer().add(Duration::from_secs(5), || println!("too slow"));
     /// clock.advance(Duration::from_secs(2));
-    /// // Pass on to the next server what is left of the time:
+    /// // Pass the remaining time on to the next server:
     /// assert_eq!(local_timer().time_left(request), Some(Duration::from_secs(3)));
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
@@ -822,9 +824,9 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// The time of the next run stays; [`TimerHandle::reset`] changes it. After a call during a
-    /// run, the new period counts from the deadline of this run. A period shorter than a tick, zero
-    /// included, counts as a tick.
+    /// This call does not change the time of the next run; [`TimerHandle::reset`] does. After a
+    /// call during a run, the new period counts from the deadline of this run. A period shorter
+    /// than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
@@ -836,7 +838,7 @@ impl LocalTimer {
     /// use std::time::Duration;
     ///
     /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
-    /// // The connection is idle: less often, from now on.
+    /// // The connection is idle: ping it less often from now on.
     /// assert!(local_timer().set_period(heartbeat, Duration::from_secs(30)));
     /// assert!(heartbeat.reset(Duration::from_secs(30)));
     /// ```
@@ -889,7 +891,7 @@ impl LocalTimer {
         drained.into_iter().map(PendingTimer::new).collect()
     }
 
-    /// Returns a file descriptor that is readable when this thread's wheel must turn. All
+    /// Returns a file descriptor that is readable when this thread's wheel needs a turn. All
     /// `TimerFd`s of a thread share one descriptor.
     ///
     /// [Arm](TimerFd::arm) the descriptor before the first poll. A thread that wakes this thread
@@ -942,7 +944,7 @@ impl Config {
     /// Creates this thread's wheel with this configuration. Call it before anything else in the
     /// thread uses [`local_timer`].
     ///
-    /// This call also registers a [driver](LocalTimer::register_driver). So if no loop turns the
+    /// This call also registers a [driver](LocalTimer::register_driver). So if no loop drives the
     /// wheel, futures wait for ever instead of panicking.
     ///
     /// # Errors
@@ -965,12 +967,12 @@ impl Config {
         Local::install(self, true)
     }
 
-    /// Like [`install`](Self::install), but registers no driver. For packages that then drive the
-    /// wheel by a `TimerFd` or a task.
+    /// Like [`install`](Self::install), but registers no driver. It is for packages that then drive
+    /// the wheel by a `TimerFd` or a task.
     ///
     /// # Errors
     ///
-    /// Like `install`.
+    /// In the same cases as `install`.
     #[doc(hidden)]
     pub fn install_without_driver(self) -> Result<(), ConfigError> {
         Local::install(self, false)
@@ -1014,7 +1016,7 @@ impl LocalHandle {
 }
 
 /// Returns the result of `look` if a timer with the index and generation of `handle` is pending.
-/// `look` checks the shard.
+/// `look` must check the handle's shard.
 fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,

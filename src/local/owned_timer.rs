@@ -17,7 +17,7 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
-/// If the callback drops the `OwnedTimer` and then arms it by this reference, the timer is
+/// If the callback drops the `OwnedTimer` and then arms the timer by this reference, the timer is
 /// cancelled when the callback returns.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
@@ -126,7 +126,7 @@ impl OwnedTimer {
         Self { shared: Rc::new(shared), is_owner: true }
     }
 
-    /// Arms the timer, or moves it if it is pending. Returns true if it was pending.
+    /// Arms the timer, or resets it if it is pending. Returns true if it was pending.
     ///
     /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. A
     /// timer that its own callback arms fires in a later turn.
@@ -143,7 +143,7 @@ impl OwnedTimer {
     ///
     /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
     /// assert!(!flush.arm(Duration::from_millis(5)));
-    /// assert!(flush.arm(Duration::from_millis(2))); // moved to an earlier time
+    /// assert!(flush.arm(Duration::from_millis(2))); // reset to an earlier time
     /// ```
     #[track_caller]
     pub fn arm(&self, when: impl Into<When>) -> bool {
@@ -253,7 +253,7 @@ impl OwnedTimer {
         has_ended.then_some(end)
     }
 
-    /// Returns the handle of the last arming, by which any thread can cancel and move the timer.
+    /// Returns the handle of the last arming, by which any thread can cancel and reset the timer.
     /// When the timer is armed again after its end, it gets a new handle. Returns `None` before the
     /// first arming.
     ///

@@ -80,8 +80,8 @@ impl ShardRef {
     ///
     /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
     /// 4,096 live remote timers need another page of memory. A callback that captures more than 32
-    /// bytes, or a value aligned to more than 8 bytes, is boxed. If an announced sleep ends after
-    /// the new deadline, the owner is woken.
+    /// bytes, or a value aligned to more than 8 bytes, is boxed. If an announced sleep of the owner
+    /// ends after the new deadline, the add wakes the owner.
     ///
     /// # Panics
     ///
@@ -142,7 +142,7 @@ impl ShardRef {
     ///
     /// The handle works at once. A cancel during a run prevents further runs, and the owner drops
     /// the callback. After a cancel between runs, the canceller, or a thread that is resetting the
-    /// timer at that moment, drops the callback. The owner changes the period by
+    /// timer at that moment, drops the callback. The owner can change the period by
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
@@ -214,13 +214,14 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
-    /// callback counts as a timer that is already due. An announced sleep ends. See
-    /// [`add`](Self::add) for the cost.
+    /// callback counts as a timer that is already due. The call ends an announced sleep of the
+    /// owner. See [`add`](Self::add) for the cost.
     ///
-    /// Closures of one remote thread run in FIFO order. [`LocalTimer::turn`] limits the requests
-    /// that one turn consumes. Later turns consume the others. If more than 4,096 closures, adds
-    /// and resets wait, each turn puts 4,096 of them into FIFO order. None of them runs until all
-    /// are in order. Closures that the owner itself submits run in no particular order.
+    /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
+    /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If more
+    /// than 4,096 closures, adds and resets wait, each turn puts 4,096 of them into FIFO order.
+    /// None of them runs until all are in order. Closures that the owner itself submits run in no
+    /// particular order.
     ///
     /// # Panics
     ///
@@ -278,7 +279,7 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { wake, .. }) => wake,
             Err(refused) => {
-                // The drop may end the wait of the owner, as for a request to stop.
+                // Dropping a request to stop tells the owner to stop waiting.
                 drop(refused);
                 self.shared.parker.must_wake().filter(|asleep| !asleep.is_undriven())
             }
@@ -357,8 +358,8 @@ impl ShardRef {
     /// During an announced sleep, the answer is exact if the mailbox is empty and the owner has
     /// added and cancelled no timer since the announcement. Otherwise the answer may lack changes
     /// since the owner's last publication. The owner publishes before each sleep, and at least
-    /// every 64 turns. Remote cancels that wait in the mailbox are already subtracted, unless the
-    /// timer was moved from another thread since the last turn. A remote add is included from the
+    /// every 64 turns. Remote cancels that wait in the mailbox are already subtracted, unless
+    /// another thread has reset the timer since the last turn. A remote add is included from the
     /// first publication after the owner has consumed it. Once the wheel has ended, the answer is
     /// zero.
     ///

@@ -1,15 +1,15 @@
-//! A file descriptor that is readable when a thread's wheel must turn.
+//! A file descriptor that is readable when a thread's wheel needs a turn.
 //!
 //! The descriptor is one timerfd. The owner arms it for the next deadline. A thread that must wake
 //! the owner makes the timerfd expire at once. The owner's arming must not undo a wake, so the
 //! owner arms before it announces the sleep:
 //!
 //! ```text
-//! owner                             requesting thread
-//! arm at the next deadline          the request is in the mailbox
-//! announce the sleep, fence         fence
-//! is there a request?               asleep, and for too long?
-//!   then arm at once                  then arm at once
+//! owner                               requesting thread
+//! arm for the next deadline           queue the request
+//! announce the sleep, fence           fence
+//! if a request is queued:             if the owner sleeps for too long:
+//!   make the timerfd expire at once     make the timerfd expire at once
 //! ```
 //!
 //! A remote thread may still act on the announcement of an earlier sleep. The remote thread's wake
@@ -36,8 +36,8 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A file descriptor that is readable when its thread's wheel must turn: at the next deadline, or
-/// at once when another thread wakes the owner. From [`LocalTimer::timer_fd`]; with the feature
+/// A file descriptor that is readable when its thread's wheel needs a turn: at the next deadline,
+/// or at once when another thread wakes the owner. From [`LocalTimer::timer_fd`]; with the feature
 /// `fd`, on Linux and Android.
 ///
 /// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
@@ -60,8 +60,8 @@ use crate::{
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
 /// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
-/// descriptor readable, so that its holder turns and arms it again. Dropping a task of
-/// [`drive`](crate::future::drive) also makes the descriptor readable.
+/// descriptor readable, so that the other's holder calls [`turn`](Self::turn), which arms it again.
+/// Dropping a task of [`drive`](crate::future::drive) also makes the descriptor readable.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
 /// its wheel exists. It is non-blocking, and is closed by `exec`.

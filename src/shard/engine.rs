@@ -1,8 +1,9 @@
 //! The engine of a shard: combines wheel, nodes, mailbox and clock. All of its methods run on the
 //! owner's thread. [`Shared`] has the methods that other threads call.
 //!
-//! A *pass* is the work of one turn. A thread's wheel ends a timer in several steps, and runs user
-//! code between two steps, while the engine is not borrowed (P5).
+//! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
+//! timer in several steps, and runs user code between two steps, while the engine is not borrowed
+//! (P5).
 
 use std::{
     cell::Cell,
@@ -99,8 +100,8 @@ pub(crate) enum MessageWork<R> {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
     Cancelled(u32),
-    /// The timer was added or moved, its deadline has elapsed, and it is claimed: the caller runs
-    /// it. The second value is the result of `fire`.
+    /// The timer was added or reset, its deadline has elapsed, and the owner has claimed it: the
+    /// caller runs it. The second value is the result of the closure `fire`.
     Due(ClaimedTimer, R),
 }
 
@@ -176,8 +177,8 @@ impl<T> Engine<T> {
         self.time.tick
     }
 
-    /// Returns the number of live timers, including remotely cancelled ones whose message is not
-    /// consumed.
+    /// Returns the number of live timers, including remotely cancelled ones whose message the owner
+    /// has not consumed.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -191,7 +192,7 @@ impl<T> Engine<T> {
         self.wheel.touched()
     }
 
-    /// Returns true if the backlog has messages, or if the last pass left work in the wheel.
+    /// Returns true if the backlog has messages, or if the last pass left due entries in the wheel.
     pub(crate) fn is_behind(&self) -> bool {
         !self.backlog.is_empty() || self.wheel.is_behind()
     }
@@ -220,27 +221,28 @@ impl<T> Engine<T> {
         self.time.now()
     }
 
-    /// Returns the time `delay` from now, in nanoseconds of the clock. The result is never too
-    /// early, but for a zero delay, it is not in the future.
+    /// Returns the time `delay` from now, in nanoseconds of the clock. Counts from the upper bound
+    /// of the reading, so the result is never too early. A zero delay returns the lower bound,
+    /// which is not in the future.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         let (now, delay) = (self.read_clock(), saturating_nanos(delay));
         if delay == 0 { now.min } else { now.max.saturating_add(delay) }
     }
 
-    /// Returns the deadline, before rounding, of a timer that is added or moved now with this
-    /// delay. If the delay is zero, the deadline is almost a tick earlier, so that the next turn
-    /// fires the timer.
+    /// Returns the deadline, before rounding, of a timer that is added or reset now with this
+    /// delay. If the delay is zero, subtracts almost a tick from the deadline, so that the next
+    /// turn fires the timer.
     #[inline(always)]
     fn due_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock();
         let delay = saturating_nanos(delay);
-        // The next turn may use the same reading, of which it uses the lower bound.
+        // The next turn may have this same reading, and fires timers only up to its lower bound.
         let from = if delay == 0 { now.min } else { now.max };
         self.time.tick.adjusted_due(from.saturating_add(delay), delay == 0)
     }
 
-    /// Returns the deadline, before rounding, of a timer that is moved now.
+    /// Returns the deadline, before rounding, of a timer that is reset now.
     #[inline(always)]
     pub(crate) fn reset_due(&mut self, when: When) -> u64 {
         match (when.start, when.delay()) {
@@ -281,7 +283,7 @@ impl<T> Engine<T> {
             return true;
         }
         let now = self.read_clock();
-        // Between the bounds of the reading, only an exact reading tells.
+        // If `nanos` is between the bounds, only an exact reading decides.
         now.min >= nanos || now.max >= nanos && self.time.clock.nanos() >= nanos
     }
 
@@ -338,10 +340,10 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If a
-    /// message about the timer frees the node later, or `wants_payload` returns true, returns `Some`
-    /// and leaves the payload for [`take_cancelled`](Self::take_cancelled). Otherwise frees the
-    /// node without dropping the payload.
+    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended.
+    /// Returns `Some` and leaves the payload for [`take_cancelled`](Self::take_cancelled) if
+    /// `wants_payload` returns true, or if a message about the timer will free the node. Otherwise
+    /// frees the node without dropping the payload.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
@@ -410,7 +412,7 @@ impl<T> Engine<T> {
     /// Changes the deadline of a timer of this shard to `due`, in nanoseconds of the clock. Returns
     /// false if the timer has ended or is running.
     #[inline(always)]
-    #[must_use = "a timer that was not moved has ended or is running"]
+    #[must_use = "a timer that was not reset has ended or is running"]
     pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
         if !self.nodes.ensure_adopted(index, generation) {
@@ -421,7 +423,7 @@ impl<T> Engine<T> {
             return self.reset_not_admitted(handle, due);
         }
         match node.state().begin_own_move(generation) {
-            // A concurrent remote cancel is ordered after this move.
+            // A concurrent remote cancel is ordered after this reset.
             OwnMoveOutcome::Fast => {
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
                 self.stats.counts.resets += 1;
@@ -454,8 +456,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remotely added timer before its admission, as another thread would. Returns false
-    /// if the timer has ended.
+    /// Resets a remotely added timer before its admission, by the steps of a remote reset. Returns
+    /// false if the timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -463,13 +465,13 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
             MoveOutcome::Refused => return false,
-            // Another thread is moving the timer. That move is ordered after this one, so its
+            // Another thread is resetting the timer. Its reset is ordered after this one, so its
             // deadline replaces `due`.
             MoveOutcome::Superseded => (),
             MoveOutcome::Begun { .. } => {
                 let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
-                // Only read if the timer is periodic, since it is not *deferrable* yet.
+                // Only a periodic timer needs this value: a one-shot timer is not *deferrable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
@@ -480,7 +482,7 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Lets other threads cancel and move a private timer from now on.
+    /// Lets other threads cancel and reset a private timer from now on.
     pub(crate) fn share(&self, handle: TimerHandle) {
         if self.is_armed(handle) {
             self.nodes.entry(handle.index()).state().share();
@@ -544,7 +546,7 @@ impl<T> Engine<T> {
     }
 
     /// Reads the clock by inlined code; returns false if this is [not possible](Time::try_read).
-    /// After a successful reading, an idle turn calls no function, and need not save registers.
+    /// After a successful reading, an idle turn calls no function, so it saves no registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         let has_read = self.time.try_read();
@@ -554,8 +556,8 @@ impl<T> Engine<T> {
         has_read
     }
 
-    /// Reads the clock. If there is certainly no work, counts a turn and returns true. Otherwise
-    /// the turn needs a pass.
+    /// Reads the clock. If the turn certainly needs no pass, counts the turn and returns true. If
+    /// this returns false, the caller begins a pass.
     #[inline(always)]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
         self.read_clock();
@@ -577,7 +579,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// If there is certainly no work at the latest reading, counts a turn and returns true.
+    /// If a turn at the latest reading certainly needs no pass, counts the turn and returns true.
     #[inline(always)]
     pub(crate) fn finish_if_idle(&mut self) -> bool {
         let now = self.time.latest.min;
@@ -593,8 +595,8 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass at the latest reading of the clock. If the pass has work, returns true.
-    /// Otherwise ends the pass and returns false.
+    /// Begins a pass at the latest reading of the clock. Returns true if the pass has entries or
+    /// messages to process. Otherwise ends the pass and returns false.
     pub(crate) fn begin_unless_idle(&mut self, budget: usize) -> bool {
         self.begin_pass(budget);
         let is_idle = self.wheel.is_done() && self.backlog.is_empty();
@@ -606,7 +608,7 @@ impl<T> Engine<T> {
         !is_idle
     }
 
-    /// Begins a pass: does housekeeping, takes messages, and sets the last tick of the pass.
+    /// Begins a pass: does housekeeping, takes messages, and sets the tick at which the pass ends.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         if self.stats.in_pass {
@@ -617,8 +619,9 @@ impl<T> Engine<T> {
             self.do_housekeeping();
         }
         self.publish_live();
-        // Within the budget, urgent messages are consumed before the first due timer fires. So
-        // timers fire in tick order, regardless of which thread added or moved them.
+        // Within the budget, the urgent messages, which request adds and resets, are consumed
+        // before the first due timer fires. So timers fire in tick order, regardless of which
+        // thread added or reset them.
         self.budget = budget.min(MESSAGES_PER_TURN_MAX);
         if self.has_messages() {
             self.take_first_messages();
@@ -632,7 +635,8 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`. Counts the work left as an overrun, and publishes the counts if they are due.
+    /// `turn_start`. Counts an overrun if the pass left work, and publishes the counts if that is
+    /// due.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
@@ -642,8 +646,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns freed nodes of remotely added timers to their page. Also retires and frees surplus
-    /// pages, unless the shard has ended: then the slab frees them.
+    /// Returns freed nodes of remotely added timers to their pages. Also retires and frees surplus
+    /// pages, unless the shard has ended: then its slab frees them.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -686,9 +690,9 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// For each priority, takes the queued messages, unless the backlog still has messages of this
-    /// priority, or this pass has already polled for them. Reverses urgent messages into FIFO
-    /// order, up to a limit per pass.
+    /// For each priority, takes the queued messages out of the mailbox, unless the backlog has
+    /// messages of this priority or this pass has already polled for them. Reverses urgent messages
+    /// into FIFO order, up to a limit per pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
@@ -724,15 +728,15 @@ impl<T> Engine<T> {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
-                // A message about the timer completes the remote cancel or move.
+                // A queued message about the timer will complete the remote cancel or reset.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
     }
 
     /// Links a timer at the deadline that another thread has requested. If the pass has already
-    /// reached this deadline, claims and returns the timer, unless another thread moves or cancels
-    /// it.
+    /// reached this deadline, claims and returns the timer, unless another thread resets or cancels
+    /// it first.
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -754,7 +758,8 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                // The mover has stored a start only for an adjusted deadline.
+                // If the requested deadline was adjusted, the linked deadline is the time from
+                // which the timer counts its period.
                 let start = self.nodes.entry(index).linked_deadline().load_nanos();
                 let is_adjusted = self.time.tick.adjusted_due(start, true) == nanos;
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
@@ -811,7 +816,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Finishes the run of a claimed timer, and frees its node unless a message about it is queued.
+    /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
     #[inline(always)]
     pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
@@ -847,7 +852,7 @@ impl<T> Engine<T> {
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must turn at once: the backlog waits for a pass, or an urgent message may
+        // The loop must call `turn` at once: the backlog waits for a pass, or an urgent message may
         // request an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
@@ -863,8 +868,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
-    /// During a turn of a thread's wheel, records no sleep, because only a callback of that turn
-    /// can call this function.
+    /// During a turn of a thread's wheel, records no sleep, because then a callback calls this
+    /// function, not the loop.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         self.record_sleep(now.max(self.time.latest.min), turn);
@@ -937,7 +942,7 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the number of live timers, which remote adds compare with the limit. Cancelled
-    /// timers in the backlog do not count. Remote adds subtract those in the mailbox themselves.
+    /// timers in the backlog do not count. A remote add itself subtracts those in the mailbox.
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
@@ -962,7 +967,7 @@ impl<T> Engine<T> {
         self.added_count().clamp(1, 256)
     }
 
-    /// Returns true if the loop has turned or has computed a sleep.
+    /// Returns true if the loop has run a turn or has computed a sleep.
     pub(crate) fn loop_has_begun(&self) -> bool {
         self.stats.counts.turns > 0 || !self.stats.loop_has_not_begun()
     }
@@ -1001,8 +1006,8 @@ impl<T> Engine<T> {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts, unless no count except `turns` and `panicked` has changed. Publishes
-    /// the occupied slots if a reader has requested them.
+    /// Publishes the counts if any of them except `turns` and `panicked` has changed. Publishes the
+    /// occupied slots if a reader has requested them.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
@@ -1141,8 +1146,8 @@ impl<T> Engine<T> {
 
     /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
     /// Adds the number of timers found remotely cancelled to `collected`. Leaves the payload of
-    /// such a timer to the caller if `wants_payload` returns true for its node. Calls `fire` with a
-    /// timer that it claims.
+    /// such a timer to the caller if `wants_payload` returns true for its node. Calls `fire` with
+    /// each timer that it claims.
     #[inline]
     pub(crate) fn next_message_work<R>(
         &mut self,
@@ -1159,8 +1164,8 @@ impl<T> Engine<T> {
             let node = self.nodes.entry(index);
             let link = node.link().get();
             self.backlog.remove_next(link);
-            // Prefetches the node of the message after the next one, to which a message's link
-            // leads. The node of the next message was prefetched with the previous message.
+            // A message's link leads to the message after the next one, whose node is prefetched
+            // here. The node of the next message was prefetched with the previous message.
             self.nodes.prefetch(link);
             match node.state().consume_message() {
                 ConsumedMessage::Cancelled { has_payload } => {
@@ -1174,8 +1179,8 @@ impl<T> Engine<T> {
                     self.free(index, generation);
                 }
                 // Admits a remotely added timer: counts it as live, and links it. If the pass has
-                // already reached the timer's deadline, tries to claim the timer instead. A
-                // separate function would look up the node again.
+                // already reached the timer's deadline, tries to claim the timer instead. This code
+                // is inline, because a separate function would look up the node again.
                 ConsumedMessage::Moved { periodic } if node.is_not_admitted() => {
                     let mut node = node;
                     if periodic {
@@ -1189,8 +1194,8 @@ impl<T> Engine<T> {
                     self.add_check_generation = self.add_check_generation.saturating_sub(1);
                     if self.limit < INDEX_MAX {
                         // The live count includes the timer before its reservation ends. So a
-                        // remote add, which reads both counts, never misses the timer; see
-                        // `admission`.
+                        // remote add, which reads the live count and the reservations, never misses
+                        // the timer; see `admission`.
                         self.publish_live();
                         self.shared.admission.release();
                     }
@@ -1227,13 +1232,14 @@ impl<T> Engine<T> {
     }
 
     /// Reduces the message budget of the pass, because the last message was a batch that contained
-    /// `messages` more.
+    /// `messages` further messages.
     pub(crate) fn charge_messages(&mut self, messages: usize) {
         self.backlog.charge(messages);
     }
 
-    /// Takes queued messages out of the mailbox, unless this pass has already polled both kinds.
-    /// Returns the index of the first message, or `None` if there is no message or no budget.
+    /// Takes queued messages out of the mailbox, unless this pass has already polled both
+    /// priorities. Returns the index of the first message, or `None` if there is no message or no
+    /// budget.
     #[inline(never)]
     fn next_new_message(&mut self) -> Option<u32> {
         if !self.backlog.has_unpolled_kind() {
@@ -1262,7 +1268,7 @@ impl<T> Engine<T> {
             if index == 0 {
                 return Err(reason);
             }
-            // Messages left in the backlog need a pass: an idle turn looks only into the mailbox.
+            // Messages left in the backlog need a pass: an idle turn checks only the mailbox.
             self.stats.record_work_left();
             let ConsumedMessage::Cancelled { has_payload } =
                 self.nodes.entry(index).state().consume_message()
@@ -1427,8 +1433,8 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (start, remote_due) =
                 (self.time.turn_start, self.shared.gauges.undriven_remote_due());
-            // A deadline up to `start` had elapsed when the timer was added or moved, by another
-            // thread at `remote_due` or later.
+            // A deadline up to `start` had elapsed when another thread added or reset the timer, at
+            // `remote_due` or later.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
             let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven_at_end(overdue);

@@ -8,7 +8,7 @@ use std::{
 use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 
 /// A timer that has expired. [`Shard::next_expired`](crate::Shard::next_expired) returns it, and
-/// [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
+/// [`Shard::next_expiry`](crate::Shard::next_expiry) returns it inside an [`Expiry`].
 ///
 /// # Examples
 ///
@@ -52,11 +52,11 @@ impl<P> Expired<P> {
         Self { handle, payload, times }
     }
 
-    /// Returns the deadline of the timer, rounded up to a tick; with slack, the tick chosen for it.
+    /// Returns the deadline of the timer, rounded up to a tick. With slack, this is the tick that
+    /// the shard has chosen.
     ///
-    /// The deadline may have elapsed before the owner processed the add or move. Then the result is
-    /// the beginning of a tick, from the tick of the deadline to the tick of the turn that returned
-    /// the timer.
+    /// If the deadline had elapsed before the owner processed the add or reset, the result may be
+    /// the start of a later tick, up to the tick of the turn that returned the timer.
     ///
     /// # Examples
     ///
@@ -119,7 +119,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
 /// returns it.
 ///
-/// A periodic timer that continues is already pending, so the loop may forget this value or panic.
+/// A periodic timer that continues is already pending, so it continues even if the loop forgets
+/// this value or panics.
 ///
 /// # Examples
 ///
@@ -145,7 +146,7 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// ```
 #[derive(Debug)]
 pub enum Expiry<'shard, T> {
-    /// The timer has ended, and its payload is the caller's. Either the timer was one-shot, or
+    /// The timer has ended, and the caller owns its payload. Either the timer was one-shot, or
     /// another thread has cancelled it during `next_expiry`.
     Ended(Expired<T>),
     /// The timer is periodic and pending again. Its payload is lent.

@@ -1,5 +1,5 @@
-//! One core's timers, returned to a loop by value. The module `engine` implements both a `Shard`
-//! and a thread's wheel.
+//! One core's timers, which a loop gets back by value when they expire. The module `engine`
+//! implements both a `Shard` and a thread's wheel.
 
 mod engine;
 mod expired;
@@ -120,11 +120,11 @@ impl<T> Shard<T> {
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
     /// [`When`]. The deadline is rounded up to a tick. Without slack or a budget, the timer fires
-    /// in the first later turn that reaches the deadline. A delay of zero is due in the next turn;
-    /// a delay beyond 584 years never elapses.
+    /// in the first turn after this call that reaches the deadline. A timer with a delay of zero is
+    /// due in the next turn. A delay beyond 584 years never elapses.
     ///
-    /// Cost: constant, one reading of the clock, two with the feature `origins`. An add that finds
-    /// no free memory allocates a page for 4,096 timers.
+    /// Cost: constant, one reading of the clock, two with the feature `origins`. If the shard has
+    /// no free memory, the add allocates a page for 4,096 timers.
     ///
     /// # Panics
     ///
@@ -150,9 +150,10 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard has been drained, is full, or has used up the 2^54 generations of its handles.
-    /// It is full at its limit of live timers ([`Config::limit`](crate::Config::limit), at most
-    /// 2^25 - 1). The error carries the payload back.
+    /// If the shard has been drained, is full, or has used up the 2^54 generation numbers that make
+    /// its handles unique. It is full at its limit of live timers
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the payload
+    /// back.
     ///
     /// # Examples
     ///
@@ -176,16 +177,17 @@ impl<T> Shard<T> {
         self.insert(when.into(), TimerKind::Shared, CallSite::caller(), payload)
     }
 
-    /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends its
-    /// payload at each expiry; [`next_expired`](Self::next_expired) ends it at the first one.
+    /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends the
+    /// timer's payload at each expiry. [`next_expired`](Self::next_expired) ends the timer at the
+    /// first expiry that it returns.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
-    /// are due in one turn, only the first of them happens. A period shorter than a tick, zero
-    /// included, counts as a tick. [`set_period`](Self::set_period) changes the period, and
-    /// [`reset`](Self::reset) moves the next expiry.
+    /// are due in one turn, the turn returns only the first of them. A period shorter than a tick,
+    /// zero included, counts as a tick. [`set_period`](Self::set_period) changes the period, and
+    /// [`reset`](Self::reset) changes the time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers with periodic ones needs 16
-    /// more bytes per timer, up to its last periodic timer.
+    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers that contains periodic ones
+    /// also has an array with 16 bytes per timer, which ends at the page's last periodic timer.
     ///
     /// # Panics
     ///
@@ -255,7 +257,7 @@ impl<T> Shard<T> {
     ///
     /// let mut shard = Shard::new();
     /// let lease = shard.add(Duration::from_secs(30), "lease");
-    /// let deadline = shard.deadline(lease); // for a caller that wants it as well
+    /// let deadline = shard.deadline(lease); // `cancel` does not return the deadline
     /// assert_eq!(shard.cancel(lease), Some("lease"));
     /// assert_eq!(shard.cancel(lease), None);
     /// assert!(deadline > Some(shard.now()));
@@ -269,9 +271,10 @@ impl<T> Shard<T> {
         Some(self.engine.take_cancelled(handle, freed))
     }
 
-    /// Moves a pending timer of this shard, earlier or later. The handle stays valid.
+    /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
+    /// valid.
     ///
-    /// Returns true if the timer was moved; a turn in progress does not fire it. Returns false if
+    /// Returns true if the timer was reset: a turn in progress does not fire it. Returns false if
     /// the timer has ended, another thread has cancelled it, or the handle is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
@@ -289,7 +292,7 @@ impl<T> Shard<T> {
     /// assert!(!shard.reset(lease, Duration::from_secs(60)));
     /// ```
     #[inline]
-    #[must_use = "a timer that was not moved has ended or is running"]
+    #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
         if handle.shard() != self.engine.number {
             return false;
@@ -300,9 +303,9 @@ impl<T> Shard<T> {
 
     /// Changes the period of a periodic timer of this shard.
     ///
-    /// The next expiry keeps its time; [`reset`](Self::reset) moves it. A period shorter than a
-    /// tick, zero included, counts as a tick. Returns false if the timer has ended, was cancelled
-    /// or is not periodic, or if the handle is of another shard.
+    /// This call does not change the time of the next expiry; [`reset`](Self::reset) does. A period
+    /// shorter than a tick, zero included, counts as a tick. Returns false if the timer has ended,
+    /// was cancelled or is not periodic, or if the handle is of another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -314,7 +317,7 @@ impl<T> Shard<T> {
     ///
     /// let mut shard = Shard::new();
     /// let heartbeat = shard.add_periodic(Duration::from_secs(1), "connection 1");
-    /// // The connection is idle: less often, from now on.
+    /// // The connection is idle: ping it less often from now on.
     /// assert!(shard.set_period(heartbeat, Duration::from_secs(30)));
     /// assert!(shard.reset(heartbeat, Duration::from_secs(30)));
     /// ```
@@ -323,11 +326,11 @@ impl<T> Shard<T> {
         self.engine.set_period(handle, period)
     }
 
-    /// Returns the deadline of a pending timer of this shard, rounded up to a tick; with slack, the
-    /// tick chosen for it. For a periodic timer, this is the time of the next expiry. While another
-    /// thread moves the timer, this is the old deadline or the new one. The deadline may have elapsed
-    /// before the add or reset. Then the result is the beginning of a tick, from the tick of the
-    /// deadline to the tick of the add or reset.
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. With slack,
+    /// this is the tick that the shard has chosen. For a periodic timer, it is the time of the next
+    /// expiry. While another thread resets the timer, it is the old deadline or the new one. If the
+    /// deadline had elapsed before the add or reset, the result may be the start of a later tick,
+    /// up to the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -440,11 +443,11 @@ impl<T> Shard<T> {
         self.get(handle).is_some()
     }
 
-    /// Reads the clock, and begins a pass if there is work. In a pass,
+    /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
-    /// due timers. The loop must call `next_expired` or [`next_expiry`](Self::next_expiry).
-    /// Otherwise [`time_until_next`](Self::time_until_next) stays zero once a timer is due, and the
-    /// loop spins.
+    /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry). If
+    /// it does not, [`time_until_next`](Self::time_until_next) stays zero once a timer is due, and
+    /// the loop spins.
     ///
     /// # Examples
     ///
@@ -468,10 +471,11 @@ impl<T> Shard<T> {
         self.turn_within(usize::MAX);
     }
 
-    /// Begins a pass as [`turn`](Self::turn) does, but at a time `now` that the loop has read.
+    /// Begins a pass as [`turn`](Self::turn) does, but uses `now` instead of reading the clock.
     ///
-    /// `now` is an instant of the shard's clock. If `now` is before the latest reading, that
-    /// reading is used. If `now` is in the future, timers may fire early.
+    /// `now` is an instant of the shard's clock that the loop has read. If `now` is before the
+    /// latest reading of this clock, the turn uses that reading. If `now` is in the future, timers
+    /// may fire early.
     ///
     /// # Examples
     ///
@@ -495,9 +499,9 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
-    /// than 1,024; each request may yield a due timer. The pass also returns or moves at most
-    /// `budget` entries of the wheel. If work is left, the next pass begins with it, in order.
-    /// Until then, [`is_behind`](Self::is_behind) returns true and
+    /// than 1,024; each request may yield a due timer. The pass also returns, or moves to another
+    /// slot, at most `budget` entries of the wheel. If requests or entries are left, the next pass
+    /// continues with them, in order. Until then, [`is_behind`](Self::is_behind) returns true and
     /// [`time_until_next`](Self::time_until_next) returns zero.
     ///
     /// # Examples
@@ -529,8 +533,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if work is left to the next pass. The last pass may have used up its budget or
-    /// been abandoned. Or an add to a full shard may have consumed only some queued messages.
+    /// Returns true if the last pass left entries of the wheel or remote requests to the next pass,
+    /// because it used up its budget or was abandoned. Also returns true if an add to a full shard
+    /// has consumed only some of the queued requests.
     ///
     /// # Examples
     ///
@@ -554,18 +559,18 @@ impl<T> Shard<T> {
         self.engine.is_behind()
     }
 
-    /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.
+    /// Returns the next due timer of this pass, in tick order, regardless of which thread reset it.
     /// The order within a tick is unspecified. Returns `None` when the pass has ended.
     ///
-    /// Within its budget, a pass first consumes the moves that other threads have requested. It
-    /// returns a moved timer at once if the wheel has already reached the new deadline. Last, it
-    /// drops the payloads of timers that other threads have cancelled. If the loop abandons a pass,
-    /// the next pass continues it.
+    /// Within its budget, a pass first consumes the resets that other threads have requested. It
+    /// returns a reset timer at once if the wheel has already reached the new deadline. Last, the
+    /// pass drops the payloads of timers that other threads have cancelled. If the loop abandons a
+    /// pass, the next pass continues it.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
     ///
-    /// Cost: constant for each consumed message, plus the cost of
+    /// Cost: constant for each consumed request, plus the cost of
     /// [`Wheel::advance`](crate::Wheel::advance).
     ///
     /// # Examples
@@ -634,17 +639,17 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. While a remote move is queued, or messages are left to the next pass, the result
-    /// is the beginning of the last turn.
+    /// 584 years. While a remote reset is queued, or the last pass has left requests to the next,
+    /// the result is the beginning of the last turn: the loop must call `turn` at once.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
-    /// - Timers that were reset to a later deadline may need a turn at their old tick, which moves
-    ///   up to 96 of them. Each further timer from this tick may need its own turn.
+    /// - Timers that were reset to a later deadline may need a turn at their old tick. If more than
+    ///   96 had the same old tick, each further one may add a turn.
     /// - If more than 8,192 timers must change their slots before a tick, each of the last ticks
-    ///   before it may need a turn.
+    ///   before that tick may need a turn.
     ///
     /// # Examples
     ///
@@ -684,9 +689,9 @@ impl<T> Shard<T> {
     /// the [`PreparedSleep`] is dropped, these requests of other threads wake the owner
     /// ([`Config::on_wake`]):
     ///
-    /// - a move to a deadline before the end of the sleep,
+    /// - a reset to a deadline before the end of the sleep,
     /// - the first cancel in a sleep longer than [`Config::drop_within`],
-    /// - every 1,024th queued message about deadlines, and every 1,024th about cancelled timers.
+    /// - every 1,024th queued reset, and every 1,024th queued cancel.
     ///
     /// The sleep of a drained shard has a timeout of zero, because no request would wake the owner.
     ///
@@ -718,7 +723,7 @@ impl<T> Shard<T> {
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its
     /// [timeout](PreparedSleep::timeout). The announcement ends when `wait` returns or panics.
     ///
-    /// If the thread waits for nothing but timers, call [`PreparedSleep::park`] instead, which
+    /// If the thread waits for nothing but timers, it can call [`PreparedSleep::park`], which
     /// returns at once if the timeout is zero.
     ///
     /// # Examples
@@ -751,7 +756,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the number of live timers. A remotely cancelled timer counts until the owner has
-    /// consumed the cancel's message.
+    /// consumed the cancel.
     ///
     /// # Examples
     ///
@@ -804,7 +809,8 @@ impl<T> Shard<T> {
     }
 
     /// Iterates over the pending timers in no particular order. Leaves out timers that another
-    /// thread has cancelled. An item has the handle, the deadline and a reference to the payload.
+    /// thread has cancelled. An item contains the handle, the deadline and a reference to the
+    /// payload.
     ///
     /// Cost: a few nanoseconds for each timer that the shard has memory for.
     ///
@@ -834,7 +840,7 @@ impl<T> Shard<T> {
     ///
     /// Leaves out timers that another thread has cancelled. If a payload's destructor panics, the
     /// panic is reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the
-    /// timers not visited yet stay.
+    /// timers not visited yet stay pending.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
     /// timer.
@@ -962,14 +968,14 @@ impl<T> Shard<T> {
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// A deadline is rounded up to a tick. For a timer that another thread has moved, the deadline
-    /// is the new one, even if no pass has consumed the move.
+    /// A deadline is rounded up to a tick. For a timer that another thread has reset, the deadline
+    /// is the new one, even if no pass has consumed the reset.
     ///
     /// After this call, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
     /// [`try_add`](Self::try_add) returns an error, and no timer fires. A timer that another thread
     /// cancels during this call is either cancelled or returned, and the canceller's answer says
-    /// which. A timer that other threads move during this call is returned with its old deadline or
-    /// with a requested one.
+    /// which. A timer that other threads reset during this call is returned with its old deadline
+    /// or with a requested one.
     ///
     /// Dropping a shard also ends it, and drops the payloads.
     ///
@@ -988,7 +994,7 @@ impl<T> Shard<T> {
     /// }
     /// assert!(shard.try_add(Duration::from_secs(1), "too late").is_err());
     /// ```
-    #[must_use = "what was pending"]
+    #[must_use = "these timers were pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         self.engine.drain()
     }
@@ -1012,8 +1018,8 @@ impl<T> Shard<T> {
         self.engine.counts()
     }
 
-    /// Returns the current activity of the shard and the lateness of its timers. Other threads call
-    /// [`metrics::shards`](crate::metrics::shards).
+    /// Returns the current counts of the shard and the lateness of its timers. Other threads can
+    /// call [`metrics::shards`](crate::metrics::shards).
     ///
     /// # Examples
     ///
@@ -1095,8 +1101,8 @@ impl<T> Shard<T> {
         Ok(handle)
     }
 
-    /// Drops timers that other threads have cancelled, until there is room for another timer. Then
-    /// `may_add` permits up to `most` adds.
+    /// Removes remotely cancelled timers until there is room for another timer. Then `may_add`
+    /// permits up to `most` adds.
     fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(most, |_| true)? {
             self.engine.shared.hooks.drop_catching_panic(payload);

@@ -60,9 +60,9 @@ impl PreparedSleep<'_> {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
-    /// Returns how long the owner may sleep; `None` means until it is woken. A wait in milliseconds
-    /// must round this timeout up, as mio does, since the loop would otherwise spin before each
-    /// deadline.
+    /// Returns how long the owner may sleep; `None` means until it is woken. A wait in whole
+    /// milliseconds must round this timeout up, as mio does: if the timeout were rounded down, the
+    /// loop would spin before each deadline.
     ///
     /// # Examples
     ///
@@ -74,7 +74,7 @@ impl PreparedSleep<'_> {
     /// local_timer().add(Duration::from_millis(5), || println!("idle"));
     /// assert!(local_timer().prepare_sleep().timeout() <= Some(Duration::from_millis(6)));
     /// ```
-    #[must_use = "only a wait of this length is a sleep"]
+    #[must_use = "the owner must not wait longer than this"]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
@@ -86,8 +86,8 @@ impl PreparedSleep<'_> {
     /// [Parks](thread::park) this thread until the timeout or a wake-up, and may return earlier.
     /// Returns at once if the timeout is zero. Use this method in a loop that only runs timers.
     ///
-    /// Between the announcement and this call, the thread must not park for anything else, such as
-    /// a channel or a lock. That wait could consume the wake-up.
+    /// Between the announcement and this call, the thread must not park for any other reason, such
+    /// as a channel or a lock. That wait could consume the wake-up.
     ///
     /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up ends this sleep only
     /// if the hook unparks this thread.

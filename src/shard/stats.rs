@@ -1,5 +1,5 @@
-//! The owner's counts, and their publication to other threads (`gauges`). A *pass* is the work of
-//! one turn.
+//! The owner's counts, and their publication to other threads (`gauges`). A *pass* is the part of a
+//! turn that consumes messages and fires timers.
 
 use std::{cell::Cell, mem};
 
@@ -11,9 +11,9 @@ pub(super) struct Stats {
     /// The counts, except `live`, `held`, `queued`, `panicked`, `touched` and `clock_regressions`,
     /// which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. It is narrower than the counters. Otherwise the compiler would
-    /// update it together with a counter by one wide addition, whose load stalls after a narrow
-    /// store.
+    /// The number of live timers. It is narrower than the counters, because the compiler would
+    /// update two neighbors of equal width by one wide addition. The load of this addition would
+    /// stall after a narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if each turn ends its pass, as in a thread's wheel. Then only a callback can compute a
@@ -22,9 +22,9 @@ pub(super) struct Stats {
     /// True if the preceding pass has left work, or an add that made room may have left messages in
     /// the backlog.
     work_left: bool,
-    /// A turn before this time may skip its pass. Zero until a pass ends without leaving work, and
-    /// after a request for a pass. Otherwise the earliest wake-up time published since the last
-    /// pass, or `u64::MAX`.
+    /// A turn before this time may skip its pass. The value is zero before the first pass ends,
+    /// after a pass that left work, and after a request for a pass. Otherwise it is the earliest
+    /// wake-up time published since the last pass, or `u64::MAX` if there is none.
     may_skip_pass_until: Cell<u64>,
     /// The tick of the timers that `last_due_count` counts.
     last_due_tick: u64,
@@ -40,8 +40,8 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Returns true unless a request, left work, a published wake-up time or the publication of the
-    /// counts requires a pass at `now`.
+    /// Returns true if a turn at `now` may skip its pass. A pass is required if one was requested,
+    /// if the last pass left work, from the published wake-up time on, and to publish the counts.
     #[inline]
     pub(super) fn may_skip_pass(&self, now: u64) -> bool {
         now < self.may_skip_pass_until.get() && self.counts.turns < self.publish_at_turn.get()
@@ -113,7 +113,7 @@ impl Stats {
         self.last_due_count += 1;
     }
 
-    /// Counts a run of a remotely added or moved timer whose deadline had elapsed before the owner
+    /// Counts a run of a remotely added or reset timer whose deadline had elapsed before the owner
     /// linked it. `due` is this deadline in nanoseconds.
     pub(super) fn count_already_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
@@ -138,7 +138,7 @@ impl Stats {
         let by = match (due > time.previous_turn_start, self.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // These overdue timers were added or moved after the previous turn, so they count as on
+            // These overdue timers were added or reset after the previous turn, so they count as on
             // time.
             (false, false) => return,
         };

@@ -15,7 +15,8 @@ pub(super) struct Time {
     reader: ClockReader,
     /// The bounds of the present time, as last read. Neither bound ever goes back.
     pub(super) latest: Reading,
-    /// The lower bound of the reading at the beginning of the last turn, or of the first reading.
+    /// The lower bound of the reading at the beginning of the last turn. Before the first turn, the
+    /// lower bound of the first reading.
     pub(super) turn_start: u64,
     /// The previous `turn_start`; zero at first.
     pub(super) previous_turn_start: u64,
@@ -39,7 +40,7 @@ impl Time {
     }
 
     /// Reads the clock by inlined code. Returns false if this is not possible, because the
-    /// estimator must be updated or only the kernel knows the time.
+    /// estimator of the time-stamp counter must be updated or only the kernel knows the time.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };
@@ -75,8 +76,9 @@ impl Time {
         self.clock.nanos().max(self.latest.min)
     }
 
-    /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest reading
-    /// has reached `nanos`. If the clock is behind the latest reading, it must first catch up.
+    /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest
+    /// reading has reached `nanos`. If the clock has gone back, the result includes the time until
+    /// it reaches the latest reading again.
     pub(super) fn wait_until(&self, nanos: u64, now: u64) -> Duration {
         let wait = if nanos > self.latest.min { nanos.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
@@ -87,8 +89,8 @@ impl Time {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the wake-up time for the deadline `next`, at least a nanosecond after the beginning
-    /// of the last turn. Returns `u64::MAX` for `None`.
+    /// Returns the deadline `next`, or the nanosecond after the beginning of the last turn if that
+    /// is later. Returns `u64::MAX` for `None`.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }
