@@ -75,7 +75,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY_NANOS, CLAIM_TRIES},
     local::ShardRef,
-    shard::{ClaimedTimer, Engine, PreparedSleep, SweptTimers, TakenCallback},
+    shard::{ClaimedTimer, Engine, PreparedSleep, TakenCallback},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
     when::When,
 };
@@ -364,7 +364,9 @@ impl WorkerWheel {
         let mut guard = self.wait_for_claim();
         if run.is_periodic() {
             let next = guard.engine.advance_schedule(index);
-            let Some(callback) = guard.engine.rearm(index, next) else { return guard };
+            let Some(callback) = guard.engine.rearm_or_take_payload(index, next) else {
+                return guard;
+            };
             drop(guard);
             // `cancel_wait` waits for `finish`, and so also for this drop.
             self.shared.hooks.drop_catching_panic(callback);
@@ -402,8 +404,9 @@ impl WorkerWheel {
 
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
-        let SweptTimers { pending, cancelled, .. } = self.wait_for_claim().engine.close();
-        for callback in pending.into_iter().map(|(_, callback)| callback).chain(cancelled) {
+        let swept = self.wait_for_claim().engine.close();
+        let pending = swept.pending.into_iter().map(|(_, callback)| callback);
+        for callback in pending.chain(swept.cancelled_payloads) {
             self.shared.hooks.drop_catching_panic(callback);
         }
         registry::free_ended_shards();

@@ -66,7 +66,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 pub struct Cores<R> {
     /// A thread returns `None` if the start failed and the thread did not enter `run`.
     threads: Vec<JoinHandle<Option<R>>>,
-    pinned: Vec<Option<usize>>,
+    pinned_cores: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
 }
 
@@ -90,7 +90,7 @@ pub struct Cores<R> {
 #[derive(Clone, Debug)]
 pub struct Core {
     index: usize,
-    pinned: Option<usize>,
+    pinned_to: Option<usize>,
     thread: ThreadId,
     shared: Arc<CoresShared>,
 }
@@ -99,7 +99,7 @@ pub struct Core {
 struct CoresShared {
     shards: Box<[ShardRef]>,
     /// For each thread, true once it has processed the request to stop, or cannot process it.
-    stopping: Box<[AtomicBool]>,
+    stop_processed: Box<[AtomicBool]>,
     is_stop_requested: AtomicBool,
 }
 
@@ -129,7 +129,7 @@ impl StopRequest {
 impl Drop for StopRequest {
     fn drop(&mut self) {
         // Relaxed: usually the thread itself sets its flag. Other threads may see the store late.
-        self.shared.stopping[self.index].store(true, Ordering::Relaxed);
+        self.shared.stop_processed[self.index].store(true, Ordering::Relaxed);
     }
 }
 
@@ -184,12 +184,12 @@ impl Core {
     /// use corewheel::Cores;
     ///
     /// let cores = Cores::builder().shards(2).start(|core| core.pinned_to())?;
-    /// assert_eq!(cores.pinned().len(), 2);
+    /// assert_eq!(cores.pinned_cores().len(), 2);
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pinned_to(&self) -> Option<usize> {
-        self.pinned
+        self.pinned_to
     }
 
     /// Returns references to the wheels of all threads, ordered by index.
@@ -260,7 +260,7 @@ impl Core {
     pub fn is_stopping(&self) -> bool {
         // Relaxed, both: usually the thread itself sets its flag. Another thread's store may be
         // seen late.
-        self.shared.stopping[self.index].load(Ordering::Relaxed)
+        self.shared.stop_processed[self.index].load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()
     }
@@ -336,12 +336,12 @@ impl<R> Cores<R> {
     /// use corewheel::Cores;
     ///
     /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
-    /// println!("the threads run on the cores {:?}", cores.pinned());
+    /// println!("the threads run on the cores {:?}", cores.pinned_cores());
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn pinned(&self) -> &[Option<usize>] {
-        &self.pinned
+    pub fn pinned_cores(&self) -> &[Option<usize>] {
+        &self.pinned_cores
     }
 
     /// Returns references to the wheels of all threads, ordered by index.
@@ -432,7 +432,7 @@ impl<R> Cores<R> {
 
 impl<R> fmt::Debug for Cores<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cores").field("pinned", &self.pinned).finish_non_exhaustive()
+        f.debug_struct("Cores").field("pinned_cores", &self.pinned_cores).finish_non_exhaustive()
     }
 }
 
@@ -600,13 +600,14 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         report: &mpsc::Sender<StartReport>,
         admission: &mpsc::Receiver<Arc<CoresShared>>,
     ) -> Option<R> {
-        let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
+        let pinned_to =
+            self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
-            (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
+            (self.config)(self.index).install().map(|()| (pinned_to, local_timer().shard_ref()));
         // The thread in `start_with` sends the permission, or refuses it by dropping its sender.
         let _ = report.send(ready);
         let shared = admission.recv().ok()?;
-        let core = Core { index: self.index, pinned, thread: thread::current().id(), shared };
+        let core = Core { index: self.index, pinned_to, thread: thread::current().id(), shared };
         Some((self.run)(core, self.arg))
     }
 }
@@ -650,7 +651,9 @@ impl<R: Send + 'static> StartingThreads<R> {
             );
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
-            Ok((pinned, shards)) => Ok(self.release_threads(pinned, shards.into_boxed_slice())),
+            Ok((pinned_cores, shards)) => {
+                Ok(self.release_threads(pinned_cores, shards.into_boxed_slice()))
+            }
             Err(error) => {
                 self.abort_start();
                 Err(error.into())
@@ -658,15 +661,19 @@ impl<R: Send + 'static> StartingThreads<R> {
         }
     }
 
-    fn release_threads(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
-        let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
+    fn release_threads(
+        self,
+        pinned_cores: Vec<Option<usize>>,
+        shards: Box<[ShardRef]>,
+    ) -> Cores<R> {
+        let stop_processed = shards.iter().map(|_| AtomicBool::new(false)).collect();
         let is_stop_requested = AtomicBool::new(false);
-        let shared = Arc::new(CoresShared { shards, stopping, is_stop_requested });
+        let shared = Arc::new(CoresShared { shards, stop_processed, is_stop_requested });
         for admission in self.permits {
             // The send succeeds, because the waiting thread holds the receiver.
             let _ = admission.send(Arc::clone(&shared));
         }
-        Cores { threads: self.threads, pinned, shared }
+        Cores { threads: self.threads, pinned_cores, shared }
     }
 
     /// Drops the permits, waits for the threads, and returns their panics.

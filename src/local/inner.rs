@@ -28,7 +28,7 @@ use crate::{
         state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{ClaimedTimer, Engine, MessageWork, PreparedSleep, SweptTimers},
+    shard::{ClaimedTimer, Engine, PreparedSleep, SweptTimers, UnfinishedMessage},
     util::sync::per_thread,
     when::When,
 };
@@ -66,9 +66,9 @@ impl Drop for TurnGuard<'_> {
 }
 
 /// Ends the effect of [`Local::poll_driver_sleep`], even if the poll panics.
-struct RestoresDriver;
+struct DriverStateGuard;
 
-impl Drop for RestoresDriver {
+impl Drop for DriverStateGuard {
     fn drop(&mut self) {
         let _ = Local::with(|local| {
             if let DriverState::Undriven = local.driver.get() {
@@ -398,7 +398,7 @@ impl Local {
                 local.driver.set(DriverState::Undriven);
             }
         });
-        let _restores = RestoresDriver;
+        let _restored = DriverStateGuard;
         poll()
     }
 
@@ -511,7 +511,7 @@ impl Local {
         if !matches!(self.driver.get(), DriverState::BetweenTurns) && !self.begin_driving() {
             // The wheel was drained, but its clients may still have messages for other cores.
             drop(engine);
-            self.flush();
+            self.flush_clients();
             return turn;
         }
         self.driver.set(DriverState::InTurn);
@@ -533,8 +533,8 @@ impl Local {
         }
         if self.requested_work.get() != EndOfTurnWork::default() {
             drop(engine);
-            self.flush();
-            self.trim(false);
+            self.flush_clients();
+            self.trim_clients(false);
             engine = self.engine.borrow_mut();
         }
         turn.behind = engine.end_pass();
@@ -557,13 +557,13 @@ impl Local {
             OwnerNodes::claimed_callback,
         ) {
             engine = match message {
-                MessageWork::Cancelled(index) => {
+                UnfinishedMessage::Cancelled(index) => {
                     let callback = engine.take_cancelled_payload(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
                 }
-                MessageWork::Due(claimed, callback) => {
+                UnfinishedMessage::Due(claimed, callback) => {
                     engine.count_run(claimed.run);
                     drop(engine);
                     turn.fired += 1;
@@ -598,7 +598,7 @@ impl Local {
     ) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
         let next = engine.advance_schedule(index);
-        let stopped = engine.rearm(index, next);
+        let stopped = engine.rearm_or_take_payload(index, next);
         drop(engine);
         match stopped {
             Some(callback) => {
@@ -642,12 +642,12 @@ impl Local {
     }
 
     pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
-        self.flush();
+        self.flush_clients();
         self.announce_sleep()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.flush();
+        self.flush_clients();
         if self.flush_is_pending() {
             return Some(self.with_engine(|engine| engine.now()));
         }
@@ -656,7 +656,7 @@ impl Local {
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
         self.begin_driving();
-        self.flush();
+        self.flush_clients();
         self.time_until_turn()
     }
 
@@ -703,7 +703,7 @@ impl Local {
             (until, is_long, engine.trim_before_sleep(until))
         });
         if trims {
-            self.trim(true);
+            self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
@@ -717,13 +717,13 @@ impl Local {
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
     /// progress.
     pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
-        self.flush();
+        self.flush_clients();
         // `close` frees this shard's number. This thread must not seem to own a later shard with
         // this number.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
-        let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
-        for callback in cancelled {
+        let SweptTimers { pending, cancelled_payloads, .. } = self.with_engine(Engine::close);
+        for callback in cancelled_payloads {
             self.shared.hooks.drop_catching_panic(callback);
         }
         registry::free_ended_shards();
@@ -779,7 +779,7 @@ impl Local {
     }
 
     #[inline]
-    pub(super) fn flush(&self) {
+    pub(super) fn flush_clients(&self) {
         if self.flush_is_pending() {
             self.requested_work.update(|work| EndOfTurnWork { flush: false, ..work });
             self.for_each_client(|client| client.flush());
@@ -787,7 +787,7 @@ impl Local {
     }
 
     #[inline]
-    fn trim(&self, is_long_sleep: bool) {
+    fn trim_clients(&self, is_long_sleep: bool) {
         if self.requested_work.get().trim {
             self.requested_work.update(|work| EndOfTurnWork { trim: false, ..work });
             self.for_each_client(|client| {

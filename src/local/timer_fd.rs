@@ -105,7 +105,7 @@ impl Local {
         if Self::has_ended() {
             return None;
         }
-        self.flush();
+        self.flush_clients();
         // Arming after the announcement might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
         descriptor.arm(until, || self.with_engine(|engine| engine.time_until(until)));

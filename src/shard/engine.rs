@@ -66,7 +66,7 @@ pub(crate) struct Engine<T> {
     limit: u32,
     /// Messages taken out of the mailbox and not yet consumed.
     pub(super) backlog: Backlog,
-    budget: usize,
+    message_budget: usize,
     pub(super) stats: Stats,
     pub(super) closed: bool,
     /// Makes the type `!Sync`: only the owner may call methods, even those with `&self`.
@@ -96,7 +96,7 @@ pub(crate) struct DueTime {
 /// Work that a consumed message leaves to the caller. The engine of a thread's wheel must not be
 /// borrowed during this work, because the work runs user code.
 #[must_use]
-pub(crate) enum MessageWork<R> {
+pub(crate) enum UnfinishedMessage<R> {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
     Cancelled(u32),
@@ -119,7 +119,7 @@ pub(crate) struct SweptTimers<T> {
     /// The payloads of pending timers with their deadlines, in nanoseconds of the clock.
     pub(crate) pending: Vec<(u64, T)>,
     /// The payloads of remotely cancelled timers. The caller drops them.
-    pub(crate) cancelled: Vec<T>,
+    pub(crate) cancelled_payloads: Vec<T>,
     /// The number of remotely cancelled timers, including those without a payload.
     cancelled_count: u32,
 }
@@ -148,7 +148,7 @@ impl<T> Engine<T> {
             short_sleeps_until: 0,
             limit,
             backlog: Backlog::default(),
-            budget: 0,
+            message_budget: 0,
             stats: Stats::default(),
             closed: false,
             not_sync: PhantomData,
@@ -622,7 +622,7 @@ impl<T> Engine<T> {
         // Within the budget, the urgent messages, which request adds and resets, are consumed
         // before the first due timer fires. So timers fire in tick order, regardless of which
         // thread added or reset them.
-        self.budget = budget.min(MESSAGES_PER_TURN_MAX);
+        self.message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         if self.has_messages() {
             self.take_first_messages();
         } else {
@@ -666,7 +666,7 @@ impl<T> Engine<T> {
     /// low-priority messages.
     #[inline(never)]
     fn take_first_messages(&mut self) {
-        self.backlog.begin_pass(self.budget);
+        self.backlog.begin_pass(self.message_budget);
         self.take_mailbox();
         self.backlog.reserve_for_low();
     }
@@ -680,7 +680,7 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn end_urgent_phase(&mut self) -> bool {
-        self.backlog.end_urgent_phase(self.budget);
+        self.backlog.end_urgent_phase(self.message_budget);
         self.take_mailbox();
         !self.backlog.is_empty()
     }
@@ -833,9 +833,9 @@ impl<T> Engine<T> {
     /// Arms a claimed periodic timer for its next run, at `nanos` of the clock. If the timer was
     /// cancelled during its run, counts the cancel and returns the payload; the caller must then
     /// [finish](Self::finish) the run.
-    pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
+    pub(crate) fn rearm_or_take_payload(&mut self, index: u32, nanos: u64) -> Option<T> {
         let node = self.nodes.entry(index);
-        let payload = node.rearm();
+        let payload = node.rearm_or_take_payload();
         if payload.is_none() {
             self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(nanos));
         } else {
@@ -1042,8 +1042,8 @@ impl<T> Engine<T> {
     }
 
     fn close_and_drop_cancelled(&mut self) -> Vec<(u64, T)> {
-        let SweptTimers { pending, cancelled, .. } = self.close();
-        for payload in cancelled {
+        let SweptTimers { pending, cancelled_payloads, .. } = self.close();
+        for payload in cancelled_payloads {
             self.shared.hooks.drop_catching_panic(payload);
         }
         registry::free_ended_shards();
@@ -1055,7 +1055,7 @@ impl<T> Engine<T> {
     /// [`free_ended_shards`](registry::free_ended_shards) where user code may run.
     pub(crate) fn close(&mut self) -> SweptTimers<T> {
         let mut found =
-            SweptTimers { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
+            SweptTimers { pending: Vec::new(), cancelled_payloads: Vec::new(), cancelled_count: 0 };
         if mem::replace(&mut self.closed, true) {
             return found;
         }
@@ -1100,7 +1100,7 @@ impl<T> Engine<T> {
         self.wheel.unlink_if_linked(&self.nodes, node);
         if let Swept::Cancelled { .. } = swept {
             found.cancelled_count += 1;
-            found.cancelled.extend(payload);
+            found.cancelled_payloads.extend(payload);
         } else {
             found.pending.extend(payload.map(|payload| (nanos, payload)));
         }
@@ -1111,8 +1111,8 @@ impl<T> Engine<T> {
     /// Consumes urgent messages at the beginning of a pass, up to one that fires a timer, and
     /// returns the timer. If no message fires a timer, lets the pass consume low-priority messages.
     #[cold]
-    pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
-        let claimed = self.next_due_from_messages();
+    pub(super) fn next_due_urgent_message(&mut self) -> Option<ClaimedTimer> {
+        let claimed = self.next_due_message();
         if claimed.is_none() {
             self.end_urgent_phase();
         }
@@ -1122,9 +1122,8 @@ impl<T> Engine<T> {
     /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If no
     /// message fires a timer, ends the pass.
     #[inline]
-    pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
-        let claimed =
-            if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
+    pub(super) fn next_due_message_or_end_pass(&mut self) -> Option<ClaimedTimer> {
+        let claimed = if self.take_remaining_messages() { self.next_due_message() } else { None };
         if claimed.is_none() {
             self.backlog.end_pass();
             self.end_pass();
@@ -1132,14 +1131,14 @@ impl<T> Engine<T> {
         claimed
     }
 
-    fn next_due_from_messages(&mut self) -> Option<ClaimedTimer> {
+    fn next_due_message(&mut self) -> Option<ClaimedTimer> {
         loop {
             match self.next_message_work(&mut 0, |_| true, |_, _| ())? {
-                MessageWork::Cancelled(index) => {
+                UnfinishedMessage::Cancelled(index) => {
                     let payload = self.take_cancelled_payload(index);
                     self.shared.hooks.drop_catching_panic(payload);
                 }
-                MessageWork::Due(claimed, ()) => return Some(claimed),
+                UnfinishedMessage::Due(claimed, ()) => return Some(claimed),
             }
         }
     }
@@ -1154,7 +1153,7 @@ impl<T> Engine<T> {
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
-    ) -> Option<MessageWork<R>> {
+    ) -> Option<UnfinishedMessage<R>> {
         loop {
             let index = match self.backlog.next() {
                 0 => self.next_new_message()?,
@@ -1171,7 +1170,7 @@ impl<T> Engine<T> {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
                     if self.collect_cancelled(index, has_payload, &wants_payload) {
-                        return Some(MessageWork::Cancelled(index));
+                        return Some(UnfinishedMessage::Cancelled(index));
                     }
                 }
                 ConsumedMessage::Freed => {
@@ -1211,19 +1210,19 @@ impl<T> Engine<T> {
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let fired = fire(node, run);
                             let claimed = self.count_already_due(index, run, deadline, current);
-                            return Some(MessageWork::Due(claimed, fired));
+                            return Some(UnfinishedMessage::Due(claimed, fired));
                         }
                     }
                     if let Some(claimed) = self.apply_move_slow(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
-                        return Some(MessageWork::Due(claimed, fired));
+                        return Some(UnfinishedMessage::Due(claimed, fired));
                     }
                 }
                 ConsumedMessage::Moved { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_move(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
-                        return Some(MessageWork::Due(claimed, fired));
+                        return Some(UnfinishedMessage::Due(claimed, fired));
                     }
                 }
                 ConsumedMessage::Nothing => (),
@@ -1408,10 +1407,10 @@ impl Engine<Callback> {
 
     fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
         Some(match self.next_message_work(&mut 0, |_| true, OwnerNodes::claimed_callback)? {
-            MessageWork::Cancelled(index) => {
+            UnfinishedMessage::Cancelled(index) => {
                 TakenCallback::Cancelled(self.take_cancelled_payload(index))
             }
-            MessageWork::Due(claimed, callback) => {
+            UnfinishedMessage::Due(claimed, callback) => {
                 self.count_run(claimed.run);
                 TakenCallback::Due(claimed, callback)
             }

@@ -13,7 +13,7 @@ use std::{
 };
 
 pub(crate) use self::engine::{
-    ClaimedTimer, DueTime, Engine, MessageWork, SweptTimers, TakenCallback,
+    ClaimedTimer, DueTime, Engine, SweptTimers, TakenCallback, UnfinishedMessage,
 };
 use self::expired::ExpiryTimes;
 pub use self::{
@@ -1112,15 +1112,18 @@ impl<T> Shard<T> {
 
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
         // Repeats the steps of `claim_in_pass`, because a call would slow each expiry.
-        let before =
-            if self.engine.is_in_urgent_phase() { self.engine.next_due_urgent() } else { None };
+        let before = if self.engine.is_in_urgent_phase() {
+            self.engine.next_due_urgent_message()
+        } else {
+            None
+        };
         let (claimed, ended) = match before {
             Some(claimed) => self.engine.end_claimed(claimed),
             None => {
                 if let Some(fired) = self.engine.claim_due(EndedTimer::of) {
                     fired
                 } else {
-                    let claimed = self.engine.next_due_or_end_pass()?;
+                    let claimed = self.engine.next_due_message_or_end_pass()?;
                     self.engine.end_claimed(claimed)
                 }
             }
@@ -1137,7 +1140,7 @@ impl<T> Shard<T> {
         }
         let expired = self.expired(claimed, claimed.run.generation(), ());
         let next = self.engine.advance_schedule(index);
-        if let Some(payload) = self.engine.rearm(index, next) {
+        if let Some(payload) = self.engine.rearm_or_take_payload(index, next) {
             self.engine.finish(index, claimed.run);
             return Some(Expiry::Ended(expired.with_payload(payload)));
         }
@@ -1146,11 +1149,14 @@ impl<T> Shard<T> {
 
     /// Claims the next due timer of this pass. If there is none, ends the pass.
     fn claim_in_pass(&mut self) -> Option<ClaimedTimer> {
-        let before =
-            if self.engine.is_in_urgent_phase() { self.engine.next_due_urgent() } else { None };
+        let before = if self.engine.is_in_urgent_phase() {
+            self.engine.next_due_urgent_message()
+        } else {
+            None
+        };
         before
             .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
-            .or_else(|| self.engine.next_due_or_end_pass())
+            .or_else(|| self.engine.next_due_message_or_end_pass())
     }
 
     /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about

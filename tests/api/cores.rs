@@ -45,10 +45,10 @@ fn cores_default_to_one_thread_per_core_and_may_be_unpinned() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
     assert_eq!((cores.len(), cores.is_empty()), (available, false));
-    assert_eq!((cores.pinned().len(), join(cores).len()), (available, available));
+    assert_eq!((cores.pinned_cores().len(), join(cores).len()), (available, available));
     let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
     let cores = cores.expect("started");
-    assert_eq!(cores.pinned(), [None; 2]);
+    assert_eq!(cores.pinned_cores(), [None; 2]);
     assert_eq!(join(cores), [None; 2]);
 }
 
@@ -159,7 +159,7 @@ fn each_thread_is_pinned_to_the_core_it_reports() {
     };
     let before = allowed();
     let cores = start(6, move |core| (core.pinned_to(), allowed()));
-    let pinned = cores.pinned().to_vec();
+    let pinned = cores.pinned_cores().to_vec();
     assert_eq!(pinned.len(), 6);
     for ((own, allowed), pinned) in join(cores).into_iter().zip(pinned) {
         assert_eq!((own, Some(allowed)), (pinned, pinned.map(|core| core.to_string())));
@@ -208,7 +208,7 @@ fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
             local_timer().run_until_empty();
             (core.index(), core.pinned_to())
         });
-        assert_eq!(cores.pinned(), [None; 3]);
+        assert_eq!(cores.pinned_cores(), [None; 3]);
         assert_eq!(join(cores), [(0, None), (1, None), (2, None)]);
     });
 }

@@ -629,7 +629,7 @@ impl<'n, T> NodeRef<'n, T> {
 
     /// Arms a periodic timer again after a run. If it was cancelled during the run, returns the
     /// payload instead.
-    pub(crate) fn rearm(self) -> Option<T> {
+    pub(crate) fn rearm_or_take_payload(self) -> Option<T> {
         // A canceller does not take the payload of a running timer, so the payload is present.
         (!self.state().rearm()).then(|| self.take_payload())
     }
