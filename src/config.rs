@@ -136,13 +136,15 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// An add by the owner is refused exactly at the limit, after the owner has removed the timers
-    /// that other threads have cancelled. A remote add ([`ShardRef`](crate::ShardRef)) sees the
-    /// number of live timers at the owner's last turn or announced sleep. So it misses the timers
-    /// that the owner has added since then, and may exceed the limit by their number. For remote
-    /// adds, up to 1,024 cancelled timers in the mailbox do not count, nor up to 1,024 that the
-    /// owner has taken from the mailbox and not yet removed. A timer that another thread has added
-    /// or moved, and then cancelled, since the owner's last turn counts until the next turn.
+    /// For adds by the owner, the limit is exact: the owner refuses an add only after it has
+    /// removed the timers that other threads have cancelled.
+    ///
+    /// A remote add ([`ShardRef`](crate::ShardRef)) uses the number of live timers at the owner's
+    /// last turn or announced sleep. Remote adds may exceed the limit by the number of timers that
+    /// the owner has added since then. They do not count cancelled timers that the owner has not
+    /// yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose cancels the owner
+    /// has taken from the queue. But if another thread adds or resets a timer and then cancels it,
+    /// all since the owner's last turn, the timer counts until the next turn.
     ///
     /// # Examples
     ///
@@ -180,14 +182,15 @@ impl Config {
         self
     }
 
-    /// Measures the duration of one callback in every `one_in`; 1 measures all, 0 (the default)
-    /// none. The results are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
+    /// Measures the duration of one callback in every `one_in`; 1 measures all, and 0 (the default)
+    /// measures none. The results are in
+    /// [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
     /// if the wheel's clock is [`Clock::fast`]. A `Shard<T>` has no callbacks to measure. A wheel
-    /// of `Timers::per_worker_with` measures nothing. If several kinds of callbacks take
-    /// turns, `one_in` and the number of kinds should have no common factor. Otherwise some kinds
-    /// are never measured.
+    /// of `Timers::per_worker_with` measures nothing. If several kinds of callbacks alternate
+    /// regularly, `one_in` and the number of kinds should have no common factor. If they have one,
+    /// some kinds are never measured.
     ///
     /// # Examples
     ///
@@ -212,15 +215,15 @@ impl Config {
     /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default
     /// is 100 ms.
     ///
-    /// If another thread has added the timer by a [`ShardRef`](crate::ShardRef), the canceller
-    /// usually drops the callback. The owner drops all other callbacks. If the owner is in a sleep
-    /// longer than `time`, the first remote cancel that leaves the owner a callback wakes the
-    /// owner. From then on, each sleep is at most `time` long, until the owner has had no such
-    /// callback to drop for `time`. For this purpose, remote cancels cause at most two extra
-    /// wake-ups per `time`.
+    /// If a timer was added through a [`ShardRef`](crate::ShardRef), the thread that cancels it
+    /// usually drops the callback. All other callbacks are left to the owner. If the owner is in a
+    /// sleep longer than `time`, the first remote cancel that leaves it a callback wakes the owner.
+    /// Then each sleep lasts at most `time`, until the owner has dropped no such callback for a
+    /// period of `time`. This causes at most two extra wake-ups per `time`.
     ///
-    /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. Without the
-    /// announcement, the owner drops the captures only in its next turn.
+    /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. No
+    /// cancel ends a sleep that is not announced, so the captures are dropped only in the next
+    /// turn.
     ///
     /// # Examples
     ///
@@ -241,9 +244,9 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// A call of the hook just before the sleep begins must end the sleep too. The default hook
-    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]), but does not
-    /// end a poll.
+    /// If the hook is called just before the sleep begins, the call must end this sleep too. The
+    /// default hook unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]),
+    /// but does not end a poll.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
@@ -251,9 +254,9 @@ impl Config {
     /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
     /// the hook.
     ///
-    /// The hook may send requests to any shard. Such a request may call that shard's hook inside
-    /// this hook. Hooks nest at most 32 deep; deeper ones are not called. No hook is called inside
-    /// itself for the same sleep.
+    /// The hook may send requests to any shard. Such a request may call the hook of that shard
+    /// inside this hook. Hooks nest at most 32 deep; deeper ones are not called. No hook is called
+    /// inside itself for the same sleep.
     ///
     /// # Examples
     ///

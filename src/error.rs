@@ -43,9 +43,9 @@ pub enum AddErrorReason {
     /// [`Watcher`](crate::future::Watcher) of its `Timers` was dropped.
     ShutDown,
     /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or has
-    /// used up its handles after 2^53 or more adds.
+    /// used up all its handles, which takes at least 2^53 adds.
     Full,
-    /// The thread cannot have a wheel, because 16,384 shards exist.
+    /// The thread cannot have a wheel, because the process already has 16,384 shards, the maximum.
     TooManyShards,
 }
 
@@ -125,8 +125,8 @@ impl AddErrorReason {
 }
 
 /// Converts the reason to an error of the kind [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
-/// [`ShutDown`](AddErrorReason::ShutDown), and [`QuotaExceeded`](io::ErrorKind::QuotaExceeded)
-/// otherwise.
+/// [`ShutDown`](AddErrorReason::ShutDown), or [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) for
+/// all other reasons.
 ///
 /// # Examples
 ///
@@ -181,8 +181,8 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
-/// The error of [`cancel_wait`](crate::TimerHandle::cancel_wait) inside a callback, where a wait
-/// for another callback could last for ever.
+/// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) that is called inside a
+/// callback. There, a wait for another callback could last for ever.
 ///
 /// # Examples
 ///

@@ -1,25 +1,25 @@
 //! Sizes, limits and times, with their reasons.
 //!
-//! Many are smaller in tests and models, to reach cases that are rare in production, such as a
-//! second page or an exhausted generation.
+//! Many of them are smaller in tests and models, to reach cases that are rare in production, such
+//! as a second page or the last generation. `P1` to `P12` are the promises in `ARCHITECTURE.md`.
 
 use core::time::Duration;
 
-/// Unit tests, loom models and Miri use the smaller values.
+/// True if the smaller values apply: in unit tests, in loom models and under Miri.
 const TINY: bool = cfg!(any(test, miri)) || LOOM;
 /// True if `util::sync` uses loom.
 const LOOM: bool = cfg!(all(loom, feature = "models"));
 
-/// A page has 2^`PAGE_BITS` entries. 4,096 entries take at least 128 KiB, a block that many
-/// allocators map directly from the operating system.
+/// A page has 2^`PAGE_BITS` entries. With 4,096 entries it takes at least 128 KiB. Many allocators
+/// map such blocks directly from the operating system.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
-/// The number of empty pages to keep for reuse, unless more are reserved. So a program that
-/// repeatedly adds and cancels up to 8,192 timers does not allocate each time (P4).
+/// The number of empty pages to keep for reuse, unless more are reserved. So repeated batches of up
+/// to 8,192 timers reuse the same pages (P4).
 pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 
-/// Never-used places of a page are added to its free list in batches of this size. The memory of
-/// later places stays untouched.
+/// A page has a place for each entry. Never-used places join the page's free list in batches of
+/// this size. Until a place joins, its memory stays untouched.
 pub(crate) const UNUSED_PLACES_PER_STEP: usize = if TINY { 1 } else { 64 };
 
 /// After each interval of this many turns, a purgatory frees a part of the memory that it did not
@@ -44,12 +44,12 @@ pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if TINY { 2 } else { 6 };
 /// The number of coming ticks whose entries a pass prefetches.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Maximum number of entries in a slot of the first level that a reset to a later deadline may
-/// leave there. When the slot expires, a pass relinks these entries, so the limit bounds the work
-/// of a tick (P7).
+/// Maximum number of entries, per slot of the first level, that wait there for a later deadline
+/// after a reset. A pass relinks them when the slot expires, so the limit bounds the cost of a tick
+/// (P7).
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
-/// Maximum number of entries that one turn cascades before the start of their slot (P7).
+/// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
@@ -69,8 +69,8 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
 /// The last generation of the owner's timers, a number of 54 bits. Generations of remotely added
-/// timers also have the bit [`REMOTE_GENERATION`]. The other 9 bits of the state word hold the
-/// phase and flags. After the last generation, a shard refuses adds.
+/// timers have the further bit [`REMOTE_GENERATION`]. The remaining 9 bits of a timer's state word
+/// hold its phase and flags. After the last generation, a shard refuses adds.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
@@ -85,16 +85,16 @@ pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
 /// keeps turns short (P7).
 pub(crate) const PAGES_FREED_MAX: usize = 4;
 
-/// Maximum number of a shard's retired pages that wait until no thread reads them. At this limit,
-/// further empty pages stay in the table for reuse. So the memory of a shard is bounded by its peak
-/// of live timers and these pages (P8).
+/// Maximum number of a shard's retired pages, which wait until no thread reads them. While a shard
+/// has this many, its further empty pages stay in the table for reuse. So the memory of a shard is
+/// bounded by its peak of live timers and these pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if TINY { 4 } else { 8 };
 
-/// Maximum number of shards of a process at a time.
+/// Maximum number of shards that exist in a process at the same time.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
-/// bounds the payloads of cancelled timers that wait for the owner (P8).
+/// bounds the number of cancelled timers whose payloads wait for the owner (P8).
 pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
 /// A message count that reaches this value is reduced by `WAKE_BACKLOG`. So a count below
@@ -116,11 +116,11 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
 
-/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. If a kind had
+/// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind had
 /// an empty page throughout a trim interval, one is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
 
-/// An add of a key adds at most this many chains to the hash table of a purgatory.
+/// The add of one key adds at most this many chains to a purgatory's hash table.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
 /// Maximum number of chains that a turn removes from a purgatory's hash table. The limit keeps
@@ -131,20 +131,20 @@ pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if TINY { 16 } else { 256 };
 /// (P7).
 pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if TINY { 256 } else { 1 << 18 };
 
-/// A purgatory keeps up to this many chains of its hash table, even without keys.
+/// The hash table of a purgatory keeps up to this many chains, even if it has no keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
 
 /// A purgatory removes chains if there were more than this many per key for a whole trim interval.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
-/// A purgatory keeps memory for up to this many completions that nesting has deferred.
+/// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
 pub(crate) const SPARE_DEFERRED_MAX: usize = 1024;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
 pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 
-/// The first poll of an async sleep of more than this many nanoseconds adds the timer without
-/// reading the clock again. If the deadline has already passed, the next turn fires the timer.
+/// The first poll of an async sleep longer than this many nanoseconds does not check whether the
+/// deadline has already passed. If it has, the next turn fires the timer.
 pub(crate) const UNCHECKED_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
@@ -156,31 +156,32 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
 /// If no loop drives a wheel, an add or remote request reports a timer that is overdue by this many
-/// nanoseconds. This grace period gives the thread time to start its loop. The second value is for
-/// a `Shard`, for a wheel of `Timers::per_worker`, and for a thread with a registered driver.
+/// nanoseconds. This grace period gives the thread time to start its loop. The second value applies
+/// to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread with a registered driver.
 pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
-/// The number of attempts to claim a wheel of `Timers::per_worker` before a thread sends a message
-/// instead.
+/// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
+/// attempts fail, the thread sends its request as a message.
 pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
 
-/// The maximum sleep of the watcher of `Timers::per_worker` while another thread holds the claim of
-/// a wheel, in nanoseconds.
+/// The maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread
+/// has claimed a wheel.
 pub(crate) const CLAIM_RETRY_NANOS: u64 = 100_000;
 
-/// The budget, in wheel entries, of a turn of `future::drive`. When it is used up, other tasks run.
+/// The budget, in wheel entries, of a turn of `future::drive`. When the turn has used it up, other
+/// tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
-/// The maximum number of moves that the owner applies at once to a timer that other threads keep
-/// resetting to elapsed deadlines. The next turn continues.
+/// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
+/// resets in a row. The next turn continues.
 pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
 
-/// The maximum number of adds and resets that one turn reverses into FIFO order. Each costs about a
-/// cache miss.
+/// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
+/// into FIFO order. Each costs about a cache miss.
 pub(crate) const REVERSED_PER_PASS_MAX: usize = if TINY { 64 } else { 4096 };
 
-/// The owner of a shard publishes its counts after this many turns, even if its loop never prepares
-/// to sleep.
+/// The owner of a shard publishes its counts after this many turns, even if its loop never calls
+/// `prepare_sleep`.
 pub(crate) const PUBLISH_EVERY_TURNS: u64 = if TINY { 2 } else { 64 };
 
 /// The maximum number of counters that the owner of a shard publishes. It is two in loom models,
@@ -190,8 +191,8 @@ pub(crate) const PUBLISHED_COUNTERS: usize = if LOOM { 2 } else { usize::MAX };
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
-/// The number of ranges of a histogram. There are four ranges per doubling from a microsecond to
-/// more than an hour, one for shorter durations, and one for longer durations.
+/// The number of ranges of a histogram. There are four ranges per factor of two from a microsecond
+/// to more than an hour, one for shorter durations, and one for longer ones.
 pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.

@@ -1,5 +1,6 @@
 //! Reports rare incidents through `tracing`, if the feature of that name is enabled. Without the
-//! feature or a subscriber, only a missing driver is reported, on standard error.
+//! feature or without a subscriber, only one incident is reported, on standard error: a timer is
+//! overdue and no loop drives its wheel.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these
 //! functions hold no borrow (P5) and catch panics (P6).
@@ -20,7 +21,7 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for the wheel of a `Shard`. Without `may_trace`, writes to standard error.
+/// for the wheel of a `Shard`. If `may_trace` is false, writes to standard error.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u64,

@@ -27,7 +27,8 @@ use crate::{
 /// * [`spread`](Self::spread) spreads out timers that are added together. Use it for reconnects and
 ///   retries, which a thousand clients would otherwise do at once.
 ///
-/// With both, the spread chooses a time in its range, at which the slack begins.
+/// If a `When` has both slack and spread, the spread delays the deadline first, and the slack
+/// begins at the delayed deadline.
 ///
 /// # Examples
 ///
@@ -53,12 +54,12 @@ pub struct When {
 pub(crate) enum Start {
     After(Duration),
     At(Instant),
-    /// A deadline in nanoseconds of the wheel's clock, which may have elapsed.
+    /// A time of the wheel's clock in nanoseconds, possibly in the past.
     AtNanos(u64),
 }
 
 impl When {
-    /// Returns a deadline `delay` after the clock reading of the add or reset.
+    /// Returns a deadline `delay` after the clock reading that the add or reset takes.
     ///
     /// # Examples
     ///
@@ -77,7 +78,7 @@ impl When {
     ///
     /// # Examples
     ///
-    /// The timeouts of one iteration of a loop count from one moment:
+    /// All timeouts that one iteration of a loop adds count from the same instant:
     ///
     /// ```
     /// use corewheel::{When, local_timer};
@@ -120,7 +121,7 @@ impl When {
         Self { slack, ..self }
     }
 
-    /// Delays the timer by a fraction of `range`. Each add or reset gets another fraction.
+    /// Delays the timer by a fraction of `range`. Each add or reset uses a different fraction.
     ///
     /// So timers that are added together usually fire at different ticks. The fractions of one
     /// wheel's timers fill the range almost evenly, for any number of timers.
@@ -143,7 +144,7 @@ impl When {
         Self { range, ..self }
     }
 
-    /// Returns the delay if there is no instant, slack or spread.
+    /// Returns the delay if this is only a delay, without slack or spread.
     #[inline]
     pub(crate) fn delay(self) -> Option<Duration> {
         match self {
@@ -171,23 +172,23 @@ impl From<Instant> for When {
     }
 }
 
-/// The position of the next spread timer in its range, in units of 2^-64 of the range.
+/// The fraction of its range by which the next timer with a spread is delayed, in units of 2^-64.
 #[derive(Debug, Default)]
 pub(crate) struct Spread(AtomicU64);
 
 impl Spread {
-    /// Starts the sequence of the shard with this number at the shard's own fraction: its number
-    /// times the square root of two, modulo one.
+    /// Gives the shard with this number its own first fraction: the number times the square root of
+    /// two, modulo one.
     pub(crate) fn seed_from(&self, number: u32) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
     }
 
-    /// Returns the offset of the next spread timer in its range, in nanoseconds.
+    /// Returns the delay, in nanoseconds, of the next timer whose spread is `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// however many are taken. Timers without a spread take no multiple. Otherwise timers with a
-    /// spread might get, for example, only every 55th multiple, which would fill the range
+    /// however many are taken. Timers without a spread take no multiple. If they did, timers with a
+    /// spread might get only every 55th multiple, for example. Such multiples fill the range
     /// unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {

@@ -20,7 +20,8 @@ pub enum Peer {
     CorewheelLocalFast,
     /// corewheel's `future::Timers`: a timer thread for each worker of the runtime.
     CorewheelTimers,
-    /// corewheel's `future::Timers::per_worker`: a wheel for each worker, and one thread.
+    /// corewheel's `future::Timers::per_worker`: a wheel for each worker, and one thread that fires
+    /// all timers.
     CorewheelPerWorker,
     /// corewheel's `future::Sleep` on tokio's current-thread runtime, driven by `corewheel-tokio`.
     CorewheelSleep,
@@ -54,23 +55,23 @@ pub enum Peer {
     PingoraTimeout,
     /// monoio's `Sleep` on its runtime.
     MonoioSleep,
-    /// Two cores: `corewheel-wheel` behind the standard library's lock.
+    /// For two cores: `corewheel-wheel` behind the standard library's lock.
     MutexStd,
-    /// Two cores: `corewheel-wheel` behind the lock of `parking_lot`.
+    /// For two cores: `corewheel-wheel` behind the lock of `parking_lot`.
     MutexParkingLot,
-    /// Two cores, `packets` and `purgatory`: `linked64` behind the lock of `parking_lot`.
+    /// For two cores, `packets` and `purgatory`: `linked64` behind the lock of `parking_lot`.
     MutexLinked64,
-    /// Two cores: `heap4` behind the lock of `parking_lot`.
+    /// For two cores: `heap4` behind the lock of `parking_lot`.
     MutexHeap4,
-    /// Two cores: `corewheel-wheel`, whose owner gets requests through a channel and does not
+    /// For two cores: `corewheel-wheel`, whose owner gets requests through a channel and does not
     /// answer.
     Channel,
-    /// Waking: tokio's `Notify`, in a current-thread runtime that polls for events.
+    /// For `waking`: tokio's `Notify`, in a current-thread runtime that polls for events.
     TokioNotify,
-    /// Waking: an `eventfd`.
+    /// For `waking`: an `eventfd`.
     #[value(name = "eventfd")]
     EventFd,
-    /// Waking: the standard library's `park`.
+    /// For `waking`: the standard library's `park`.
     Futex,
     /// Scheme 1 of Varghese and Lauck: each tick decrements every timer.
     Countdown,
@@ -101,37 +102,39 @@ pub enum Workload {
     ChurnLongest,
     /// `churn` with a delay of 30 s for every timer.
     Churn30,
-    /// Adds timers with deadlines over 60 s, and fires all of them: ns per timer for each part.
+    /// Adds timers due within 60 s, and fires all of them: ns per timer. `fill`: the adds. `drain`:
+    /// the turns.
     Drain,
-    /// Moves a random timer to 30 s from now: ns per reset. Multi-thread runtimes use real time.
+    /// Resets a random timer to 30 s from now: ns per reset. Multi-thread runtimes use real time.
     Reset,
     /// Adds each timer again when it fires: ns per timer.
     Steady,
-    /// The time of a turn, with one turn per tick and timers over the next 120 s. `max-cpu`: the
+    /// The time of a turn, with one turn per tick and timers due within 120 s. `max-cpu`: the
     /// longest turn in CPU time of the thread. `touched`: the most entries that a turn touches.
     /// Some peers are left out to save time.
     Pause,
     /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
     /// other peers fire all timers in one turn.
     PauseAllDue,
-    /// `pause` after every deadline was moved by a minute.
+    /// `pause` after every timer was reset to a minute later.
     PauseAfterReset,
     /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
     /// other peers have none.
     PauseAfterSleep,
-    /// Adds timers of ten minutes within 1.5 s, beside a periodic timer or none. Then the loop
-    /// turns only at the next deadlines that the peer reports. `longest`: the longest turn that
-    /// fires no timer, in elapsed time and in CPU time. `moved`: the most entries that a turn
-    /// touches without firing them.
+    /// Adds timers of ten minutes within 1.5 s, with or without a periodic timer beside them. Then
+    /// the loop calls `turn` only at the next deadlines that the peer reports. `longest`: the
+    /// longest turn that fires no timer, in elapsed time and in CPU time. `moved`: the most entries
+    /// that a turn touches without firing them.
     PauseHeartbeat,
     /// Ticks in which no timer is due, with timers due in an hour: ns per tick.
     Idle,
     /// One advance by an hour, without timers: ns per advance.
     IdleHour,
-    /// The turns of an idle `Shard` until its only timer, an hour away, has fired.
+    /// The number of turns of an idle `Shard` until its only timer, an hour away, has fired.
     IdleWakeUps,
     /// Allocated and resident bytes per timer. `live`: all timers are live. `left`: all are
-    /// cancelled, and the loop has turned once and prepared a sleep. `turned`: after 10,000 turns.
+    /// cancelled, and the loop has called `turn` and prepared a sleep. `turned`: after 10,000
+    /// turns.
     Memory,
     /// Allocated and resident bytes by which `churn` grows after its warm-up, and the number of
     /// pairs.
@@ -144,8 +147,8 @@ pub enum Workload {
     /// Tasks that wrap one short operation after another in a timeout. Each operation is pending
     /// once. `cpu`: CPU time per operation. `floor`: CPU time without timeouts. `timeout`: the
     /// difference. `left`: dropped timeouts, one per task, that are still registered after 50 ms.
-    /// An entry that timeouts of pingora-timeout share stays until it is due, and is not counted.
-    /// Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` run on two
+    /// Timeouts of pingora-timeout share entries, which stay until they are due and are not
+    /// counted. Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` run on two
     /// current-thread runtimes; the tasks of other peers may move between two workers.
     Async,
     /// `async` with an operation that is ready at once.
@@ -158,12 +161,12 @@ pub enum Workload {
     /// subtracted. A tenth of the connections fall silent: a last packet shortens the timeout to 5
     /// ms, and the timeout closes the connection. Without timers, the last packet closes the
     /// connection. Sockets are simulated, and each reset reads the real clock. `corewheel-sleep`,
-    /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the other loops turn after
-    /// every 64 packets.
+    /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the other loops call
+    /// `turn` after every 64 packets.
     Packets,
     /// Delayed operations in virtual time: operations per second, CPU time per operation, and the
-    /// share that events complete. A watched key belongs to the core whose operations wait, or in
-    /// `far` to the core that makes the events. In peers other than corewheel, all cores share
+    /// share that events complete. A watched key belongs to the core whose operations wait or, in
+    /// `far`, to the core that makes the events. In peers other than corewheel, all cores share
     /// watch lists, operations and timers behind one lock: the standard library's for `linked64`
     /// and `btree`, `parking_lot`'s for `mutex-linked64`.
     Purgatory,
@@ -175,26 +178,26 @@ pub enum Workload {
     /// A loop whose timers have slack: wake-ups, entries touched per timer, and ns per timer. For
     /// `linked64` and `btree`, the caller rounds the deadlines.
     Within,
-    /// The timers per tick and the longest turn, when timers with one deadline are spread over a
-    /// range. For `linked64` and `btree`, the caller draws random deadlines.
+    /// The number of timers per tick and the longest turn, when timers with one deadline are spread
+    /// over a range. For `linked64` and `btree`, the caller draws random deadlines.
     Spread,
-    /// One core adds timers, the other cancels them: ns per timer, from the first add to the last
-    /// collection, and per call of cancel. A cancel of `channel` gets no answer. All peers read the
-    /// real clock in each add. Values are medians of the intervals without an involuntary context
-    /// switch; if `undisturbed` is 0 %, they are medians of all intervals and mean little. `line`:
-    /// the mean round trip of a cache line before and after the run. Compare only runs with similar
-    /// `line`.
+    /// One core adds timers, the other cancels them: ns per timer, from the first add until the
+    /// owner has freed the last timer, and per call of cancel. A cancel of `channel` gets no
+    /// answer. All peers read the real clock in each add. Values are medians of the run's intervals
+    /// without an involuntary context switch; if `undisturbed` is 0 %, they are medians of all
+    /// intervals and mean little. `line`: the mean round trip of a cache line before and after the
+    /// run. Compare only runs with similar `line`.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
     /// The time of a call of cancel under contention, with one clock reading. `firing`: the owner
     /// fires 10,000 timers in one turn; only calls that begin in that turn, and the first call,
-    /// count. `four-threads`: four threads cancel while the owner collects; if there are fewer
-    /// cores, threads share them. A cancel of `channel` gets no answer.
+    /// count. `four-threads`: four threads cancel while the owner frees the cancelled timers; if
+    /// there are fewer cores, threads share them. A cancel of `channel` gets no answer.
     XcancelLock,
     /// The time from a call that wakes a sleeping thread of another core until that thread has done
-    /// its work. `call`: the time of the call alone. A closure wakes corewheel's thread, or in
-    /// `add` a timer that is due at once.
+    /// its work. `call`: the time of the call alone. A closure wakes corewheel's thread or, in
+    /// `add`, a timer that is due at once.
     Waking,
     /// Remote requests: `add` a timer, `reset` a timer, `run` a closure. One core sends a batch of
     /// requests, and then the owner consumes it in one turn. The unit is ns per request, for both
@@ -209,9 +212,9 @@ pub enum Workload {
     /// fires or moves at most 256 timers. tokio's cancelling task yields after every 64 cancels. Of
     /// corewheel's layers, only `corewheel-local` takes part.
     Flood,
-    /// The speed-up of `churn` by a second core, where each core has its own timers, by CPU time.
-    /// `empty`: the speed-up of `floor`, measured alternately, which shows the limit of the
-    /// machine. `share`: the speed-up divided by `empty`.
+    /// The speed-up of `churn` by a second core, where each core has its own timers, computed from
+    /// CPU time. `empty`: the speed-up of `floor`, measured alternately, which shows the limit of
+    /// the machine. `share`: the speed-up divided by `empty`.
     Scaling,
     /// Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.
     /// N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list` always 10.

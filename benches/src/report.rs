@@ -246,7 +246,7 @@ pub fn page(all: &[Section], plots: Option<&str>) -> String {
          Values are medians of the rounds, with the minimum and the maximum where they fit. Times \
          vary between runs, above all on a shared machine, so compare ratios. Most workloads run \
          in virtual time with a tick of 1 ms. A *complete* peer takes any delay, fires at the \
-         exact tick, and recognises stale handles.\n\n\
+         exact tick, and recognizes stale handles.\n\n\
          {peers}\n\n{}\n",
         machine(),
         sections(all, plots).trim_end(),

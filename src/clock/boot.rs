@@ -1,4 +1,5 @@
-//! The clock that counts suspensions: `CLOCK_BOOTTIME`, on Linux and Android.
+//! The clock that also advances while the machine is suspended: `CLOCK_BOOTTIME`, on Linux and
+//! Android.
 
 /// Returns the nanoseconds since the machine started, or `None` if the clock cannot be read.
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]

@@ -2,9 +2,9 @@
 //! models, there is no counter.
 //!
 //! The counter is used if it is invariant and the kernel uses it for its own clock. An invariant
-//! counter runs at one speed in every state of the processor. The kernel abandons the counter if it
-//! jumps or if the counters of the cores disagree. If `/sys` does not tell the kernel's choice,
-//! invariance is enough.
+//! counter runs at one speed in every power state of the processor. The kernel abandons the counter
+//! if it jumps or if the counters of the cores disagree. If `/sys` does not tell which counter the
+//! kernel uses, invariance is enough.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -29,7 +29,7 @@ mod machine {
     const INVARIANT_TSC_BIT: u32 = 1 << 8;
 
     pub(in super::super) fn is_usable() -> bool {
-        // Cached: CPUID is slow under a hypervisor.
+        // The result is cached, because CPUID is slow under a hypervisor.
         static TSC_IS_USABLE: OnceLock<bool> = OnceLock::new();
         *TSC_IS_USABLE.get_or_init(|| is_invariant() && kernel_uses_counter())
     }

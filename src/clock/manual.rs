@@ -1,4 +1,4 @@
-//! Virtual time.
+//! A clock of virtual time.
 
 use std::{
     sync::Arc,
@@ -13,13 +13,13 @@ use crate::{
 /// A clock whose virtual time changes only by [`advance`](Self::advance) and [`set`](Self::set).
 ///
 /// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
-/// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. A
-/// thread must not really sleep until a deadline of a manual clock.
+/// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. Do
+/// not sleep until a deadline of a manual clock: real time does not advance this clock.
 ///
 /// # Examples
 ///
-/// A retry with back-off over half an hour of virtual time. Each step moves the clock to the next
-/// deadline, so that timers added by callbacks fire too:
+/// This program retries with back-off for half an hour of virtual time. Each iteration of the loop
+/// moves the clock to the next deadline, so that timers added by callbacks fire too:
 ///
 /// ```
 /// use corewheel::{Config, ManualClock, local_timer};
@@ -72,7 +72,7 @@ impl ManualClock {
         Self(Arc::new(Time { origin: Instant::now(), nanos: AtomicU64::new(0) }))
     }
 
-    /// Moves the clock forward, at most to its end after 584 years.
+    /// Moves the clock forward, to at most 584 years after its start.
     ///
     /// # Examples
     ///

@@ -1,12 +1,12 @@
 //! Clocks: the machine's monotonic clock, the same clock read through the processor's counter, a
-//! clock that also counts suspensions, and virtual time.
+//! clock that also advances while the machine is suspended, and virtual time.
 //!
 //! # The contract of a clock
 //!
 //! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. It
-//! need not be monotonic: a shard keeps the latest reading until the clock has caught up.
-//! [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the readings that go
-//! backwards. Readings saturate 584 years after the origin.
+//! need not be monotonic: if the clock goes backwards, a shard uses its greatest reading until the
+//! clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the
+//! readings that go backwards. Readings saturate 584 years after the origin.
 //!
 //! A shard reads its clock with a [`ClockReader`], whose readings are intervals, because the fast
 //! clock knows only bounds of the time.
@@ -82,14 +82,14 @@ impl Clock {
 
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
-    /// In a busy loop, most readings read only the counter, which costs less than the monotonic
-    /// clock. A reading is an interval of at most 10 us. Adds and resets use its later end, and
-    /// turns use its earlier end. So a timer is not early unless the counter fails, and fires at
-    /// most about 10 us later than with the monotonic clock.
+    /// In a busy loop, most readings read only the counter, which costs less than reading the
+    /// monotonic clock. A reading is an interval of at most 10 us. Adds and resets use its later
+    /// end, and turns use its earlier end. So a timer is not early unless the counter fails, and
+    /// fires at most about 10 us later than with the monotonic clock.
     ///
-    /// Use this clock in a loop that adds, resets or turns more than once in ten microseconds. In a
-    /// slower loop, each reading reads both the counter and the monotonic clock, and so costs more.
-    /// Do not use the fast clock with ticks near 10 us or below.
+    /// Use this clock in a loop that adds or resets timers or calls `turn` more than once in ten
+    /// microseconds. In a slower loop, each reading reads both the counter and the monotonic clock,
+    /// and so costs more. Do not use the fast clock with ticks of about 10 us or less.
     ///
     /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
     /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
@@ -102,18 +102,17 @@ impl Clock {
     ///
     /// At first, for two milliseconds or more, every reading reads the monotonic clock, to measure
     /// the counter's rate. Later, a shard that has read the monotonic clock in the last 13 us
-    /// usually reads only the counter. The interval allows for the kernel's steering of its clock,
-    /// which the kernel limits to 11 %.
+    /// usually reads only the counter. The interval allows for changes of the monotonic clock's
+    /// rate, which the kernel limits to 11 %.
     ///
-    /// The counters of all cores must agree and never stop. The kernel checks that, because its own
-    /// clock depends on it. A counter value outside the 13 us after a reading of the monotonic
+    /// The counters of all cores must agree and never stop. The kernel checks this, because its own
+    /// clock depends on them. A counter value outside the 13 us after a reading of the monotonic
     /// clock is not used. If the counter contradicts the clock, its rate is measured again. After
     /// repeated contradictions, the shard reads only the monotonic clock.
     ///
-    /// A counter that goes wrong within the 13 us is detected only at the next reading of the
-    /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If the
-    /// counter falls behind by a time t, timers added or reset before that reading may fire up to t
-    /// early.
+    /// If the counter goes wrong within the 13 us, the next reading of the monotonic clock detects
+    /// it. Before that, timers may fire up to 10 us early if the counter runs ahead. If it falls
+    /// behind by a time t, timers added or reset before the detection may fire up to t early.
     ///
     /// # Examples
     ///
@@ -141,12 +140,12 @@ impl Clock {
     /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and the monotonic clock elsewhere. The
     /// two clocks cost about the same to read.
     ///
-    /// The timeout of a poll or a park does not count suspensions, so a loop may sleep too long.
-    /// Turn when the machine resumes, turn at regular intervals, or wait for a `TimerFd` (feature
-    /// `fd`), which follows this clock.
+    /// The timeout of a poll or a park does not advance during a suspension, so a loop may sleep
+    /// too long. Call `turn` when the machine resumes or at regular intervals, or wait for a
+    /// `TimerFd` (feature `fd`), which follows this clock.
     ///
     /// The instants of this clock, from [`now`](Self::now) and in deadlines, are ahead of
-    /// [`Instant::now`] by the time suspended since the clock was created.
+    /// [`Instant::now`] by the length of all suspensions since the clock was created.
     ///
     /// # Examples
     ///
@@ -164,7 +163,8 @@ impl Clock {
             let nanos_at_origin = boot::nanos()?;
             Some((origin.elapsed(), Source::BootTime { origin, nanos_at_origin }))
         };
-        // The thread may be interrupted between its readings of the two clocks.
+        // Uses the quickest of four attempts, because the thread may be interrupted between the two
+        // readings.
         let quickest = (0..4).filter_map(read).min_by_key(|(took, _)| *took);
         Self(quickest.map_or(Source::Monotonic { origin: Instant::now() }, |(_, source)| source))
     }
@@ -265,7 +265,7 @@ impl Clock {
                 Source::BootTime { nanos_at_origin: there, .. },
             ) => nanos.saturating_add(*there).saturating_sub(*here),
             // Converts the remaining time. The result is late by the time that passes between the
-            // readings of both clocks.
+            // readings of the two clocks.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let left = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(left)

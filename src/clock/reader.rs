@@ -5,13 +5,12 @@ use super::{
     estimator::{Anchor, ClockEstimator},
 };
 
-/// Bounds of the time in nanoseconds of the clock, both inclusive. They are equal for an exact
-/// reading.
+/// Inclusive bounds of the clock's time, in nanoseconds. An exact reading has equal bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The time is not before `min`. Turns use it.
+    /// The time is not before `min`. Turns use this bound.
     pub(crate) min: u64,
-    /// The time is not after `max`. Deadlines use it.
+    /// The time is not after `max`. Deadlines use this bound.
     pub(crate) max: u64,
 }
 
@@ -30,7 +29,7 @@ impl Reading {
     }
 }
 
-/// A shard's reader of its clock. Has an estimator if the clock is fast, until the counter is
+/// Reads the clock of one shard. The reader of a fast clock has an estimator, until the counter is
 /// abandoned.
 #[derive(Debug)]
 pub(crate) struct ClockReader(Option<ClockEstimator>);
@@ -41,7 +40,7 @@ impl ClockReader {
     }
 
     /// Returns bounds of the current time of `clock`, which must be this reader's clock. Returns
-    /// `None` if only [`read_slow`](Self::read_slow) can read the clock.
+    /// `None` if the caller must use [`read_slow`](Self::read_slow).
     #[inline(always)]
     pub(crate) fn try_read(&mut self, clock: &Clock) -> Option<Reading> {
         match &mut self.0 {
@@ -127,7 +126,7 @@ mod tests {
     #[test]
     fn readings_contain_the_time_of_a_fast_clock() {
         let clock = Clock::fast();
-        // With several threads, some may migrate to other cores.
+        // Uses several threads, so that some may migrate to other cores.
         thread::scope(|scope| {
             for seed in 0..4 {
                 let clock = &clock;

@@ -20,7 +20,7 @@ use crate::limits::TICK_NANOS_MIN;
 ///
 /// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. And n / d is at least 1 / d
 /// below the next integer. So n * r / 2^(63 + l) rounded down equals n / d rounded down. Readings
-/// from 2^63 on, after 292 years, are divided.
+/// of 2^63 or more, after 292 years, need a division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
@@ -82,17 +82,18 @@ impl TickLength {
     }
 
     /// Returns the argument of [`deadline_tick`](Self::deadline_tick) for a timer due at `nanos`.
-    /// If `has_elapsed` is true, the argument is almost a tick earlier, so that the next turn fires
-    /// the timer.
+    /// If `has_elapsed` is true, the argument is almost a tick before `nanos`, so that the next
+    /// turn fires the timer.
     #[inline]
     pub(crate) fn adjusted_due(self, nanos: u64, has_elapsed: bool) -> u64 {
-        // Selects a number, because a branch would slow adds down.
+        // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
-    /// Returns the time from which a periodic timer counts its period after a move to `due`. The
-    /// clock reading of the move was between `min` and `max`. If `due` has elapsed, it may be
-    /// [adjusted](Self::adjusted_due), so the result is almost a tick later, but not after `max`.
+    /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
+    /// clock reading of the reset was between `min` and `max`. If `due` has elapsed, it may be
+    /// [adjusted](Self::adjusted_due). In this case the result is almost a tick after `due`, but
+    /// not after `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

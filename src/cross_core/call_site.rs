@@ -14,7 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns where the calling function was called. That function must be `#[track_caller]`.
+    /// Returns the call site of the calling function, which must be `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {
@@ -25,8 +25,8 @@ impl CallSite {
     }
 }
 
-/// The call that added a timer, and the time of the add; for a remote timer, the time of its
-/// admission (`slab`). Meaningless in a node without a timer.
+/// The call that added a timer, and the time of the add. For a remote timer, this is the time of
+/// its admission (`slab`). In a node without a timer, the record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 

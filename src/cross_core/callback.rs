@@ -94,8 +94,8 @@ unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
 }
 
 impl Closure {
-    /// Writes a closure to its final address; `value` must fit the storage. A move of a new
-    /// `Closure` would read its parts while they are still in the store buffer, which would stall.
+    /// Writes a closure to its final address; `value` must fit the storage. Moving a new `Closure`
+    /// would read its fields while they are still in the store buffer, which would stall the core.
     ///
     /// # Safety
     ///
@@ -239,7 +239,7 @@ impl Callback {
         let mut dest = MaybeUninit::uninit();
         // SAFETY: `dest` is valid for writes.
         unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
-        // SAFETY: `build` has initialized it.
+        // SAFETY: `build` has initialized `dest`.
         unsafe { dest.assume_init() }
     }
 
@@ -358,7 +358,7 @@ mod tests {
         run(&mut dest);
         run(&mut dest);
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
-        // SAFETY: it still holds a callback.
+        // SAFETY: `dest` still holds a callback.
         drop(unsafe { dest.assume_init() });
         assert_eq!(Rc::strong_count(&runs), 1);
     }

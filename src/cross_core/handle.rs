@@ -1,5 +1,5 @@
-//! Handles, which cancel, move and query timers. For a timer of this thread's wheel, most calls run
-//! the owner's functions (`OwnerOps`). Other calls find the timer's shard in the registry.
+//! Handles, which cancel, reset and query timers. For a timer of this thread's wheel, most calls
+//! run the owner's functions (`OwnerOps`). Other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -68,8 +68,8 @@ impl fmt::Display for Cancel {
 
 /// Identifies one timer: a plain value that any thread may copy, send and keep.
 ///
-/// A handle keeps nothing alive, and may be kept for ever. When its timer has ended, the handle is
-/// *stale*: `cancel` returns [`Cancel::Ended`], and no call reaches another timer.
+/// A handle keeps no memory alive, and may be kept for ever. When its timer has ended, the handle
+/// is *stale*: `cancel` returns [`Cancel::Ended`], and no call reaches another timer.
 ///
 /// # Examples
 ///
@@ -85,8 +85,8 @@ impl fmt::Display for Cancel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    /// The node's index in the lower half; the shard's number and [`HANDLE_TAG`] in the upper half.
-    /// A handle of two words is passed in registers.
+    /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_TAG`] in the
+    /// upper half. A handle of two words is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
@@ -149,10 +149,10 @@ impl TimerHandle {
 
     /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is pending or running.
     ///
-    /// Returns `None` if the timer has ended, or if `bits` is no handle. Invented bits may match a
-    /// timer of the process.
+    /// Returns `None` if the timer has ended, or if `bits` is no handle. Bits that are not from
+    /// `to_bits` may match a timer of the process.
     ///
-    /// Cost: constant, one load of the timer's state; no lock, no allocation.
+    /// Cost: constant. This loads the timer's state once, takes no lock and allocates nothing.
     ///
     /// # Examples
     ///
@@ -175,22 +175,25 @@ impl TimerHandle {
 
     /// Cancels the timer, from any thread. Returns the result at once.
     ///
-    /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. It has been
-    ///   dropped if the timer belongs to this thread's wheel, or was added by a thread other than
-    ///   the owner. Otherwise the owner drops the callback in its next turn, or later if the turn's
-    ///   budget of at most 1,024 messages runs out first. If the owner announces its sleeps, it
-    ///   sleeps at most [`Config::drop_within`](crate::Config::drop_within) before that turn. If
-    ///   another thread is moving the timer during a remote cancel, the drop waits for that move.
+    /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
+    ///   has been dropped if this thread owns the timer's wheel, or if a thread other than the
+    ///   owner added the timer. Otherwise the owner drops the callback in its next turn, or in a
+    ///   later turn if the budget of at most 1,024 messages per turn runs out first. If the owner
+    ///   announces its sleeps, it sleeps at most
+    ///   [`Config::drop_within`](crate::Config::drop_within) before its next turn. If another
+    ///   thread is resetting the timer during a remote cancel, the callback is dropped only after
+    ///   that reset.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
-    ///   this answer. Afterwards, a periodic timer does not run again.
+    ///   this answer. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
-    ///   timer fired, this thread sees everything the callback did.
+    ///   timer fired, this thread sees everything that the callback did.
     ///
-    /// Cost: constant. For a timer of this thread's wheel, no lock, and no system call unless a
-    /// page is freed. A remote cancel makes one compare-and-swap on the timer, two if it takes the
-    /// callback, and at most one on the owner's mailbox. Failed ones are repeated. The cancel may
-    /// wake the owner. No thread waits for another. A panic of the callback's destructor is
-    /// reported to [`Config::on_panic`](crate::Config::on_panic), unless the wheel has ended.
+    /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
+    /// system call unless it frees memory. A remote cancel makes one compare-and-swap on the timer,
+    /// two if it takes the callback, and at most one on the owner's mailbox. It repeats a
+    /// compare-and-swap that fails, and may wake the owner. No thread waits for another. A panic of
+    /// the callback's destructor is reported to [`Config::on_panic`](crate::Config::on_panic),
+    /// unless the wheel has ended.
     ///
     /// # Examples
     ///
@@ -284,20 +287,21 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees its
-    /// effects. So values that only the callback's run uses can be freed. Returns the answer of
+    /// effects. So values that only a run of the callback uses can be freed. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
     /// cases, even after `Ended`, the captures may be dropped later, as after `cancel`.
     ///
-    /// This thread polls at intervals that grow to a millisecond, without work for the owner. The
-    /// wait lasts as long as the callback runs, so the callback must not wait for this thread. This
-    /// call also returns when the shard ends, because then no callback of the shard runs.
+    /// This thread polls the timer at intervals that grow to a millisecond, which costs the owner
+    /// nothing. The wait lasts as long as the callback runs, so the callback must not wait for this
+    /// thread. This call also returns when the wheel ends, because then no callback of the wheel
+    /// runs.
     ///
     /// # Errors
     ///
-    /// In user code that a turn runs, returns an error and cancels nothing. Two callbacks that
-    /// waited for each other would wait for ever.
+    /// If user code that a turn runs makes this call, returns an error and cancels nothing. Two
+    /// callbacks that waited for each other would wait for ever.
     ///
     /// # Examples
     ///
@@ -373,22 +377,23 @@ impl TimerHandle {
         })
     }
 
-    /// Moves the timer, earlier or later, from any thread. The handle stays valid.
+    /// Resets the timer to an earlier or later deadline, from any thread. The handle stays valid.
     ///
-    /// Returns true if the timer was moved, and false if it has ended or is running. If several
+    /// Returns true if the timer was reset, and false if it has ended or is running. If several
     /// threads reset a timer concurrently and it stays pending, all get `true`, and one of their
     /// deadlines applies.
     ///
-    /// If a callback resets a timer of the same wheel, the turn in progress does not fire that timer,
-    /// unless the turn consumes the timer's remote add after the reset. A reset of a periodic timer
-    /// moves the next run, and later runs follow at its period. Slack and spread of earlier calls
-    /// no longer apply.
+    /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
+    /// timer. There is one exception: another thread has added the timer, and the turn learns of
+    /// this add only after the reset. A reset of a periodic timer changes the time of the next run,
+    /// and later runs follow at the timer's period. Slack and spread of earlier calls no longer
+    /// apply.
     ///
-    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset usually
-    /// makes two or three compare-and-swaps on the timer, and at most one on the owner's mailbox.
-    /// Failed ones are repeated. Later remote resets that only postpone a one-shot timer usually
-    /// send no message. A remote reset wakes the owner if the announced sleep would outlast the new
-    /// deadline.
+    /// Cost: constant. A reset reads the clock once, takes no lock and allocates nothing. A remote
+    /// reset usually makes two or three compare-and-swaps on the timer, and at most one on the
+    /// owner's mailbox. It repeats a compare-and-swap that fails. Later remote resets that only
+    /// postpone a one-shot timer usually send no message. A remote reset wakes the owner if the
+    /// owner's announced sleep would outlast the new deadline.
     ///
     /// # Examples
     ///
@@ -406,7 +411,7 @@ impl TimerHandle {
     /// assert!(!idle.reset(Duration::from_secs(30)));
     /// ```
     #[inline]
-    #[must_use = "a timer that was not moved has ended or is running"]
+    #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         match (Owner::of(self), when.delay()) {
@@ -541,7 +546,8 @@ impl LocalHandle {
         Owner::of(self.handle).is_some_and(|owner| (owner.ops.is_pending)(self.handle))
     }
 
-    /// Moves the timer, earlier or later. Returns true if it was moved. See [`TimerHandle::reset`].
+    /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
+    /// [`TimerHandle::reset`].
     ///
     /// # Examples
     ///
@@ -553,7 +559,7 @@ impl LocalHandle {
     /// assert!(retry.reset(Duration::from_secs(2)));
     /// ```
     #[inline]
-    #[must_use = "a timer that was not moved has ended or is running"]
+    #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         Owner::of(self.handle).is_some_and(|owner| match when.delay() {
@@ -631,7 +637,8 @@ impl TimerGuard {
         self.0
     }
 
-    /// Moves the timer, earlier or later. Returns true if it was moved. See [`TimerHandle::reset`].
+    /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
+    /// [`TimerHandle::reset`].
     ///
     /// # Examples
     ///
@@ -644,12 +651,12 @@ impl TimerGuard {
     /// assert!(deadline.reset(Duration::from_secs(60)));
     /// ```
     #[inline]
-    #[must_use = "a timer that was not moved has ended or is running"]
+    #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(&self, when: impl Into<When>) -> bool {
         self.0.reset(when)
     }
 
-    /// Returns the handle of the timer, and drops the guard without a cancel.
+    /// Returns the handle of the timer, and drops the guard without cancelling the timer.
     ///
     /// # Examples
     ///
@@ -731,7 +738,8 @@ impl Owner {
 }
 
 per_thread! {
-    /// True while this thread turns wheels of `Timers::per_worker`, which belong to no thread.
+    /// True while this thread runs turns of wheels of `Timers::per_worker`, which belong to no
+    /// thread.
     static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 

@@ -17,8 +17,8 @@ use crate::{
     util::sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
 };
 
-/// A panic in the user's code, as the hook of [`Config::on_panic`](crate::Config::on_panic)
-/// receives it.
+/// Describes a panic in the user's code, for the hook of
+/// [`Config::on_panic`](crate::Config::on_panic).
 ///
 /// # Examples
 ///
@@ -64,13 +64,13 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A destructor of a purgatory's key or operation. Also the destructor of a callback or payload
-    /// that was dropped after a cancel or at the end of its shard.
+    /// A destructor of a purgatory's key or operation, or of a callback or payload that was dropped
+    /// after a cancel or at the end of its wheel.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation, while it checked its condition or completed. Also the code of its key,
-    /// such as `hash`.
+    /// A delayed operation that was checking its condition or completing, or code of its key, such
+    /// as `hash`.
     Operation,
 }
 
@@ -163,7 +163,7 @@ enum WakeMethod {
 type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
-    /// This thread's calls in progress, the outermost first.
+    /// This thread's calls of hooks in progress, the outermost first.
     static ACTIVE_HOOK_CALLS: [HookCall; HOOKS_NESTED_MAX] =
         [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
@@ -188,7 +188,7 @@ impl Hooks {
 
     /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
     /// the wake hook or unparks the owner. Any thread may call this. Returns false if one of these
-    /// calls panicked or was omitted. Reasons to omit a call:
+    /// calls panicked or was omitted. A call is omitted in these cases:
     ///
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside too many nested hooks.
@@ -251,7 +251,7 @@ impl Hooks {
 
     /// Runs `call`, which calls a hook, unless this thread is inside a hook of this shard for the
     /// same sleep, or inside too many hooks. So a hook that sends requests to its own shard, even
-    /// through another shard's hook, is not called inside itself for the same sleep.
+    /// through another shard's hook, is not called recursively for the same sleep.
     fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals

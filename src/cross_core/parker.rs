@@ -13,19 +13,20 @@
 //! ```
 //!
 //! If F1 comes first in the fences' total order, the requesting thread sees the announcement.
-//! Otherwise the owner sees the request and does not sleep. A requesting thread may also read the
-//! announcement of an old sleep, although the owner has already announced a new one. Then the F1 of
-//! the new sleep comes after F2, so the owner sees the request.
+//! Otherwise the owner sees the request and does not sleep. A requesting thread may read the
+//! announcement of an old sleep, although the owner has already announced a new sleep. Then the F1
+//! of the new sleep comes after F2, so the owner sees the request.
 //!
-//! A *mover*, a thread that resets a timer, may write a new deadline to a node that another mover
-//! is about to push. Then each mover executes F2, checks for a sleeping owner, and reads the node's
-//! deadline. So the check after the later F2 uses the new deadline, and comes after the push.
+//! A thread that resets a timer may write a new deadline to a node that another resetting thread is
+//! about to push. Then each of these threads executes F2, checks for a sleeping owner, and reads
+//! the node's deadline. So the check after the later F2 uses the new deadline, and comes after the
+//! push.
 //!
 //! A waking thread clears the announcement only after its call of the hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a waking thread that stalls or whose hook panics. The exception: a waking thread holds a lock
-//! while it copies the owner's thread handle or the driver task's waker (`hooks`). A thread that
-//! finds this lock taken relies on the holder.
+//! on a waking thread that stalls or whose hook panics. There is one exception: a waking thread
+//! holds a lock while it copies the owner's thread handle or the driver task's waker (`hooks`). A
+//! thread that finds this lock taken relies on the lock's holder.
 //!
 //! If the hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
@@ -70,7 +71,8 @@ impl Default for Parker {
 }
 
 impl Parker {
-    /// Announces a sleep until `until` at most. The owner must then check for requests once more.
+    /// Announces a sleep that ends at `until` at the latest. The owner must then check for requests
+    /// once more.
     pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
         // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
@@ -122,7 +124,7 @@ impl Parker {
     }
 
     fn clear_asleep(&self, number: u64) {
-        // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake. If the
+        // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
             number,
@@ -140,8 +142,8 @@ impl Parker {
         SleepId::of(self.announced.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep from which the caller must wake the owner. The caller must have queued its
-    /// request.
+    /// Returns the sleep in progress, from which the caller must wake the owner. The caller must
+    /// have queued its request.
     pub(crate) fn must_wake(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
@@ -154,8 +156,8 @@ impl Parker {
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
-    /// time that `deadline` returns. Unless the shard has ended, the caller's last atomic operation
-    /// must be the swap that made its request.
+    /// time that `deadline` returns. The caller's last atomic operation must be the swap that made
+    /// its request, unless the shard has ended.
     #[inline]
     pub(crate) fn must_wake_for_deadline(&self, deadline: impl FnOnce() -> u64) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.

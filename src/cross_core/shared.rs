@@ -29,7 +29,8 @@ use crate::{
     when::{Spread, Start, When},
 };
 
-/// Each field that other threads write has its own cache lines.
+/// The part of a shard that every thread may use. Each field that other threads write has its own
+/// cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
@@ -49,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) drop_within_nanos: u64,
 }
 
-/// A value that shares no cache line with others. It is aligned to two lines, because many
+/// A value that shares no cache line with other values. It is aligned to two lines, because many
 /// processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -121,9 +122,9 @@ impl Shared {
         }
     }
 
-    /// Announces that the owner sleeps until `until` at most. If `is_long`, a remote cancel that
-    /// leaves the payload to the owner ends the sleep. Returns `None` if the owner must consume
-    /// messages first, or if another thread is waking it.
+    /// Announces that the owner will sleep until `until` at most. If `is_long` is true, a remote
+    /// cancel that leaves the payload to the owner ends the sleep. Returns `None` if the owner must
+    /// consume messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.set_thread_to_unpark();
         let announcement = self.parker.announce(until, is_long);
@@ -156,16 +157,16 @@ impl Shared {
         }
     }
 
-    /// Reports that no loop drives the wheel, if the lateness of a timer, `overdue` nanoseconds,
-    /// reaches the grace period. Reports once, and again after the wheel has lost its last driver.
-    /// The caller must hold no borrow of corewheel's state.
+    /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
+    /// reaches the grace period. Reports only once until the wheel loses its last driver. The
+    /// caller must hold no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         self.report_unless_reported(overdue, true);
     }
 
-    /// Does the same at the end of the owner's thread, where a `tracing` subscriber may have lost
-    /// its thread-local variables.
+    /// Reports as [`report_undriven`](Self::report_undriven) does, but without `tracing`. At the
+    /// end of the owner's thread, a subscriber may have lost its thread-local variables.
     pub(crate) fn report_undriven_at_end(&self, overdue: u64) {
         self.report_unless_reported(overdue, false);
     }
@@ -212,8 +213,8 @@ impl Shared {
         self.owner_clock_nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer from a remote thread, periodic if its period is not zero. With `beyond_limit`,
-    /// ignores the shard's limit of live timers.
+    /// Adds a timer from a remote thread. The timer is periodic if its period is not zero. If
+    /// `beyond_limit` is true, ignores the shard's limit of live timers.
     #[inline(always)]
     pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
         &self,
@@ -280,7 +281,7 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline, before rounding, of a timer that is added or moved now.
+    /// Returns the deadline, before rounding, of a timer that is added or reset now.
     #[inline(always)]
     pub(crate) fn due(&self, when: When) -> u64 {
         match (when.start, when.delay()) {
@@ -290,7 +291,7 @@ impl Shared {
         }
     }
 
-    /// Returns the deadline, before rounding, of a timer that is moved now. If the deadline may be
+    /// Returns the deadline, before rounding, of a timer that is reset now. If the deadline may be
     /// adjusted, also returns the time from which the timer counts its period.
     pub(crate) fn reset_due(&self, when: When) -> (u64, Option<u64>) {
         if let Start::AtNanos(nanos) = when.start {
@@ -301,7 +302,7 @@ impl Shared {
         (nanos, Some(self.tick.period_start(nanos, now, now)))
     }
 
-    /// Returns the deadline of a timer that is added or moved at `now`. With slack, chooses the
+    /// Returns the deadline of a timer that is added or reset at `now`. With slack, chooses the
     /// future tick within the slack that is divisible by the largest power of two, so that timers
     /// share ticks.
     #[inline(never)]
@@ -315,9 +316,9 @@ impl Shared {
         }
     }
 
-    /// Returns the deadline and the slack of a timer that is added or moved at `now`. If ticks
-    /// within the slack are in the future, the deadline is the first of them, and the slack ends
-    /// with the last. Otherwise the slack is zero.
+    /// Returns the deadline and the slack of a timer that is added or reset at `now`. If the slack
+    /// contains future ticks, the deadline is the first of them, and the returned slack ends with
+    /// the last. Otherwise the returned slack is zero.
     pub(crate) fn due_and_slack(&self, when: When, now: Reading) -> (u64, u64) {
         let offset = Duration::from_nanos(self.spread.next(when.range));
         let nanos_after_start = |offset: Duration| match when.start {
@@ -340,7 +341,7 @@ impl Shared {
         let has_elapsed = match when.start {
             // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
             Start::After(delay) => delay.is_zero() && start <= now.max,
-            // Between the bounds of `now`, only an exact reading tells.
+            // If the start lies between the bounds of `now`, only an exact reading can tell.
             _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
         };
         let start = if has_elapsed { start.min(now.min) } else { start };
@@ -362,7 +363,7 @@ impl Shared {
 
     /// Returns the sleep that this thread must end after it has requested the deadline `nanos()`.
     /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
-    /// messages after this thread's push, or 0 without a push.
+    /// messages after this thread's push, or 0 if it pushed none.
     #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
@@ -430,8 +431,9 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, Priority::LowPayloadTaken)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
-            // The node's message, queued or about to be pushed, is about a deadline and need not
-            // end the owner's sleep. But the payload must not wait for the end of a long sleep.
+            // A message about an add or reset is queued or about to be pushed, so this cancel
+            // pushes none, and need not end the owner's sleep. But the payload must not wait for
+            // the end of a long sleep.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.parker.must_wake_from_long()
             }
@@ -440,10 +442,10 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
+    /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
     /// its period from `period_start`, which is given if `nanos` may be adjusted, or else from
-    /// `nanos`. Pushes no message if one is queued, if another move is in progress, or if the owner
-    /// need not know yet (`state`).
+    /// `nanos`. Pushes no message if one is queued, if another reset is in progress, or if the
+    /// owner need not know of this reset yet (`state`).
     #[inline(always)]
     pub(crate) fn reset(
         &self,
@@ -470,7 +472,7 @@ impl Protected<'_, Shared> {
         }
         let (answer, next) = node.end_move(payload_out);
         if payload_out.is_some() {
-            // Another thread cancelled the timer during the move, so this thread has taken the
+            // Another thread cancelled the timer during the reset, so this thread has taken the
             // payload.
             let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
             let wake = (next == FollowUp::Push).then(push).flatten();
@@ -483,8 +485,8 @@ impl Protected<'_, Shared> {
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
         }
-        // Reads the requested deadline after the push: another mover may have written a new one
-        // and pushed nothing, because *queued* was set.
+        // Reads the requested deadline after the push: another thread may have reset the timer
+        // again and pushed nothing, because *queued* was set.
         let mut wake = self.must_wake(depth, || node.requested_deadline().load_nanos());
         // Reads the word after the fence in `must_wake`. If another thread has cancelled the timer,
         // this thread must end a long sleep, so that the payload is dropped in time.
@@ -506,7 +508,8 @@ impl Protected<'_, Shared> {
         priority: Priority,
     ) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
-            // The first queued payload ends a long sleep, so that the owner drops it in time.
+            // The first message about a payload ends a long sleep, so that the owner drops the
+            // payload in time.
             PushOutcome::Queued { depth, is_first_payload: true } => {
                 self.parker.must_wake_from_long().or_else(|| self.must_wake_for_backlog(depth))
             }

@@ -34,7 +34,8 @@ macro_rules! counts {
 }
 
 counts! {
-    /// The counts of a shard's timers, messages and turns.
+    /// The counts of a shard's timers, messages and turns. A remote add, reset or cancel usually
+    /// queues a *message* for the shard's owner, which consumes it in a turn.
     ///
     /// `added == live + fired + cancelled + handed_back` holds in every reading, by the owner or by
     /// another thread.
@@ -53,8 +54,8 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. A remote add counts after the owner has consumed its message. Includes the
-        /// library's own messages to a core: the batches of a
+        /// Timers added. A remote add counts after the owner has consumed its message. Some of the
+        /// library's own messages to a core count as added timers: the batches of a
         /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages for
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
@@ -70,22 +71,24 @@ counts! {
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
-        /// The part of `live` that other threads have cancelled and whose messages the owner has
-        /// not consumed. Exact for the owner, except that a timer does not count before its message
-        /// is queued. If another thread is moving the timer during the cancel, that thread queues
-        /// the message after its move. Other threads read the number of queued messages about
-        /// cancelled timers. That number is inexact from 3,072 on. It includes timers that
-        /// are not yet in `live`, and lacks timers whose earlier moves the owner has not seen.
+        /// The timers of `live` that other threads have cancelled, but whose messages the owner has
+        /// not consumed. For the owner, the number is exact, except that a timer counts only once
+        /// its message is queued. If a thread cancels a timer while another thread resets it, the
+        /// resetting thread queues the message after its reset. Other threads read the number of
+        /// queued messages about cancelled timers. That number is inexact from 3,072 on, includes
+        /// timers that are not yet in `live`, and lacks timers with an earlier reset that the owner
+        /// has not seen.
         pub held: u64,
-        /// Messages from other threads about cancelled, moved and added timers that the owner has
-        /// not consumed. Exact for the owner. Once 3,072 messages of one kind are queued, other
-        /// threads may read an inexact number, until the owner has consumed these messages.
+        /// Messages from other threads about added, reset and cancelled timers that the owner has
+        /// not consumed. The number is exact for the owner. Once 3,072 cancels, or 3,072 adds and
+        /// resets, are queued, other threads may read an inexact number, until the owner has
+        /// consumed these messages.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
         /// Resets from other threads that the owner has seen. The owner sees several resets of a
-        /// timer as one if they come between two turns, or only postpone a deadline not yet
-        /// reached.
+        /// timer as one if they come between two turns, or if they only postpone a deadline that is
+        /// not yet reached.
         pub remote_resets: u64,
         /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
         /// run of a periodic timer.
@@ -96,10 +99,11 @@ counts! {
         pub clock_regressions: u64,
         /// Turns begun.
         pub turns: u64,
-        /// Turns that left work to the next turn, usually because a budget was used up or more than
-        /// 1,024 messages waited.
+        /// Turns that did not finish, usually because a budget was used up or more than 1,024
+        /// messages waited. The next turn continues.
         pub overruns: u64,
-        /// Operations on entries of the wheel: links, moves, unlinks and fires.
+        /// Operations on entries of the wheel: each link, reset, cascade, unlink or fire of an
+        /// entry counts.
         pub touched: u64,
     }
 }

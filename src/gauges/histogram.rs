@@ -7,8 +7,8 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of cells per factor of two. With four cells, the largest
-/// value of a cell, except the first and last, exceeds its other values by at most a quarter.
+/// The binary logarithm of the number of cells per factor of two. With four cells, a cell's largest
+/// value exceeds its other values by at most a quarter, except in the first and last cell.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl Histogram {
     /// assert!(lateness.mean() <= lateness.max());
     /// ```
     pub fn mean(&self) -> Duration {
-        // The sum may already include durations that the count does not.
+        // The sum may already include durations that the count does not yet include.
         let mean = self.sum.checked_div(self.count()).unwrap_or(0);
         Duration::from_nanos(mean).min(self.max())
     }

@@ -1,9 +1,9 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
-//! The owner counts in its own fields. It copies the counts here when its loop computes its sleep,
+//! The owner counts in its own fields. It copies the counts here when its loop computes a sleep,
 //! and about every 64 turns. Other threads write only the stalls, the request for the occupied
-//! slots, and the numbers about a missing driver. A reader never delays the owner, and a stalled
-//! owner never delays a reader.
+//! slots, and the numbers for the report of a missing loop. A reader never delays the owner, and a
+//! stalled owner never delays a reader.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
 
@@ -23,7 +23,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateCause {
-    /// The loop turned late: no earlier turn could have fired the timer.
+    /// The loop called `turn` late: no earlier turn could have fired the timer.
     Loop = 0,
     /// An earlier turn left the timer to a later one.
     LeftOver = 1,
@@ -40,7 +40,7 @@ pub(crate) struct Gauges {
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the last turn that was not idle.
     turn_began_at: AtomicU64,
-    /// The time at which the loop must turn next, as last published.
+    /// The time at which the loop must begin its next turn, as last published.
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
     undriven_remote_due: AtomicU64,
@@ -67,7 +67,7 @@ pub(crate) struct TurnState {
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
     pub(crate) began_at: u64,
-    /// The time at which the loop must turn next; `u64::MAX` means never.
+    /// The time at which the loop must begin its next turn; `u64::MAX` means never.
     pub(crate) next_due: u64,
 }
 
@@ -242,7 +242,8 @@ impl Gauges {
             // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: a request at this moment may be lost, but each reading makes a new request.
+        // Relaxed: a request at this moment may be lost, but each reading of the metrics makes a
+        // new request.
         self.occupancy_requested.store(0, Ordering::Relaxed);
     }
 

@@ -51,7 +51,8 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 ///
 /// Call [`export`](Self::export) every few seconds, always on the same exporter. Each call exports
 /// the changes since the previous call. The first call after a shard's end exports the shard's last
-/// changes and sets its gauges to zero. A shard that begins and ends between two calls is missed.
+/// changes and sets its gauges to zero. A shard that begins and ends between two calls is not
+/// exported.
 ///
 /// Do not call `export` on a busy core: most recorders record each fired timer separately, even if
 /// many have the same lateness.
@@ -67,7 +68,7 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 ///   `corewheel_overdue_seconds`.
 /// * Histograms: `corewheel_lateness_seconds`, whose label `by` is `loop` or `leftover`, and
 ///   `corewheel_callback_seconds`, the running times of measured callbacks. Each value up to 73
-///   minutes is too large by at most a quarter or 1,023 ns, whichever is more.
+///   minutes is too large by at most a quarter, or 1,023 ns if that is more.
 ///
 /// # Examples
 ///
@@ -103,14 +104,14 @@ impl Exporter {
         describe_counter!("corewheel_added_total", "timers added");
         describe_counter!("corewheel_fired_total", "timers that ended by firing");
         describe_counter!("corewheel_cancelled_total", "timers cancelled");
-        describe_counter!("corewheel_resets_total", "timers moved to another deadline");
+        describe_counter!("corewheel_resets_total", "timers reset to another deadline");
         describe_counter!(
             "corewheel_handed_back_total",
             "timers handed back at the end of a shard"
         );
         describe_counter!("corewheel_runs_total", "callbacks run and payloads handed out");
         describe_counter!("corewheel_turns_total", "turns of the loop");
-        describe_counter!("corewheel_overruns_total", "turns that left work to the next turn");
+        describe_counter!("corewheel_overruns_total", "turns that did not finish");
         describe_counter!(
             "corewheel_panics_total",
             "panics caught in callbacks, destructors and hooks"
@@ -182,7 +183,7 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Not removed earlier: if the recorder panics, the next call sets the gauges.
+            // Removed last: if the recorder panics before, the next call sets the gauges.
             self.last_exported.remove(&serial);
         }
         for (number, shared) in present {
@@ -221,7 +222,7 @@ fn export_changes(now: &ShardMetrics, before: Option<&ShardMetrics>) {
 
 fn export_gauges(now: &ShardMetrics) {
     let (labels, Counts { live, queued, .. }) = (labels(now), now.counts);
-    // An `f64` is exact up to 2^53.
+    // An `f64` represents each count up to 2^53 exactly.
     #[allow(clippy::cast_precision_loss)]
     for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
         gauge!(name, with_optional_label(&labels, None)).set(value as f64);

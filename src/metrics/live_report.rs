@@ -1,10 +1,10 @@
-//! The report of the live timers, by the code that added them.
+//! Reports the live timers, grouped by the call site that added them.
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
 use crate::cross_core::call_site::CreationRecord;
 
-/// The live timers of a shard, by the call site that added them. `{}` prints a table.
+/// The live timers of a shard, grouped by the call site that added them. `{}` prints a table.
 ///
 /// [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
 /// [`Shard::live_report`](crate::Shard::live_report) return it. Needs the feature `origins`. A call
@@ -49,8 +49,8 @@ pub struct LiveCallSite {
     pub location: &'static Location<'static>,
     /// The number of live timers that this call site added.
     pub live: usize,
-    /// The age of the oldest of these timers, regardless of resets. The age of a remote timer
-    /// counts from the moment at which the owner consumed the add.
+    /// The age of the oldest of these timers; resets do not change it. The age of a remotely added
+    /// timer counts from the turn in which the owner received the add.
     pub oldest: Duration,
 }
 

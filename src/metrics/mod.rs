@@ -1,30 +1,31 @@
-//! The counts of every shard, and how late its timers fire.
+//! Reports the counts of every shard, and how late its timers fire.
 //!
 //! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. It
 //! counts the adds, runs and ends of its timers, at a few instructions per timer. It publishes its
-//! counts when its loop computes its sleep, and about every 64 turns. Any thread can read the
-//! published counts without delaying the owner. [`shards`] reads all shards of the process,
+//! counts when its loop computes how long to sleep, and about every 64 turns. Any thread can read
+//! the published counts without delaying the owner. [`shards`] reads all shards of the process,
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
-//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
+//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
-//! A [`Watch`] reports loops that hang in a turn, or turn later than their last
+//! A [`Watch`] reports loops that hang in a turn, or whose next turn begins later than their last
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) demands. The feature
-//! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an
-//! error for each caught panic, and a warning for each stall that a watch finds. With the feature
-//! `origins`, `LocalTimer::live_report` lists the code that added the live timers.
+//! [`time_until_next`](crate::LocalTimer::time_until_next) demands. The feature `metrics` adds an
+//! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
+//! panic, and a warning for each stall that a watch finds. With the feature `origins`,
+//! `LocalTimer::live_report` lists the code lines that added the live timers.
 //!
 //! # Wheels without a loop
 //!
-//! If no loop drives a wheel, its owner's adds and resets report a timer that is overdue by at least
-//! 100 ms, even the timer that a reset moves. On a thread's wheel, remote adds and resets do too,
-//! and so does the end of the thread. An add may also report a timer that has been cancelled or
-//! moved since it was due. The report is an error event of `tracing`. Without that feature or a
-//! subscriber, and at the end of a thread, it is a line on the standard error. Each wheel is
-//! reported at most once, and once more after each loss of its last driver.
+//! If no loop drives a wheel, each add or reset by its owner reports a timer that is overdue by at
+//! least 100 ms. A reset may report the very timer that it resets. For the wheel of a thread,
+//! remote adds and resets report such timers too, and so does the end of the thread. An add may
+//! also report a timer that has been cancelled or reset since it was due. The report is an error
+//! event of `tracing`. Without that feature or a subscriber, and at the end of a thread, it is a
+//! line on standard error. Each wheel is reported at most once, and once more after each loss of
+//! its last driver.
 //!
-//! Some wheels report only timers that are overdue by at least 1 s. Their owners' resets report
-//! nothing, and at least one add in 256 looks for such timers. These wheels are:
+//! For some wheels, only timers that are overdue by at least 1 s are reported. Resets by the owner
+//! do not report them. Of its adds, at least one in 256 does. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -34,9 +35,9 @@
 //!
 //! The guide [lists](crate::guide::tuning#metrics) healthy values. If the
 //! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
-//! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow work
+//! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
-//! look for slow work between such a call and the next turn.
+//! look for slow code between such a call and the next turn.
 //!
 //! # Examples
 //!
@@ -78,7 +79,7 @@ use crate::{
     wheel::shard_level_sizes,
 };
 
-/// The metrics of one shard, mostly as its owner last published them.
+/// The metrics of one shard. Most values are those that its owner last published.
 ///
 /// # Examples
 ///
@@ -101,42 +102,43 @@ pub struct ShardMetrics {
     /// The name from [`Config::name`](crate::Config::name), or else the name of the thread that
     /// created the shard, or else empty.
     pub name: String,
-    /// The counts of the shard's timers, as one snapshot. Some counts may be newer than the
-    /// snapshot: [`panicked`](Counts::panicked), [`turns`](Counts::turns), and
-    /// [`queued`](Counts::queued) and [`held`](Counts::held), which include the messages now in the
-    /// mailbox. `turns` may leave out up to 64 idle turns.
+    /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
+    /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
+    /// [`held`](Counts::held). The last two include the messages that are queued during the
+    /// reading. `turns` may lack up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
-    /// time from the deadline, rounded up to a tick, to the beginning of the turn. The deadline of
-    /// a zero delay counts as the beginning of the tick in progress.
+    /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
+    /// delay, the lateness counts from the beginning of the tick in progress.
     pub loop_lateness: Histogram,
-    /// The lateness of timers that an earlier turn left to a later one.
+    /// The lateness of timers that an earlier turn left to a later turn.
     ///
-    /// Timers added or moved after a turn that left work count here too, if their deadline is not
-    /// after the beginning of that turn.
+    /// Timers that were added or reset after an unfinished turn count here too, if their deadline
+    /// is not after the beginning of that turn.
     pub leftover_lateness: Histogram,
-    /// The length of the longest turn, callbacks included; zero for a loop that never calls
-    /// `prepare_sleep` or `time_until_next`, itself or by a `TimerFd`.
+    /// The length of the longest turn, callbacks included. It is zero if the loop never calls
+    /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
-    /// A turn is measured to the loop's next call of these functions, so work between the turn and
-    /// that call counts too. If several turns come before one call, only the last is measured.
+    /// A turn is measured until the loop's next call of one of these functions, so code between the
+    /// turn and that call counts too. If several turns come before one call, only the last turn is
+    /// measured.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue. It is zero during a turn, and if no turn
     /// is overdue.
     ///
-    /// On a thread that no loop drives, the time counts from the earliest deadline, including
+    /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), it counts from the earliest deadline at the shard's last check,
-    /// made at least every 256 adds. A remote cancel of the overdue timer does not change this
-    /// time.
+    /// [`Shard`](crate::Shard), the time counts from the deadline that was the earliest at the last
+    /// check. At least one in 256 adds makes this check. A remote cancel of the overdue timer does
+    /// not change this time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
-    /// The owner publishes the levels only on request, because this takes a few microseconds.
-    /// Another thread's reading returns the levels last published, and requests new ones. The list
+    /// The owner publishes the levels only on request, because this takes a few microseconds. A
+    /// reading by another thread returns the levels last published, and requests new ones. The list
     /// is empty if none were published.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found the loop stalled.
@@ -223,8 +225,8 @@ impl ShardMetrics {
 
 /// Returns the metrics of all shards of the process, ordered by number.
 ///
-/// Cost: a few microseconds per shard. Takes a lock that is also taken when a shard is created or
-/// ends.
+/// Cost: a few microseconds per shard, and a lock that the creation and the end of a shard take
+/// too.
 ///
 /// # Examples
 ///

@@ -48,9 +48,9 @@ pub struct Stall {
     pub lasted: Duration,
     /// True if the owner is inside a turn: it runs a callback or handles a payload.
     pub is_in_turn: bool,
-    /// True if the shard has ever turned. If false, there may be no loop at all. For a thread's
-    /// wheel, see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver). The owner of
-    /// a [`Shard`](crate::Shard) must call [`turn`](crate::Shard::turn).
+    /// True if any turn of the shard has begun. If false, there may be no loop at all. For a
+    /// thread's wheel, see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver). The
+    /// owner of a [`Shard`](crate::Shard) must call [`turn`](crate::Shard::turn).
     pub has_turned: bool,
 }
 
@@ -64,9 +64,9 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop sets the due time of this turn by each
 ///   call of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only
 ///   the length of turns is watched.
-/// * The loop has not begun, and a timer is overdue by more than the limit. On a thread's wheel,
-///   this includes timers that other threads have added or moved. In a [`Shard`](crate::Shard), the
-///   timer may have been cancelled or moved since it became overdue.
+/// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
+///   wheel, this includes timers that other threads have added or reset. In a
+///   [`Shard`](crate::Shard), the timer may have been cancelled or reset since it became overdue.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not drop the watch while you hold a lock that `report` needs. If `report` itself
@@ -141,7 +141,8 @@ impl Drop for Watch {
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
-            // A panic of `report` has been printed. Dropping the panic's payload may panic again.
+            // The panic hook has already printed a panic of `report`. Dropping the panic's payload
+            // may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
@@ -185,7 +186,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop_signal: &StopSign
                         stall.has_turned,
                     );
                 };
-                // A `tracing` subscriber may panic. Its panic has been printed.
+                // A `tracing` subscriber may panic. The panic hook has then printed the panic.
                 catch_panic_silently(event);
                 report(&stall);
             }

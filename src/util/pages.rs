@@ -3,10 +3,10 @@
 //! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
 //! *places*, each for one entry or node, so no entry ever moves and no vector of entries doubles.
 //! Each page has its own free list, so that a page can be freed without a search of other lists.
-//! The place that was freed last is reused first, because it is still in the cache. No list
-//! contains this place, so the next add touches no list. Its page counts the place as used. The
-//! place joins its page's list when another place is freed, when no timer is live, or before `trim`
-//! or `shrink`.
+//! The place that was freed last is reused first, because it is still in the cache. This place is
+//! kept outside the lists, so that the next add touches no list, and its page counts it as used.
+//! The place joins its page's list when another place is freed, when no timer is live, or before
+//! `trim` or `shrink`.
 //!
 //! # When memory goes back
 //!
@@ -54,7 +54,7 @@ pub(crate) fn as_u32(number: usize) -> u32 {
 /// returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
-    /// Page 0 fills the numbers without a page. The length is a power of two.
+    /// At each number without a page, the vector contains page 0. The length is a power of two.
     pages: Vec<P>,
     mask: usize,
 }
@@ -110,8 +110,8 @@ pub(crate) struct FreePlaces {
     last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current: usize,
-    /// The numbers of all pages with free or never-used places, and perhaps of other pages, each at
-    /// most once.
+    /// The numbers of all pages with free or never-used places, and perhaps of some pages without.
+    /// No number is listed twice.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_pages: u32,
@@ -127,9 +127,9 @@ struct PageFreeList {
     used: u16,
     /// This place and all later ones were never in the list.
     first_unused: u16,
-    /// The page exists, and belongs to this owner.
+    /// True if the page exists and belongs to this owner.
     is_own: bool,
-    /// The page is in `pages_with_room`.
+    /// True if the page is in `pages_with_room`.
     is_listed: bool,
 }
 
@@ -218,7 +218,7 @@ impl FreePlaces {
     }
 
     /// Puts a place into the free list of its page, which becomes the current page. Returns the
-    /// place's new link, and true if an empty page should be freed.
+    /// link that the caller must store in the place, and true if an empty page should be freed.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];
@@ -341,8 +341,8 @@ impl FreePlaces {
 }
 
 /// Returns the layout of a page's memory: padding, the address from the allocator, and the page at
-/// its own alignment. The layout has a small alignment, for which an allocator can often provide
-/// zeroed memory without writing to it.
+/// its own alignment. The alignment of the layout is small, because an allocator can then often
+/// provide zeroed memory without writing to it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(MEMORY_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
@@ -399,7 +399,8 @@ pub(crate) fn free_to_system<T>(mut records: Vec<T>) {
     }
 }
 
-/// Returns the whole system pages of the memory to the system. Their addresses stay allocated.
+/// Returns the system pages that lie completely within the memory to the operating system. Their
+/// addresses stay allocated.
 ///
 /// # Safety
 ///

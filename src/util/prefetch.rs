@@ -1,4 +1,4 @@
-//! Prefetching cache lines.
+//! Prefetches cache lines.
 
 #![allow(unsafe_code)]
 

@@ -6,11 +6,11 @@
 //! other copy. So a writer never waits, and a reader tries again only if the writer published
 //! during the read.
 //!
-//! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that has
-//! read a word newer than its version reads a changed version the second time. The writer's fence
-//! comes after one `publish` has raised the version, and before the next overwrites the copy that
-//! the version no longer selects. The reader's fence is between reading the copy and reading the
-//! version again.
+//! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
+//! reader has read a word newer than its version, its second read of the version returns a changed
+//! one. Two fences ensure V2. The writer's fence comes after one `publish` has raised the version,
+//! and before the next `publish` overwrites the copy that the version no longer selects. The
+//! reader's fence is between reading the copy and reading the version again.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

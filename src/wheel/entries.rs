@@ -323,7 +323,7 @@ impl<T> Entries<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page and takes a free place.
+    /// Adds a page and takes one of its places.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let (number, generation) = match self.vacant_pages.pop() {
             Some(vacant) => vacant,

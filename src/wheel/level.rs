@@ -159,8 +159,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
-    /// Returns the lowest level that reaches a deadline that the first level does not reach. The
-    /// deadline's slot in that level is neither the current nor the next slot, which may be
+    /// For a deadline that the first level does not reach, returns the lowest level that reaches
+    /// it. The deadline's slot in that level is neither the current nor the next slot, which may be
     /// cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {

@@ -204,7 +204,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If each of the wheel's 2^25 - 1 indices is in use, or retired after at most 2^32 - 1 uses.
+    /// If no index is free: the wheel has 2^25 - 1, and uses each at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -225,7 +225,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Errors
     ///
-    /// If each of the wheel's 2^25 - 1 indices is in use, or retired after at most 2^32 - 1 uses.
+    /// If no index is free: the wheel has 2^25 - 1, and uses each at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -255,7 +255,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If each of the wheel's 2^25 - 1 indices is in use, or retired after at most 2^32 - 1 uses.
+    /// If no index is free: the wheel has 2^25 - 1, and uses each at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -297,8 +297,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         value
     }
 
-    /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
-    /// the entry has left the wheel.
+    /// Changes the deadline of an entry to an earlier or later tick; the key stays valid. Returns
+    /// false if the entry has left the wheel.
     ///
     /// Cost: constant. A reset to a later deadline usually only stores the deadline, and leaves the
     /// entry in its slot. So [`next_deadline`](Self::next_deadline) may still return the old
@@ -329,9 +329,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
-    /// at most `LEVELS` times. A call for a tick up to [`next_deadline`](Self::next_deadline) moves
-    /// at most 8,192 entries to lower levels. For each elapsed tick, a call also moves at most 96
-    /// reset entries toward their later deadlines.
+    /// at most `LEVELS` times. If `now` is not after [`next_deadline`](Self::next_deadline), the
+    /// call moves at most 8,192 entries to lower levels. For each elapsed tick, a call also moves
+    /// at most 96 entries that were reset to deadlines after this tick.
     ///
     /// # Examples
     ///
@@ -352,8 +352,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
-    /// returns or moves at most `budget` entries. If work is left,
-    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
+    /// returns or moves at most `budget` entries. If the budget does not suffice,
+    /// [`is_behind`](Self::is_behind) then returns true, and the next call continues in order.
     ///
     /// # Examples
     ///
@@ -389,7 +389,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Returns true if the last [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) has left work, because its budget was used up or
+    /// [`advance_within`](Self::advance_within) did not finish, because its budget was used up or
     /// its iterator was dropped early.
     ///
     /// # Examples
@@ -478,8 +478,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.len() == 0
     }
 
-    /// Returns a measure of the wheel's work since its creation. Each insertion, reset, move,
-    /// return or removal of an entry adds one.
+    /// Returns the number of operations on entries since the wheel's creation. Each insertion,
+    /// reset, move between slots, return or removal of an entry adds one.
     ///
     /// # Examples
     ///
@@ -608,8 +608,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value_mut(key.index, key.generation)
     }
 
-    /// Returns the deadline of an entry, in ticks; `None` if the entry has left the wheel. A
-    /// deadline that is in the past when it is set is replaced by the wheel's time. Cost: constant.
+    /// Returns the deadline of an entry, in ticks; `None` if the entry has left the wheel. If a
+    /// deadline was in the past when it was set, the result is the wheel's time at that moment.
+    /// Cost: constant.
     ///
     /// # Examples
     ///
@@ -751,7 +752,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
 /// assert_eq!(due.next(), Some((10, "lease")));
 /// assert_eq!(due.next(), None);
 /// ```
-#[must_use = "lazy: what is not taken comes first in the next call"]
+#[must_use = "lazy: the next call returns the entries that were not taken"]
 pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
 }

@@ -1,8 +1,9 @@
 //! Prefetches the entries of the next ticks.
 //!
 //! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
-//! a different tick, step in turn. A walker's cache line can arrive while the others step. When a
-//! list changes, its walker may end up in another list, and prefetch useless entries.
+//! a different tick, take their steps in rotation. A walker's cache line can arrive while the
+//! others step. When a list changes, its walker may end up in another list and prefetch useless
+//! entries.
 
 use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;

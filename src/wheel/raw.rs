@@ -8,15 +8,16 @@
 //!   level that reaches it. Before or when this slot starts, its entries cascade to lower levels.
 //! * An entry with slack may be in an *aligned* slot. Each slot of an upper level has an aligned
 //!   slot, for entries that are due at the slot's first tick. These entries do not cascade.
-//! * An entry that was already due when it was linked is in the *late* slot, with the deadline
-//!   `pass_end`. The next pass begins by moving the late entries to the slot of this tick. So no
-//!   pass expires a late entry that was linked during that pass (P5).
+//! * An entry that was already due when it was linked is in the *late* slot. Linking sets its
+//!   deadline to the last tick of the current or previous pass. The next pass begins by moving the
+//!   late entries to the slot of their deadline. So no pass expires a late entry that was linked
+//!   during that pass (P5).
 //! * An entry that was reset to a later deadline may be in an earlier slot, usually its old one.
 //!   Such a reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
 //! No tick may relink many deferred entries. So each slot of the first level counts its deferred
-//! entries. Once the count is [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX), a reset of a further
-//! entry relinks it at once (P7).
+//! entries. Once a slot's count is [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX), a reset of a
+//! further entry of the slot relinks this entry at once (P7).
 //!
 //! # The passage of time
 //!
@@ -26,13 +27,13 @@
 //!
 //! # No pauses
 //!
-//! A slot of an upper level cascades while the slot before it is current, a portion at the end of
-//! each pass. A portion is proportional to the time since the last portion, so that the slot is
-//! usually empty when it starts. A portion has at most [`CASCADED_MAX`] entries (P7). New entries
-//! never go to a slot that is cascading, because a lower level already reaches its ticks.
-//! `next_deadline` is early enough to cascade one portion per tick, the last at the slot's start.
-//! If the loop sleeps longer, the pass that reaches the slot's start cascades all entries left,
-//! within its budget.
+//! A slot of an upper level cascades while the slot before it is current: each pass ends by
+//! cascading a portion of its entries. A portion is proportional to the time since the last
+//! portion, so that the slot is usually empty when it starts. A portion has at most
+//! [`CASCADED_MAX`] entries (P7). New entries never go to a slot that is cascading, because a lower
+//! level already reaches its ticks. `next_deadline` is early enough that one portion per tick
+//! suffices, with the last portion at the slot's start. If the loop sleeps longer, the pass that
+//! reaches the slot's start cascades all remaining entries, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -54,9 +55,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) current: u64,
     /// The last tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
-    /// A lower bound of the next tick with work. Before this tick, no occupied slot starts, no late
-    /// entry waits, no slot cascades and no revolution ends. So a pass that ends before this tick
-    /// only stores `pass_end` and `current`.
+    /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades and no
+    /// revolution ends. A pass that ends earlier only stores `pass_end` and `current`.
     pub(super) idle_until: u64,
     /// The first tick of the first level's revolution that covers `current`.
     pub(super) revolution_start: u64,
@@ -71,7 +71,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
     /// The number of entries in slots. If it were as wide as `touched`, the compiler would update
-    /// both fields with one wide load and store. A wide load stalls after a narrow store.
+    /// both fields with one wide load, which stalls after a narrow store.
     pub(super) len: u32,
     /// For each slot of an upper level, the number of its entries, except late ones.
     pub(super) uncascaded: Box<[u32]>,
@@ -80,7 +80,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) slots: Slots<BITS, LEVELS>,
 }
 
-/// The next work at tick `current`.
+/// The next step of the pass at tick `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The upper levels' slots that start at this tick may have entries, which must cascade first.
@@ -213,7 +213,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry that is in a slot to another deadline. A later deadline is usually only
+    /// Resets an entry that is in a slot to another deadline. A later deadline is usually only
     /// stored, and the entry stays in its slot.
     #[inline]
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -241,8 +241,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred. The slow path is a separate function, so that
-    /// the fast path, for an entry alone in its slot, need not save registers.
+    /// Relinks an entry whose reset cannot be deferred. The fast path is for an entry that is alone
+    /// in its slot. The slow path is a separate function, so that the fast path need not save
+    /// registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
@@ -260,7 +261,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.link_moved(storage, entry, deadline);
     }
 
-    /// Links an entry at a new deadline, after a move has unlinked it.
+    /// Links an entry at a new deadline, after a reset has unlinked it.
     #[inline(always)]
     fn link_moved<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
@@ -271,11 +272,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
-    /// Links the entry as deferred or in an upper level, so that a later reset only stores a
-    /// deadline. If the slot of the new deadline also has too many deferred entries, tries a
-    /// pseudo-random slot before it. If both slots have too many, links the entry at its deadline
-    /// as `NEAR`.
+    /// Relinks an entry at a later deadline at once, because its slot has too many deferred
+    /// entries. Links the entry as deferred or in an upper level, so that its next reset to a later
+    /// deadline is only a store. If the slot of the new deadline also has too many deferred
+    /// entries, tries a pseudo-random earlier slot. If both slots have too many, links the entry at
+    /// its deadline as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -294,7 +295,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.link_near(storage, entry, deadline, deadline, Location::NEAR);
     }
 
-    /// Moves an entry to another deadline, or links it if it is in no slot.
+    /// Resets an entry to another deadline, or links it if it is in no slot.
     #[cfg(feature = "std")]
     pub(crate) fn relink_or_link<S: Storage>(
         &mut self,
@@ -309,9 +310,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry to a deadline after `pass_end`, or links it if it is in no slot. Returns true
-    /// if the entry is counted as deferred in its new slot. Only then may the caller delay a later
-    /// reset of the entry until that slot expires (P7).
+    /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
+    /// true if the entry is counted as deferred in its new slot. Only then may the caller postpone
+    /// the next reset of the entry until that slot expires (P7).
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_deferrable<S: Storage>(
@@ -415,7 +416,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Marks the slot of `level` that covers `tick` as occupied. The slot shares this mark with its
-    /// aligned slot. Lowers `idle_until` to the slot's start.
+    /// aligned slot. Lowers `idle_until` to the slot's start if it is later.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
@@ -498,8 +499,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.pass_end = self.pass_end.max(pass_end);
     }
 
-    /// If a pass up to `pass_end` certainly has no work, moves time to `pass_end` and returns true.
-    /// Otherwise only returns false.
+    /// If a pass up to `pass_end` certainly has nothing to do, moves time to `pass_end` and returns
+    /// true. If not, changes nothing and returns false.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
@@ -624,7 +625,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Returns true if the pass left work, because its budget was used up or it was abandoned.
+    /// Returns true if the pass did not finish, because its budget was used up or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.is_done() && self.leaves_due_entries()
@@ -682,7 +683,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Updates `idle_until`. All work at `current` must be done.
+    /// Updates `idle_until`. The pass must have finished the tick `current`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
         self.idle_until = if self.cascade_pending || self.has_late() {
@@ -825,7 +826,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(current + 1 + u64::from(Geometry::<BITS, LEVELS>::position(level, ahead.into())))
     }
 
-    /// Returns the next tick at which a pass has work; `None` if there are no entries.
+    /// Returns the next tick to which a pass must advance; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.pass_end);
         self.next_work().into_iter().chain(late).chain(self.next_cascade_tick()).min()

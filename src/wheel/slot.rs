@@ -171,8 +171,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.link(storage, late, index)
     }
 
-    /// Unlinks entry `first` from the front of a slot other than the late slot; `next` follows it.
-    /// Returns false if the slot is empty now.
+    /// Unlinks entry `first` from the front of a slot other than the late slot; `next` is the entry
+    /// after it. Returns false if the slot is empty now.
     #[inline(always)]
     pub(super) fn pop<S: Storage>(
         &mut self,
@@ -191,7 +191,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         true
     }
 
-    /// Unlinks an entry if it is alone in its slot, and then returns the slot.
+    /// If an entry is alone in its slot, unlinks the entry and returns the slot.
     #[inline]
     pub(super) fn try_unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
         let slot = previous & !SLOT_FLAG;

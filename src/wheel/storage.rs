@@ -1,6 +1,6 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It reads and writes, by value, the fields that [`Entry`]
+//! The wheel owns slots, not entries. It reads and writes copies of the fields that [`Entry`]
 //! names, without a reference to the entry. So other threads may use the entry's other fields.
 
 /// The entries of a wheel.
@@ -59,7 +59,8 @@ pub(crate) struct Links {
     pub(crate) next: u32,
 }
 
-/// The kind of slot that an entry is in, if any. For an entry that will cascade, also the slot.
+/// The kind of slot that an entry is in, if any. For an entry that will cascade, the value includes
+/// the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location(u32);
 
@@ -104,7 +105,7 @@ impl Location {
     /// spliced into such a slot do not count.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        // A value with the bit `FAR` is negative.
+        // As a signed number, a value with the bit `FAR` is negative.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 

@@ -304,7 +304,7 @@ mod shard_functions {
         }
     }
 
-    /// A shard that ends before it claims the timer hands the timer back with this deadline.
+    /// If a shard ends before it fires the timer, it hands the timer back with this deadline.
     #[test]
     fn link_in_order_unlinks_a_due_entry_and_sets_its_deadline() {
         let mut wheel = Bare::starting_at(7);

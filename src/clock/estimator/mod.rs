@@ -7,10 +7,11 @@
 //! time since the anchor is in the interval from `(count - count_after) * min` to
 //! `(count - count_before) * max`.
 //!
-//! `min` and `max` are the measured rate minus and plus a wide margin. The kernel may steer its
-//! clock during the measurement and after it, by at most 11 % either way. So the true rate is at
-//! most 1.11 / 0.89 of the measured rate, below 5/4, and at least 0.89 / 1.11, above 3/4. The
-//! interval stays short, because an anchor is used only for a short time, the *window*.
+//! `min` and `max` are the measured rate minus and plus a wide margin. The kernel may *steer* its
+//! clock: it may change the clock's rate by at most 11 % either way, during the measurement and
+//! after it. So the true rate is at most 1.11 / 0.89 of the measured rate, below 5/4, and at least
+//! 0.89 / 1.11, above 3/4. The interval stays short, because an anchor is used only for a short
+//! time, the *window*.
 //!
 //! # A faulty counter
 //!
@@ -23,10 +24,11 @@
 
 use super::Reading;
 
-/// How long an anchor is used, if the counter runs at the rate `max`. The interval of a reading is
-/// at most 10 us long. The difference of the rates adds about two fifths of the window. The
-/// *bracket*, which is the span between the two counts of an anchor, adds at most an eighth. And
-/// [`READ_ERROR_NANOS`] adds a microsecond. A shorter window would need more readings of the clock.
+/// How long an anchor is used, if the counter runs at the rate `max`. This limits the interval of a
+/// reading to 10 us, the sum of three parts. The difference between the rates `min` and `max` adds
+/// about two fifths of the window. The *bracket*, the span between the two counts of an anchor,
+/// adds at most an eighth of the window. [`READ_ERROR_NANOS`] adds a microsecond. A shorter window
+/// would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to the upper bound, because the processor may read the counter up to a microsecond too
@@ -38,12 +40,12 @@ const READ_ERROR_NANOS: u64 = 1_000;
 const BRACKET_SHARE: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
-/// would make errors large; a longer span could overflow.
+/// would make relative errors large; a longer span could overflow.
 const CALIBRATION_MIN: u64 = 1_000_000;
 const CALIBRATION_MAX: u64 = 1_000_000_000;
 
-/// Two rates that agree, and the bounds of one precise rate, differ by at most one part in this
-/// number.
+/// Two rates *agree* if they differ by at most one part in this number. The bounds of a *precise*
+/// rate differ by no more.
 const RATE_AGREEMENT: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.

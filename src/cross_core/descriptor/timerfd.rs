@@ -2,9 +2,9 @@
 //!
 //! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
 //! But a thread that wakes the owner calls `fire`, which replaces the armed deadline. This call may
-//! come late, after the end of the sleep. Each call of `fire` increments `fires_begun` when it
-//! begins and `fires_ended` when it ends. The owner's deadline is still armed if no call was in
-//! progress when the owner armed the descriptor, and no call has begun since.
+//! come late, even after the owner's sleep has ended. Each call of `fire` increments `fires_begun`
+//! when it begins and `fires_ended` when it ends. The owner's deadline is still armed if no call
+//! was in progress when the owner armed the descriptor, and no call has begun since.
 
 use std::{
     error::Error,
@@ -28,8 +28,8 @@ use crate::{
 /// The longest time for which the descriptor is armed, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// In `armed_deadline`: no deadline is armed. In `fires_begun_when_armed`: a call of `fire` was in
-/// progress.
+/// In `armed_deadline`, means that no deadline is armed. In `fires_begun_when_armed`, means that a
+/// call of `fire` was in progress.
 const NONE: u64 = u64::MAX;
 
 /// A timerfd. It becomes readable when it expires. Arming it again makes it unreadable, without a
@@ -94,8 +94,8 @@ impl Descriptor {
     }
 
     /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock, unless it
-    /// is still armed for `until`. `after` returns the time until the deadline. If both are `None`,
-    /// disarms the descriptor.
+    /// is still armed for `until`. `after` returns the time until the deadline. If `until` and the
+    /// result of `after` are `None`, disarms the descriptor.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.fires_begun_if_idle();
@@ -153,10 +153,10 @@ const DISARMED: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
     Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST))
-        .expect("the kernel knows so long a time")
+        .expect("the kernel accepts such a duration")
 }
 
-/// Why a thread's wheel has no file descriptor.
+/// The reason why a thread's wheel has no file descriptor.
 ///
 /// # Examples
 ///

@@ -1,5 +1,5 @@
-//! The messages that the owner has taken out of the mailbox and not consumed yet. Also the message
-//! budget of a *pass*, which is the work of one turn. The owner consumes urgent messages in FIFO
+//! The messages that the owner has taken out of the mailbox and not consumed yet, and the message
+//! budget of a *pass*. A pass is the work of one turn. The owner consumes urgent messages in FIFO
 //! order, and low-priority messages newest first.
 
 use std::mem;
@@ -7,7 +7,7 @@ use std::mem;
 use super::{COUNT_LIMIT, Mailbox, MessageList, Stack};
 use crate::limits::REVERSED_PER_PASS_MAX;
 
-/// The index of urgent messages in an array of both kinds.
+/// The index of urgent messages in arrays with one item per kind.
 const URGENT: usize = 0;
 const LOW: usize = 1;
 
@@ -32,16 +32,16 @@ pub(crate) struct Backlog {
     reversed: MessageList,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
-    /// This pass has taken queued low-priority messages.
+    /// True if this pass has taken low-priority messages out of the mailbox.
     has_taken_low: bool,
-    /// The kinds that this pass does not poll again, since a poll may miss the cache.
+    /// True for each kind that this pass does not poll again, because a poll may miss the cache.
     polling_done: [bool; 2],
     phase: BacklogPhase,
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
     reserved_for_low: usize,
-    /// The last odd budget was divided in favor of low-priority messages.
+    /// True if the last odd budget was divided in favor of low-priority messages.
     pub(super) odd_went_to_low: bool,
 }
 
@@ -63,11 +63,11 @@ impl Backlog {
         self.phase = BacklogPhase::BeganEmpty;
     }
 
-    /// Makes the pass consume only urgent messages until
-    /// [`end_urgent_phase`](Self::end_urgent_phase), if the backlog has any. Up to half of the
-    /// budget is held back for taken low-priority messages, so that a flood of urgent messages does
-    /// not starve them. Half of an odd budget is rounded up and down alternately, so that a budget
-    /// of one starves neither kind.
+    /// If the backlog has urgent messages, makes the pass consume only these until
+    /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for
+    /// taken low-priority messages, so that a flood of urgent messages does not starve them. Half
+    /// of an odd budget is rounded up and down alternately, so that a budget of one starves neither
+    /// kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         if self.has_urgent() {
@@ -85,10 +85,10 @@ impl Backlog {
         self.phase == BacklogPhase::Urgent
     }
 
-    /// Lets the pass consume low-priority messages, and poll their stack once more if it has taken
-    /// none. Queued urgent messages wait for the next pass: a timer that another thread adds while
-    /// due timers fire does not fire in the same turn. A pass that began without messages gets
-    /// `budget`.
+    /// Lets the pass consume low-priority messages, and poll their stack once more if the pass has
+    /// taken none. Urgent messages in the mailbox wait for the next pass, so a timer that another
+    /// thread adds while due timers fire does not fire in the same turn. A pass that began without
+    /// messages gets `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if self.phase == BacklogPhase::BeganEmpty {
             self.begin_pass(budget);
@@ -98,8 +98,8 @@ impl Backlog {
         self.polling_done = [true, self.has_taken_low];
     }
 
-    /// Reduces the budget by `messages`, the number of further messages that the last one
-    /// contained.
+    /// Reduces the budget by `messages`, the number of further messages that the last message, a
+    /// batch, contained.
     pub(crate) fn charge(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(messages);
     }
@@ -110,8 +110,9 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes the queued messages of each kind of which the backlog has none, at most once per pass.
-    /// Later messages wait for the next pass, so that a flood does not prolong this pass.
+    /// Takes the queued messages of each kind that the backlog lacks, at most once per pass.
+    /// Messages that arrive later wait for the next pass, so that a flood does not prolong this
+    /// pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -138,7 +139,7 @@ impl Backlog {
         }
     }
 
-    /// Returns true if there are urgent messages to reverse, and the limit of this pass allows it.
+    /// Returns true if there are urgent messages to reverse, and this pass may still reverse some.
     #[inline]
     pub(crate) fn must_reverse(&self) -> bool {
         self.unreversed.first != 0 && self.reversals_left != 0
@@ -169,7 +170,7 @@ impl Backlog {
 
     /// Returns the index of the next message, or 0 if there is no message or no budget. While
     /// [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true, the next message is an urgent
-    /// one. Otherwise low-priority messages come first.
+    /// one. After the urgent phase, low-priority messages come first.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
         if self.budget == 0 { 0 } else { self.taken[self.next_kind()].first }
@@ -212,7 +213,8 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken low-priority messages. From `COUNT_LIMIT` on, it may be inexact.
+    /// Returns the number of taken low-priority messages. From `COUNT_LIMIT` on, the number may be
+    /// inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.taken[LOW].count()
     }
@@ -228,7 +230,7 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages. From `COUNT_LIMIT` on, it may be inexact.
+    /// Returns the number of taken messages. From `COUNT_LIMIT` on, the number may be inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.taken[URGENT], self.unreversed, self.reversed];

@@ -13,15 +13,15 @@
 //!   all zeros: empty, all ones: closed
 //! ```
 //!
-//! A message's link is the index of the message after the next one. Usually another core has just
-//! written the link's cache line, so reading a link stalls the owner. The links form two
-//! interleaved chains, so the owner can load two lines at once. A count that overflows continues at
-//! `COUNT_LIMIT`, and is then inexact.
+//! A message's link is the index of the message after the next one, so the links form two
+//! interleaved chains. Usually another core has just written a link's cache line, so reading the
+//! link stalls the owner. With two chains, the owner can load two such lines at once. When a count
+//! overflows, it continues at `COUNT_LIMIT`, and is inexact from then on.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
 //!
-//! One stack is for *urgent* messages about added or moved timers. Such a timer may have the
+//! One stack is for *urgent* messages about added or reset timers. Such a timer may have the
 //! earliest deadline of all, so the owner must not fall asleep before it has consumed these
 //! messages. The other stack is for low-priority messages about cancelled timers. Within a budget,
 //! a turn consumes urgent messages in FIFO order before due timers fire, and low-priority messages
@@ -46,7 +46,7 @@
 //!
 //! M1: `push` releases; `take_all`, `close` and `peek` acquire. Each push is a read-modify-write,
 //! so it continues the release sequences of the earlier pushes since the last `take_all`. So the
-//! owner sees every link, and all work of each pusher before its push.
+//! owner sees every link, and everything that each pusher wrote before its push.
 //!
 //! # Models
 //!
@@ -61,8 +61,8 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. No other head has this value: its two indices are equal, but no
-/// message is queued twice.
+/// The head of a closed stack. No other head has this value: the value has two equal indices, but
+/// no message is queued twice.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -78,7 +78,7 @@ const _: () = assert!(
 );
 const _: () = assert!(
     COUNT_LIMIT.is_multiple_of(WAKE_BACKLOG),
-    "a count that goes round passes a multiple as often as before"
+    "a count that has overflowed reaches multiples as often as before"
 );
 
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ pub(crate) struct MailboxLink(AtomicU32);
 /// A list of messages of one kind: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageList {
-    /// The index of the first message, or 0. The link of this message leads to the third.
+    /// The index of the first message, or 0. The link of this message leads to the third message.
     pub(crate) first: u32,
     second: u32,
     count: u32,
@@ -113,7 +113,7 @@ pub(crate) enum Priority {
     Low,
     /// The message is about a cancelled timer whose payload another thread has taken.
     LowPayloadTaken,
-    /// The message is about an added or moved timer.
+    /// The message is about an added or reset timer.
     Urgent,
 }
 
@@ -121,8 +121,8 @@ pub(crate) enum Priority {
 #[must_use]
 pub(crate) enum PushOutcome {
     /// The message is queued, and its stack now has `depth` messages. From `COUNT_LIMIT` on,
-    /// `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this is the
-    /// only queued message about a payload.
+    /// `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this push has
+    /// set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
@@ -157,8 +157,8 @@ impl Mailbox {
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
-    /// `backlog` low-priority messages are queued. If the sleep `is_long`, one message about a
-    /// payload suffices.
+    /// `backlog` low-priority messages are queued. If `is_long` is true, one message about a
+    /// payload to drop suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
         self.has_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
@@ -239,13 +239,13 @@ impl Stack {
     /// Takes all messages of a stack that is neither empty nor closed.
     #[inline]
     fn take_all(&self) -> MessageList {
-        // Acquire (M1): sees the links, and the pushers' work.
+        // Acquire (M1): sees the links, and the pushers' writes.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
         MessageList::of(head)
     }
 
     fn close(&self) -> MessageList {
-        // Acquire (M1): the pushers' work happens before the owner's sweep.
+        // Acquire (M1): the pushers' writes happen before the owner's sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
         MessageList::of(head)
     }
@@ -290,7 +290,7 @@ impl MessageList {
         Self { first: self.second, second: third, count: self.count_minus(1) }
     }
 
-    /// Returns the count minus `messages`. A count from `COUNT_LIMIT` on becomes `COUNT_LIMIT`,
+    /// Returns the count minus `messages`. A count of at least `COUNT_LIMIT` becomes `COUNT_LIMIT`,
     /// because the true count is unknown.
     #[inline]
     const fn count_minus(self, messages: u32) -> u32 {

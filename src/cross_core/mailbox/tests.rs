@@ -128,7 +128,8 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
 }
 
-/// The larger half of an odd budget goes to each kind in turn, so that neither kind starves.
+/// The larger half of an odd budget goes to the two kinds alternately, so that neither kind
+/// starves.
 #[test]
 fn half_of_the_budget_is_reserved_for_low_priority() {
     for (budget, others, odd_went_to_low, first) in [

@@ -7,21 +7,21 @@
 //!
 //! # Who frees
 //!
-//! Any thread that pins may run deferred work, such as this release. One such thread is a
-//! canceller, which should not pay for freeing memory. So deferred work frees neither pages of
-//! nodes nor shards:
+//! The release of a retracted value is *deferred work*: `crossbeam_epoch` runs it later, on any
+//! thread that pins. A canceller pins too, and should not pay for freeing memory. So deferred work
+//! frees neither pages of nodes nor shards:
 //!
 //! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
-//!   shard ends first, a thread that ends another shard may free it (`slab`).
+//!   shard ends first, a thread that ends another shard may free the page (`slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, this usually includes
-//!   the reference to the shard that it ends.
+//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, these usually include
+//!   the reference to the shard that is ending.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
 //! crate cannot delay the freeing of memory here, and their deferred work never runs here.
 //!
-//! The move to `GARBAGE` needs a lock. If another thread holds it, the move is deferred again, so
-//! deferred work never waits.
+//! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
+//! again, so deferred work never waits.
 
 use std::{
     mem,
@@ -99,13 +99,13 @@ impl<T: Send + Sync + 'static> Published<T> {
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
-    /// Retracts the value, if there is one. When all threads that are pinned now have unpinned,
+    /// Retracts the value, if there is one. After all threads that are pinned now have unpinned,
     /// deferred work passes the cell's reference to `release_ref`, which must be fast.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
         // AcqRel. Acquire: the value is dropped through this pointer (pairs with the Release of
-        // `publish`). Release: a thread that finds the cell empty sees this thread's earlier work
+        // `publish`). Release: a thread that finds the cell empty sees this thread's earlier writes
         // (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         if old.is_null() {
@@ -193,9 +193,9 @@ impl<T> PublishedPointer<T> {
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
-        // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires the owner's
-        // work before it emptied the cell (pairs with `retract`). Relaxed: a failed swap's value is
-        // unused.
+        // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires what the
+        // owner wrote before it emptied the cell (pairs with `retract`). Relaxed: a failed swap's
+        // value is unused.
         let swapped = self.0.compare_exchange(
             Shared::null(),
             new,
@@ -206,12 +206,13 @@ impl<T> PublishedPointer<T> {
         swapped.is_ok()
     }
 
-    /// Empties the cell. When all threads that are pinned now have unpinned, deferred work calls
-    /// `then` with the pointer. The target's owner must not free it before the call of `then`.
+    /// Empties the cell. After all threads that are pinned now have unpinned, deferred work calls
+    /// `then` with the pointer. The target's owner must not free the target before the call of
+    /// `then`.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
-        // Release: a thread that finds the cell empty sees this thread's earlier work (pairs with
+        // Release: a thread that finds the cell empty sees this thread's earlier writes (pairs with
         // `load`).
         let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
@@ -248,7 +249,7 @@ impl<T> PublishedPointer<T> {
 struct SendPointer<T>(NonNull<T>);
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs some deferred work that is ready. So cancellers run little deferred work.
+/// runs some deferred work that is ready. This leaves less deferred work to cancellers.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }

@@ -2,8 +2,8 @@ use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
 
-/// Yields attempts for at most a minute. A test repeats an attempt until no other thread is pinned,
-/// because the system may suspend a pinned thread.
+/// Yields attempt numbers for at most a minute. A test repeats an attempt until no other thread is
+/// pinned, because the system may suspend a pinned thread.
 pub(crate) fn attempts() -> impl Iterator<Item = u32> {
     let begun = Instant::now();
     (0..).take_while(move |attempt| {

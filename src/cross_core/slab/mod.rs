@@ -1,10 +1,10 @@
 //! The nodes of a shard's timers, in pages.
 //!
-//! Each timer has a node. The shard's owner and other threads use its state word, mailbox link,
-//! requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the owner
-//! uses the tick of its deadline and its links in the wheel. State word and mailbox link share a
-//! cache line. So a cancel from another core usually writes one line of the page and one of the
-//! mailbox.
+//! Each timer has a node. The shard's owner and other threads use the node's state word, mailbox
+//! link, requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the
+//! owner uses the tick of its deadline and its links in the wheel. The state word and the mailbox
+//! link share a cache line. So a cancel from another core usually writes one cache line of the page
+//! and one of the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
 //! (`reclaim`). The owner uses [`OwnerNodes`], a private table.
@@ -14,14 +14,14 @@
 //! A page belongs either to the owner or to the *adders*, the threads that add remote timers. So
 //! the owner takes a free node without an atomic operation, unless it needs a new page. An adder
 //! takes a free node from an adders' page by a compare-and-swap ([`FreeList`](page::FreeList)), or
-//! publishes a new page and keeps its first node. From then on the node belongs to that adder. The
-//! adder writes the payload, the requested deadline and, for a periodic timer, the period. Then it
-//! sets the state word to `Armed` with the flags *queued* and *moved*. This store publishes the
-//! values (S3 in `state`). The adder pushes the node onto the mailbox as a message, which the owner
-//! consumes. If the owner's private table lacks the page, the owner *adopts* the page: it adds the
-//! page to that table. Then the owner *admits* the timer: it counts the timer as live, and links
-//! the node into its wheel or fires the timer. After the timer has ended and its last message was
-//! consumed, the owner returns the node to the free list of its page.
+//! publishes a new page and keeps its first node. From then on the taken node belongs to that
+//! adder. The adder writes the payload, the requested deadline and, for a periodic timer, the
+//! period. Then it sets the state word to `Armed` with the flags *queued* and *moved*. This store
+//! publishes the values (S3 in `state`). The adder pushes the node onto the mailbox as a message,
+//! which the owner consumes. If the owner's private table lacks the page, the owner *adopts* the
+//! page: it adds the page to that table. Then the owner *admits* the timer: it counts the timer as
+//! live, and links the node into its wheel or fires the timer. After the timer has ended and its
+//! last message was consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!
@@ -44,8 +44,8 @@
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
 //! that was pinned at a page's retraction has unpinned, deferred work marks the page as
-//! reclaimable. Only then may the page be freed (`retired`). A canceller, mover or adder stays
-//! pinned until it has pushed the node.
+//! reclaimable. Only then may the page be freed (`retired`). A thread that cancels, resets or adds
+//! a timer stays pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains the numbers of its shard and node,
 //! and a generation that never recurs in this node (`state`). So no live timer matches a stale
@@ -60,9 +60,9 @@
 //! *A handle of a live timer finds its node.* The page was published before the handle existed, and
 //! is not retired while the timer lives.
 //!
-//! *A thread with the answer `Ended` sees the work of a fired timer's callback* (S2 in `state`),
-//! even if the page was retired. Publication and retraction of a page are Release operations. Each
-//! load of the page pointer is an Acquire operation.
+//! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
+//! if the page was retired. Publication and retraction of a page are Release operations. Each load
+//! of the page pointer is an Acquire operation.
 //!
 //! # Room
 //!
@@ -141,7 +141,7 @@ struct Hints {
     page_with_room: Hint,
     /// The approximate count of adders' pages whose nodes are all free.
     empty_pages: Hint,
-    /// The generation with which the nodes of a new adders' page begin.
+    /// The generation of the first timer in each node of a new adders' page.
     first_generation: AtomicU64,
 }
 
@@ -313,7 +313,7 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        // At least half of all generations remain for the nodes of a new page, which never use them
+        // The nodes of a new page have at least half of all generations left, and never use them
         // up.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
@@ -430,9 +430,9 @@ impl NodeView<'_> {
         (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next })
     }
 
-    /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
-    /// move, this thread may get the payload, and moves it to `payload_out`. The returned flag is
-    /// false if the shard has ended during the move.
+    /// Ends a reset that this thread has begun. If another thread has cancelled the timer during
+    /// the reset, this thread may get the payload, and then moves it to `payload_out`. The returned
+    /// flag is false if the shard has ended during the reset.
     #[inline]
     pub(crate) fn end_move(&self, payload_out: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Remote);
@@ -455,7 +455,7 @@ impl NodeView<'_> {
         // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
         // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
-        // SAFETY: the word has given the payload to this thread alone.
+        // SAFETY: the state word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });

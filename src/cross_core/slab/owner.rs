@@ -34,8 +34,8 @@ use crate::{
 /// nodes for remote timers.
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one adders' page that are not yet in its free list, chained from `first` to
-/// `last`.
+/// Freed nodes of one adders' page that are not yet in the page's free list, chained from `first`
+/// to `last`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page: usize,
@@ -91,8 +91,8 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Adopts the page of a node, if `generation` marks a remote timer. Returns false if that page
-    /// is not published. Even after true, a stale handle may lead to another timer or node, whose
-    /// generation differs.
+    /// is not published. Even if this returns true, a stale handle may lead to another timer or
+    /// node, whose generation differs.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
@@ -258,8 +258,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Allocates pages for `timers` timers, as far as page numbers are left. Until
-    /// [`shrink`](Self::shrink), keeps enough empty pages for `timers` timers.
+    /// Allocates pages for `timers` timers, as long as page numbers are left. Until a call of
+    /// [`shrink`](Self::shrink), enough empty pages for `timers` timers are kept.
     pub(crate) fn reserve(&mut self, timers: u32) {
         self.free_places.raise_min_spare(timers / as_u32(PAGE_LEN) + 1);
         while self.free_places.capacity() < timers as usize {
@@ -273,7 +273,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Frees the owner's empty pages, even reserved ones. If other threads may be reading pages,
-    /// some empty pages stay until later turns, or as spares.
+    /// some empty pages are freed only in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
         self.free_places.lower_min_spare(0);
         self.has_garbage = true;
@@ -281,7 +281,8 @@ impl<T> OwnerNodes<T> {
         self.free_places.raise_min_spare(SPARE_PAGES);
     }
 
-    /// Returns the indices of all nodes that may have a timer or a payload. Some may be free.
+    /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may
+    /// be free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free_places.used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
@@ -311,8 +312,8 @@ impl<T> OwnerNodes<T> {
             };
             self.retract_page(number);
         }
-        // This call also hands this thread's deferred work to all threads. If the shard moves to
-        // another thread, that thread cannot do so.
+        // This call also hands this thread's deferred work (`reclaim`) to all threads. If the shard
+        // moves to another thread, the new thread cannot hand over this work.
         self.retired.get_mut().free_some();
         let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
@@ -347,7 +348,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Takes all nodes of one empty adders' page, if there is a surplus of such pages. Returns the
-    /// page's number.
+    /// number of this page.
     fn take_empty_remote_page(&mut self) -> Option<usize> {
         if !self.slab.has_surplus() {
             return None;
@@ -424,7 +425,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Lends the payload of a periodic timer that the owner has added, claimed and armed again. The
-    /// payload is present even if another thread has cancelled the timer since.
+    /// payload is present even if another thread has cancelled the timer since then.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner. A thread that cancels a timer of the owner leaves the payload
@@ -440,8 +441,8 @@ impl<T> OwnerNodes<T> {
             && self.entry(index).state().pending_owner_generation() == Some(generation)
     }
 
-    /// Returns the first node from `index` on with a pending timer that the owner has added, and
-    /// the generation of the timer.
+    /// Returns the first node, from `index` on, that has a pending timer added by the owner, and
+    /// this timer's generation.
     pub(crate) fn next_pending(&self, mut index: u32) -> Option<(u32, u64)> {
         while page_of(index) < self.pages.numbers_end() {
             if !self.has_page_of(index) {
@@ -471,8 +472,8 @@ impl OwnerNodes<Callback> {
     /// be in the node.
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
-        // SAFETY: the owner has just cancelled the timer. Or it has found that another thread has
-        // cancelled the timer and has not taken the payload. So the payload is in the node.
+        // SAFETY: the owner has just cancelled the timer, or has found that another thread
+        // cancelled it and did not take the payload. So the payload is in the node.
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 
@@ -606,8 +607,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.creation_record().set(CreationRecord::new(call_site, now)) };
     }
 
-    /// Takes the payload of a timer that the owner has just claimed, cancelled or swept, or found
-    /// cancelled in a message.
+    /// Takes the payload of a timer that the owner has just claimed, cancelled or swept, or whose
+    /// cancel a message has just reported.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's last transition of the word proves that the
@@ -627,8 +628,8 @@ impl<'n, T> NodeRef<'n, T> {
         (swept, has_payload.then(|| self.take_payload()))
     }
 
-    /// Arms a periodic timer again after a run. If it was cancelled during the run, returns the
-    /// payload instead.
+    /// Arms a periodic timer again after a run. If the timer was cancelled during the run, does not
+    /// arm it but returns the payload.
     pub(crate) fn rearm_or_take_payload(self) -> Option<T> {
         // A canceller does not take the payload of a running timer, so the payload is present.
         (!self.state().rearm()).then(|| self.take_payload())

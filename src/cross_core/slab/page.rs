@@ -79,7 +79,7 @@ impl SharedDeadline {
     #[inline]
     pub(crate) fn load_nanos(&self) -> u64 {
         // Relaxed: the caller has acquired the word (S3 in `state`), or has executed the fence F2
-        // (`parker`). The value may belong to a move in progress.
+        // (`parker`). The value may belong to a reset in progress.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -90,9 +90,9 @@ impl SharedDeadline {
 pub(super) struct PageHeader {
     /// The free nodes, if the page belongs to the adders.
     pub(super) free: FreeList,
-    /// The generation with which the nodes begin, if the page belongs to the adders.
+    /// The generation of the first timer in each node, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// How often the owner has returned a node to the adders.
+    /// The number of times that the owner has returned a node to the adders.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread but the owner can read it.
@@ -110,8 +110,9 @@ pub(super) struct Page<T> {
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers (`state`). For a periodic
-    /// timer, which is never deferrable, the time from which it counts its period after its last
-    /// move to an elapsed time. The mover writes it together with the requested deadline.
+    /// timer, which is never deferrable, this is the time from which the timer counts its period
+    /// after a remote reset to an elapsed time. The resetting thread writes it together with the
+    /// requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -201,13 +202,13 @@ impl<T> Page<T> {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write(page, header) };
         } else {
-            // SAFETY: as above; a page begins with its header. Zero is the value of a free node.
+            // SAFETY: as above; a page begins with its header. An all-zero node is a free node.
             unsafe { page.cast::<PageHeader>().write(header) };
         }
         PagePtr(page.cast())
     }
 
-    /// Writes all fields of a page. Only for loom models, where a zeroed atomic is not valid.
+    /// Writes all fields of a page. Used only in loom models, where a zeroed atomic is not valid.
     ///
     /// # Safety
     ///
@@ -362,8 +363,8 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: returning nodes releases their links and all work of their last users. Taking a node
-/// acquires both, on which S2 in `state` relies. Swaps continue the release sequence.
+/// G1: returning nodes releases their links and all writes of their last users. Taking a node
+/// acquires both, and S2 in `state` relies on this. Swaps continue the release sequence.
 #[derive(Debug)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -374,7 +375,7 @@ impl FreeList {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds the nodes of a new page from the second on.
+    /// Adds all nodes of a new page except the first.
     fn init_without_first(&self) {
         let head = if PAGE_LEN == 1 { 0 } else { (PAGE_LEN as u64 - 1) << 16 | 2 };
         // Release (G1): publishes the first generation.
@@ -382,7 +383,7 @@ impl FreeList {
     }
 
     /// Takes the first free node. Returns its place and the number of free nodes left. `link`
-    /// returns the link of a place.
+    /// returns the link of the node at a place.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,
@@ -394,8 +395,8 @@ impl FreeList {
             let left = free_count_of(head) - 1;
             let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
-            // Acquire, both (G1): sees the work of the node's last user. After a failure, sees the
-            // links of the list at the new head.
+            // Acquire, both (G1): sees the writes of the node's last user. After a failed swap,
+            // sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count_of(new))),
                 Err(found) => head = found,
@@ -426,7 +427,7 @@ impl FreeList {
         }
     }
 
-    /// Takes all nodes of the page if all are free, and returns whether they were.
+    /// Takes all nodes of the page if all are free. Returns true if they were free.
     pub(super) fn try_take_all(&self) -> bool {
         // Relaxed: checked by the swap.
         let head = self.0.load(Ordering::Relaxed);
@@ -436,7 +437,7 @@ impl FreeList {
                 .compare_exchange(
                     head,
                     (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): sees the work of the nodes' last users. Relaxed: a failed
+                    // Acquire (G1): sees the writes of the nodes' last users. Relaxed: a failed
                     // swap's value is unused.
                     Ordering::Acquire,
                     Ordering::Relaxed,
@@ -445,7 +446,7 @@ impl FreeList {
     }
 
     pub(super) fn has_free(&self) -> bool {
-        // Relaxed: a hint; the caller's change of the room bit orders this load (R1).
+        // Relaxed: a hint; the caller's change of the room bit orders this load (R1 in `slab`).
         free_count_of(self.0.load(Ordering::Relaxed)) > 0
     }
 }

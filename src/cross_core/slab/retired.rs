@@ -18,7 +18,7 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable. Runs after the last thread that could read the page has unpinned.
-/// Frees nothing, because freeing would delay a canceller that runs this.
+/// Frees nothing, because a canceller may run this function, and freeing would delay the canceller.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr::of(page).header() };

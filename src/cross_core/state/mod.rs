@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
-//! timers' generations from a counter, which the next shard of the same number continues. A *remote
-//! timer*, which another thread has added, gets a generation above its node's last one. One bit of
-//! the generation marks remote timers (`slab`). A handle is stale if its generation differs from
-//! the word's.
+//! timers' generations from a counter. The next shard of the same number continues this counter. A
+//! *remote timer*, which another thread has added, gets a generation above its node's last one. One
+//! bit of the generation marks remote timers (`slab`). A handle is stale if its generation differs
+//! from the word's generation.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -23,7 +23,9 @@
 //! | *moved* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
-//! | *deferrable* | a remote reset needs no message unless it moves the timer before its [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
+//! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
+//!
+//! A *move* is a reset: names such as `Moving`, *moved* and `begin_move` are about resets.
 //!
 //! # Phases
 //!
@@ -32,11 +34,11 @@
 //! | `Idle` | ended, or never used | none, or a thread is taking it |
 //! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
-//! | `Moving` | pending; a thread, the *mover*, is writing the requested deadline, so the owner must not run the timer | the owner's |
+//! | `Moving` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
 //! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
 //! | `Stopping` | a periodic timer was cancelled during this run, its last | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
-//! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
+//! | `Cancelling` | cancelled; a resetting thread or the canceller uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
 //! After a timer is armed, other threads use four fields of its node: this word, the mailbox link,
 //! the requested deadline and the linked deadline. Another thread then touches the payload only if
@@ -68,8 +70,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! The transitions of other threads, and of an owner that resets a remote timer before its
-//! admission (`slab`):
+//! Other threads make the transitions below. The owner uses `begin_move` and `end_move` too, to
+//! reset a remote timer before its admission (`slab`):
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -82,7 +84,7 @@
 //! | `begin_move` | `Armed` | `Moving` |
 //! | `end_move` | `Moving` | `Armed`, queued, moved |
 //! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
-//! | `end_move` by a remote mover | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_move` with `Mover::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
 //! | `end_move` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
@@ -90,8 +92,8 @@
 //! While a timer is pending, either only the owner may write its word, or all writers swap the
 //! whole word, generation included. So of several threads that try to end an armed timer, exactly
 //! one succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a
-//! cancel has made it `Stopping`. After a move, a timer returns to `Armed` by a swap from `Moving`,
-//! which fails if a cancel has made it `Cancelling`.
+//! cancel has made the timer `Stopping`. After a remote reset, a timer returns to `Armed` by a swap
+//! from `Moving`, which fails if a cancel has made the timer `Cancelling`.
 //!
 //! # Four hazards
 //!
@@ -100,31 +102,32 @@
 //!    that the next request pushes the node again. If a timer ends while its message is queued, its
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
-//! 2. *Leftover entries.* A timer is one entry in the wheel, in at most one slot. A move leaves the
-//!    entry in its slot or relinks it, and never makes a second entry. The entry of a `Moving`,
-//!    `Cancelling`, `Cancelled` or *moved* timer is not always in a slot. It is in none if the
-//!    owner has not admitted or has cancelled the timer, or has popped it as due and failed to
-//!    claim it. Where an entry may be in no slot, the owner checks before it unlinks or relinks the
-//!    entry.
-//! 3. *Reset from another core.* From its swap to `Moving` until the swap that ends the move, only
-//!    the mover writes the requested deadline. The node is not reused between these swaps: a cancel
-//!    only changes `Moving` to `Cancelling`, and only the mover ends `Cancelling`. The sweep at the
-//!    shard's end also ends `Moving` and `Cancelling`, but no swept node is reused. The owner fires
-//!    neither a `Moving` nor a *moved* timer: it first applies or discards the requested deadline.
-//! 4. *The end.* When the shard ends, a canceller or mover may have won its swap and not pushed
-//!    yet. The owner first closes the mailbox, and then sweeps all words: it ends every timer that
-//!    is not running. Pending timers are handed back. `Cancelled` and `Cancelling` timers count as
-//!    cancelled, even without a push. A canceller or mover ignores the failure of its push. The
-//!    words are freed after all threads that might read them have unpinned.
+//! 2. *Leftover entries.* A timer has one entry in the wheel, in at most one slot. A reset leaves
+//!    the entry in its slot or relinks it, and never makes a second entry. The entry of a `Moving`,
+//!    `Cancelling`, `Cancelled` or *moved* timer may be in no slot. In that case the owner has not
+//!    admitted the timer, has cancelled it, or has popped it as due and failed to claim it. Before
+//!    the owner unlinks or relinks such an entry, it checks whether the entry is in a slot.
+//! 3. *Reset from another core.* From the swap to `Moving` until the swap that ends the reset, only
+//!    the resetting thread writes the requested deadline. The node is not reused between these
+//!    swaps: a cancel only changes `Moving` to `Cancelling`, and only the resetting thread ends
+//!    this `Cancelling`. The sweep at the shard's end also ends `Moving` and `Cancelling`, but no
+//!    swept node is reused. The owner fires neither a `Moving` nor a *moved* timer: it first
+//!    applies or discards the requested deadline.
+//! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its swap, but
+//!    not pushed the node yet. The owner first closes the mailbox, and then sweeps all words: it
+//!    ends every timer that is not running. Pending timers are handed back. `Cancelled` and
+//!    `Cancelling` timers count as cancelled, even without a push. The cancelling or resetting
+//!    thread ignores the failure of its push. The words are freed after all threads that might read
+//!    them have unpinned (`reclaim`).
 //!
 //! # The order of resets
 //!
 //! Unless the shard ends, a remote reset that has made the timer `Moving` takes effect between its
 //! two swaps and returns true. A cancel between these swaps is ordered after the reset. A second
 //! thread that finds the timer `Moving` writes nothing: its reset is ordered directly before the
-//! reset in progress. The owner's reset of an admitted timer clears *moved*, so it overrides an
-//! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
-//! that stalls between its swaps delays no other timer.
+//! reset in progress, whose deadline replaces the second thread's. The owner's reset of an admitted
+//! timer clears *moved*, so it overrides an earlier remote reset. A remote reset in progress is
+//! ordered after the owner's reset. A thread that stalls between its swaps delays no other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
 //! the timer `Moving` may have returned true. The timer is then handed back with the old deadline
@@ -134,51 +137,54 @@
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
 //! deadline comes. So after the owner has linked a remotely reset one-shot timer into the wheel's
-//! first level, it usually sets *deferrable*. It first stores in the node the *linked deadline*, at
-//! which it has linked the timer. If a mover finds the flag, and its new deadline is not before the
-//! linked one, the mover sets *moved* and sends no message. At the linked deadline, the owner's
-//! `claim` finds the timer *moved*, and the owner applies the last requested deadline. To bound the
-//! work per tick (P7), each slot of this level counts such timers, and timers that the owner has
-//! postponed without a relink. If the count is at its limit, the owner does not set *deferrable*.
+//! first level, it usually sets *deferrable*. Before that, it stores in the node the *linked
+//! deadline*, at which it has linked the timer. If a resetting thread finds the flag, and the new
+//! deadline is not before the linked one, that thread sets *moved* and sends no message. At the
+//! linked deadline, the owner's `claim` finds the timer *moved*, and the owner applies the last
+//! requested deadline. To bound the work per tick (P7), each slot of the first level counts its
+//! deferrable timers, and those that the owner has postponed without relinking them. If this count
+//! is at its limit, the owner does not set *deferrable*.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
-//! moving the timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a
-//! message. Without this message, a timer that `claim` has found `Moving` would be lost: no slot
-//! has it, and the owner would not link it again.
+//! resetting the timer at that moment, that thread's `end_deferred_move` fails, and the thread
+//! sends a message. Without this message, a timer that `claim` has found `Moving` would be lost:
+//! the timer is in no slot, and the owner would not link it again.
 //!
 //! # Orderings, in pairs
 //!
 //! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
-//!   `consume_message`, `sweep` and `rearm` acquire. So the canceller's work before the cancel
-//!   happens before the owner drops the payload.
+//!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
+//!   the cancel happens before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel`, `status` and
-//!   `is_running` acquire. So a thread with the answer `Ended` after the timer fired sees the
-//!   callback's work. A thread that cancels a periodic timer sees the work of its completed runs. A
-//!   thread may read a later value of the word than `finish` or `rearm` wrote. So every plain store
-//!   releases. Swaps continue the release sequence of the word they replace.
+//!   `is_running` acquire. So a thread that gets `Ended` after the timer fired sees the callback's
+//!   effects. A thread that cancels a periodic timer sees the effects of its completed runs. A
+//!   thread may read a value of the word that is later than the one that `finish` or `rearm` wrote.
+//!   So every later plain store releases too. A swap continues the release sequence of the value
+//!   that it replaces.
 //! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The owner's calls that clear
 //!   *moved* (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
-//!   `is_pending_and_moved` and the next `begin_move`. So each mover overwrites the earlier
+//!   `is_pending_and_moved` and the next `begin_move`. So each reset overwrites the earlier
 //!   requests, and the owner reads the last requested deadline and the adder's period.
 //!   `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_move` acquire when they set the flag. So the owner's use of a
-//!   node's link happens before the next pusher's. `arm_remote` needs no acquire, because taking a
-//!   node from its free list acquires (G1 in `slab::page`).
+//!   node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
+//!   taking a node from its free list acquires (G1 in `slab::page`).
 //!
 //! # The payload
 //!
-//! An adder writes the payload before `arm_remote`, the owner before `arm`. After that call the
-//! payload belongs to the owner. After a successful `undo_arm_remote` the adder takes the payload
-//! back. Free nodes have no payload to drop.
+//! An adder writes the payload before it calls `arm_remote`, and the owner before it calls `arm`.
+//! After this call the payload belongs to the owner. After a successful `undo_arm_remote` the adder
+//! takes the payload back. Free nodes have no payload to drop.
 //!
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
 //! drops the payload too, because the owner may sleep for long. The canceller makes the timer
 //! `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the timer
-//! `Cancelled`. If another remote thread is moving the timer, the mover drops the payload instead.
-//! The swap that sets *payload taken* acquires the adder's writes and the runs of a periodic timer
-//! (S2). The swap to `Cancelled` releases the node to the owner's `consume_message` (S1). If the
-//! shard ends between the two swaps, `sweep` leaves the payload to the thread that has taken it.
+//! `Cancelled`. If another remote thread is resetting the timer, that thread drops the payload
+//! instead of the canceller. The swap that sets *payload taken* acquires the adder's writes and the
+//! effects of a periodic timer's runs (S2). The swap to `Cancelled` releases the node to the
+//! owner's `consume_message` (S1). If the shard ends between the two swaps, `sweep` leaves the
+//! payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -264,10 +270,10 @@ pub(crate) enum ClaimOutcome {
     /// The timer is `Running` now. The owner may use the payload, and must call `finish`, unless
     /// `rearm` returns true.
     Fires(ClaimedRun),
-    /// Another thread has moved the timer. The owner must link it at its requested deadline, or
+    /// Another thread has reset the timer. The owner must link it at its requested deadline, or
     /// claim it again if that deadline is due.
     Moved { periodic: bool },
-    /// Another thread has cancelled the timer or is moving it. A message about it is queued, or
+    /// Another thread has cancelled the timer or is resetting it. A message about it is queued, or
     /// will be pushed.
     AwaitsMessage,
 }
@@ -307,8 +313,8 @@ impl ClaimedRun {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
-    /// The callback of a one-shot timer has not started and never will, even if the timer is due in
-    /// a turn in progress. A periodic timer will not run again.
+    /// The callback of a one-shot timer has not started and never will, even if a turn in progress
+    /// was about to fire the timer. A periodic timer will not run again.
     Cancelled,
     /// The callback is running. If the timer is periodic, this run is the last.
     Running,
@@ -351,7 +357,7 @@ pub(crate) enum Freed {
     Later,
 }
 
-/// Whether the owner can move a timer.
+/// Tells whether the owner can reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum OwnMoveOutcome {
@@ -368,11 +374,11 @@ pub(crate) enum OwnMoveOutcome {
 #[must_use]
 pub(crate) enum ConsumedMessage {
     /// Another thread had cancelled the timer, which is `Idle` now. The payload is present unless
-    /// the canceller or a mover has taken it.
+    /// another thread has taken it.
     Cancelled { has_payload: bool },
     /// The timer had ended before the owner consumed this message. The caller frees the node.
     Freed,
-    /// Another thread has added or moved the timer: the owner must link it at its requested
+    /// Another thread has added or reset the timer, so the owner must link it at its requested
     /// deadline.
     Moved { periodic: bool },
     /// The message requires no action.
@@ -389,11 +395,11 @@ pub(crate) enum Swept {
     /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
     /// has taken it.
     Cancelled { has_payload: bool },
-    /// The node has no payload, or a run in progress uses it.
+    /// The node has no payload, or a run in progress uses the payload.
     NoPayload,
 }
 
-/// The next step of a canceller or mover after its swap.
+/// The next step, after its swap, of a thread that cancels or resets a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum FollowUp {
@@ -401,7 +407,7 @@ pub(crate) enum FollowUp {
     Push,
     /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
     TakePayload,
-    /// Do nothing: no message is needed, one is already queued, or another thread pushes one.
+    /// Do nothing: no message is needed, one is already queued, or another thread will push one.
     Nothing,
 }
 
@@ -414,12 +420,12 @@ pub(crate) enum Mover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum MoveOutcome {
-    /// The caller must write the requested deadline and then end the move. If `deferrable` is true
+    /// The caller must write the requested deadline and then end the reset. If `deferrable` is true
     /// and the new deadline is not before the linked one, the caller first tries
     /// [`end_deferred_move`](StateWord::end_deferred_move).
     Begun { deferrable: bool },
-    /// Another thread's move of the timer is in progress. This move is ordered directly before that
-    /// move, and is complete.
+    /// Another thread is resetting the timer. The caller's reset is ordered directly before that
+    /// reset, and is complete.
     Superseded,
     /// The timer has ended or is running.
     Refused,
@@ -457,7 +463,7 @@ impl StateWord {
 }
 
 /// The owner's operations. They use a plain store only where no other thread changes the word, or
-/// where the store may overwrite that change.
+/// where the store may overwrite another thread's change.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -468,7 +474,7 @@ impl StateWord {
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): publishes earlier callbacks' work to a thread with a stale handle.
+        // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
@@ -477,12 +483,13 @@ impl StateWord {
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): publishes earlier callbacks' work to a thread with a stale handle.
+            // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
 
-    /// Makes the timer `Running`, unless another thread has moved or cancelled it, or is moving it.
+    /// Makes the timer `Running`, unless another thread has reset or cancelled it, or is resetting
+    /// it.
     #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
@@ -495,8 +502,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): publishes earlier callbacks' work to a thread with a stale handle. No
-            // other thread writes the word of a private timer.
+            // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
+            // No other thread writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -514,7 +521,8 @@ impl StateWord {
                     ClaimOutcome::Moved { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Makes the mover's `end_deferred_move` fail, so that the mover sends a message.
+                // Makes the other thread's `end_deferred_move` fail, so that this thread sends a
+                // message.
                 Phase::Moving if word & DEFERRABLE != 0 => {
                     (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -540,8 +548,8 @@ impl StateWord {
             return Ok(Freed::Now);
         }
         if word == Phase::Private.set_in(idle) {
-            // Release (S2): publishes earlier callbacks' work to a thread with a stale handle. No
-            // other thread writes the word of a private timer.
+            // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
+            // No other thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
             return Ok(Freed::Now);
         }
@@ -578,11 +586,11 @@ impl StateWord {
 
     /// Arms a periodic timer again after a run. Returns false if the timer was cancelled.
     pub(crate) fn rearm(&self) -> bool {
-        // Acquire (S1): the canceller's work happens before the drop of the payload.
+        // Acquire (S1): the canceller's writes happen before the drop of the payload.
         let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.set_in(word);
-        // Release (S2): a later cancel or query sees the work of the run. On failure, Acquire (S1):
-        // as for the load.
+        // Release (S2): a later cancel or query sees the effects of the run. On failure, Acquire
+        // (S1): as for the load.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running
             && self.cas(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
@@ -601,7 +609,7 @@ impl StateWord {
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
         debug_assert!(run.is_periodic() || word == self.load_relaxed(), "a one-shot run changed");
-        // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store
+        // Release (S2): a thread that gets `Ended` sees the callback's effects. A plain store
         // suffices: the only change that another thread may make is to `Stopping`, and that phase
         // ends here too.
         self.0.store(Phase::idle(word), Ordering::Release);
@@ -612,13 +620,13 @@ impl StateWord {
     /// link.
     #[inline]
     pub(crate) fn consume_message(&self) -> ConsumedMessage {
-        // Acquire (S1): sees the canceller's work. Taking the message has acquired the pusher's
-        // work, but the pusher and the canceller may be different threads.
+        // Acquire (S1): sees the canceller's writes. Taking the message has acquired the pusher's
+        // writes, but the pusher and the canceller may be different threads.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
-                // Release (S2): publishes earlier callbacks' work to a thread with a stale handle.
-                // Only the owner changes a `Cancelled` word.
+                // Release (S2): publishes earlier callbacks' effects to a thread with a stale
+                // handle. Only the owner changes a `Cancelled` word.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
                 if word & CANCELLED_BY_OWNER == 0 {
                     ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -671,7 +679,7 @@ impl StateWord {
             let swept = match Phase::of(word) {
                 // A run in progress ends its timer itself.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::NoPayload,
-                // A move in progress fails, but may have overwritten the requested deadline.
+                // A reset in progress fails, but may have overwritten the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
@@ -682,16 +690,16 @@ impl StateWord {
                     Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
-            // Acquire: sees the work of a canceller that could not push (S1), and the deadline of a
-            // *moved* timer (S3). Relaxed: a failed swap is retried.
+            // Acquire: sees the writes of a canceller that could not push (S1), and the deadline of
+            // a *moved* timer (S3). Relaxed: a failed swap is retried.
             if self.cas(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
         }
     }
 
-    /// Returns whether the owner may move the timer. If so, discards the deadline of an earlier
-    /// remote reset, and makes a remote reset in progress send a message.
+    /// Returns whether the owner may reset the timer. If so, discards the deadline of an earlier
+    /// remote reset. A remote reset in progress will then send a message.
     #[inline]
     pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMoveOutcome {
         let plain = generation << GENERATION_SHIFT;
@@ -711,8 +719,8 @@ impl StateWord {
             let outcome = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
-                // A remote reset in progress is ordered after this one. Its deadline may be
-                // earlier, so it must send a message.
+                // A remote reset in progress is ordered after this reset. The remote deadline may
+                // be earlier, so the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
                 _ => return OwnMoveOutcome::Refused,
             };
@@ -805,16 +813,16 @@ impl StateWord {
         let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release: publishes the requested deadline, the period and the payload (S3). Also
-        // publishes earlier callbacks' work to a thread with a stale handle (S2).
+        // publishes earlier callbacks' effects to a thread with a stale handle (S2).
         self.0.store(word, Ordering::Release);
     }
 
-    /// Ends a timer that could not be pushed because the mailbox is closed. No handle exists yet.
-    /// Returns false if the owner's sweep has ended the timer.
+    /// Ends a timer whose node could not be pushed, because the mailbox is closed. No handle exists
+    /// yet. Returns false if the owner's sweep has ended the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): publishes earlier callbacks' work to a thread with a stale handle. Relaxed:
-        // a failed swap's value is unused.
+        // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
+        // Relaxed: a failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .cas(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
@@ -825,8 +833,8 @@ impl StateWord {
     /// without flags. If this returns true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
-        // Tries the likely word without a load. A load before the swap would fetch the cache line
-        // twice, once to read and once to write.
+        // Tries the likely word without a load. A load before the swap would make this core fetch
+        // the cache line twice: first to read it, then to write it.
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION, 0);
@@ -860,10 +868,10 @@ impl StateWord {
                 Phase::Running | Phase::Stopping => return (Cancel::Running, FollowUp::Nothing),
                 _ => return (Cancel::Ended, FollowUp::Nothing),
             };
-            // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
-            // It acquires the owner's last use of the link (S4), and the earlier runs of a periodic
-            // timer (S2). If this thread takes the payload, it also acquires the adder's writes. On
-            // failure, Acquire (S2): the answer may become `Ended`.
+            // AcqRel: the swap releases this thread's writes to the owner's drop of the payload
+            // (S1). It acquires the owner's last use of the link (S4), and the effects of a
+            // periodic timer's earlier runs (S2). If this thread takes the payload, it also
+            // acquires the adder's writes. On failure, Acquire (S2): the answer may become `Ended`.
             match self.cas(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
@@ -871,8 +879,8 @@ impl StateWord {
         }
     }
 
-    /// Begins a move. After [`MoveOutcome::Begun`], no other thread writes the node's requested
-    /// deadline until the caller ends the move.
+    /// Begins a reset. After [`MoveOutcome::Begun`], no other thread writes the node's requested
+    /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_move(&self, generation: u64) -> MoveOutcome {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
@@ -894,8 +902,8 @@ impl StateWord {
                 Phase::Moving => return MoveOutcome::Superseded,
                 _ => return MoveOutcome::Refused,
             }
-            // Acquire, both: an earlier move's write of the deadline happens before this move's
-            // (S3). After a refusal the caller sees the callback's work (S2).
+            // Acquire, both: an earlier reset's write of the deadline happens before this reset's
+            // write (S3). After a refusal, the caller sees the callback's effects (S2).
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
@@ -905,12 +913,12 @@ impl StateWord {
         }
     }
 
-    /// Returns true if the timer that the caller is moving is periodic.
+    /// Returns true if the timer that the caller is resetting is periodic.
     pub(crate) fn is_periodic(&self) -> bool {
         self.load_relaxed() & PERIODIC != 0
     }
 
-    /// Ends a move to a deadline that is not before the linked one, without a message. Returns
+    /// Ends a reset without a message. The new deadline must not be before the linked one. Returns
     /// false if the owner has cleared *deferrable*, or if the timer was cancelled or handed back.
     /// After false, the caller must call [`end_move`](Self::end_move).
     #[inline]
@@ -923,9 +931,9 @@ impl StateWord {
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a move, or a cancel after the canceller has taken the payload. The returned flag is
-    /// false if the shard has ended since the move or cancel began. If the timer was cancelled
-    /// during the move, the next step of a remote mover may be to take the payload.
+    /// Ends a reset, or a cancel whose thread has taken the payload. The returned flag is false if
+    /// the shard has ended since the reset or cancel began. If the timer was cancelled during a
+    /// remote reset, the next step may be to take the payload.
     #[inline]
     pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();
@@ -970,7 +978,7 @@ impl StateWord {
     }
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
-        // Acquire (S2): after `Ended`, the caller sees the callback's work.
+        // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -988,7 +996,7 @@ impl StateWord {
     }
 
     pub(crate) fn is_running(&self, generation: u64) -> bool {
-        // Acquire (S2): a thread that reads the end of the run sees the callback's work.
+        // Acquire (S2): a thread that reads the end of the run sees the callback's effects.
         let word = self.0.load(Ordering::Acquire);
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Running | Phase::Stopping)

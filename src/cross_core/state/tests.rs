@@ -10,14 +10,15 @@ fn armed(kind: TimerKind) -> StateWord {
     state
 }
 
-/// Returns the word of a remotely moved timer with a queued message.
+/// Returns the word of a remotely reset timer with a queued message.
 fn moved(kind: TimerKind) -> StateWord {
     let state = armed(kind);
     assert_eq!(move_remotely(&state), Some(FollowUp::Push));
     state
 }
 
-/// Moves a timer remotely. Returns the mover's next step, or `None` if the move is refused.
+/// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
+/// refused.
 fn move_remotely(state: &StateWord) -> Option<FollowUp> {
     (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
         let (lives, next) = state.end_move(Mover::Remote);
@@ -270,8 +271,8 @@ fn the_largest_generation_fits_the_word() {
     assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, FollowUp::Push));
 }
 
-/// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message is
-/// consumed.
+/// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message has
+/// been consumed.
 fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
     state.arm_remote(generation, TimerKind::Shared);

@@ -1,4 +1,4 @@
-//! Atomics of `std` in every build, so that no model interleaves them.
+//! Atomics that are `std`'s in every build, so that no model interleaves them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ pub(crate) struct UnmodelledFlag(AtomicBool);
 
 impl UnmodelledFlag {
     pub(crate) fn set(&self) {
-        // Release: publishes this thread's earlier work; pairs with `is_set`.
+        // Release: publishes this thread's earlier writes; pairs with `is_set`.
         self.0.store(true, Ordering::Release);
     }
 
@@ -29,7 +29,7 @@ impl Hint {
 
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: it orders nothing.
+        // Relaxed: the number orders nothing.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -37,26 +37,26 @@ impl Hint {
     /// line.
     pub(crate) fn set(&self, value: u32) {
         if self.get() != value {
-            // Relaxed: it orders nothing.
+            // Relaxed: the number orders nothing.
             self.0.store(value, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn lower(&self, value: u32) {
         if self.get() > value {
-            // Relaxed: it orders nothing.
+            // Relaxed: the number orders nothing.
             self.0.fetch_min(value, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn increment(&self) {
-        // Relaxed: it orders nothing.
+        // Relaxed: the number orders nothing.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Subtracts one, and returns the result.
     pub(crate) fn decrement(&self) -> u32 {
-        // Relaxed: it orders nothing.
+        // Relaxed: the number orders nothing.
         self.0.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1)
     }
 }

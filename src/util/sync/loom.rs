@@ -30,7 +30,8 @@ impl<T> TryLock<T> {
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
-        // another thread holds the lock. Loom would let threads read this `true` after the release.
+        // another thread holds the lock. Loom would let threads read this `true` even after the
+        // lock is released.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -73,7 +74,7 @@ impl<T> SetOnce<T> {
 /// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer. A
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
-/// Each call is directly before the operation on the pointer. Loom switches threads only before its
+/// Callers operate on the pointer directly after the call. Loom switches threads only before its
 /// own operations, so the call and the operation are one step. A read-modify-write of `changes`
 /// reads the newest value, as the operation on the pointer does.
 #[derive(Debug, Default)]
@@ -156,7 +157,7 @@ macro_rules! constant {
 pub(crate) use global as constant;
 
 /// Declares a thread local that is initialized by its first use. Without `crossbeam_loom`, the
-/// threads of a model share it.
+/// threads of a model share it, because they run on one OS thread.
 #[cfg(not(crossbeam_loom))]
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -171,7 +172,7 @@ macro_rules! lazy_per_thread {
     };
 }
 
-/// Declares a thread local of the threads of a model.
+/// Declares a thread local for each thread of a model.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }
