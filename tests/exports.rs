@@ -7,18 +7,22 @@ use std::{
     io,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
 
 use common::{TICK, cancel_remotely, expired, named_shard};
 use corewheel::{
-    Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
+    Config, ManualClock, PanicPlace, PanicReport, Shard,
+    future::{Sleep, Timers},
+    local_timer,
     metrics::{Exporter, Watch},
 };
 use metrics::{
@@ -164,6 +168,21 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         (0..3).for_each(|timer| _ = shard.add(TICK, timer));
     });
     assert_one_is_overdue(&text, "never turns");
+    let text = logged(|log| {
+        let clock = ManualClock::new();
+        let config = || Config::new().clock(&clock).name("no watcher");
+        let (timers, _watcher) = Timers::per_worker_with(1, |_| config()).expect("valid");
+        let poll = |sleep: &mut Sleep<_>| {
+            let polled = Pin::new(sleep).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        };
+        let mut first = timers.sleep(TICK);
+        poll(&mut first);
+        clock.advance(TICK * 1_100);
+        assert_eq!(written(log), "", "no add has checked");
+        (0..3).for_each(|_| poll(&mut timers.sleep(TICK)));
+    });
+    assert_one_is_overdue(&text, "no watcher");
 }
 
 /// A subscriber is user code: it may call the library (P5), and its panic is contained (P6).

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    waker_callback::{WakerCallback, drop_refused},
+    waker_callback::{WakerCallback, drop_refused, without_waking},
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -627,10 +627,10 @@ impl BackendOps for Remote {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        match self.worker_wheel(self.wheel_index) {
+        without_waking(|| match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
-        }
+        })
     }
 
     fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {

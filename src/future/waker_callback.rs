@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, ptr, task::Waker};
 
-use crate::{cross_core::hooks::PanicPlace, local::Local};
+use crate::local::Local;
 
 /// A waker that serves as a timer's callback. Firing the timer wakes the task. So does the end of
 /// the wheel. A cancel usually only drops the waker.
@@ -42,7 +42,7 @@ impl Drop for WakerCallback {
 
 thread_local! {
     /// Says whether a dropped `WakerCallback` wakes its task. Set only during [`end_wheels`] and
-    /// [`drop_refused`].
+    /// [`without_waking`].
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -53,13 +53,22 @@ pub(super) fn end_wheels(end: impl FnOnce()) {
     WAKES_ON_DROP.set(before);
 }
 
-/// Drops a callback that no wheel has accepted. The callback does not wake its task: the task's
-/// next poll would be refused too, and would wake the task again. Catches a panic of the waker.
+/// Drops a callback that no wheel has accepted, without waking its task. Catches a panic of the
+/// waker.
 #[cold]
 pub(super) fn drop_refused<F>(callback: F) {
+    without_waking(|| Local::drop_each([callback]));
+}
+
+/// Calls `drops`, which drops the callback of a cancelled timer, or one that no wheel has accepted.
+/// The callback does not wake its task: the task's next poll could cancel or be refused again, and
+/// then the task would never stop polling.
+#[inline]
+pub(super) fn without_waking<R>(drops: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(false));
-    Local::catch_panic(PanicPlace::Drop, || drop(callback));
+    let result = drops();
     WAKES_ON_DROP.set(before);
+    result
 }
 
 /// Identifies a waker without owning it. The identifier is valid while the waker's data lives.

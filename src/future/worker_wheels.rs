@@ -268,8 +268,8 @@ impl WorkerWheel {
         if engine.loop_has_begun() {
             return engine.allow_adds(u64::MAX);
         }
-        let (next, now) = engine.publish_before_first_turn();
-        *overdue = Some(now.saturating_sub(next));
+        let (next, _) = engine.publish_before_first_turn();
+        *overdue = Some(engine.now_nanos().saturating_sub(next));
         engine.allow_adds(engine.adds_until_loop_check())
     }
 
@@ -510,6 +510,8 @@ impl Watcher {
     /// the hook [`Config::on_wake`](crate::Config::on_wake) of the wheel that gets the request.
     /// Dropping the last of the `Timers`' clones and futures calls the first wheel's hook. By
     /// default, the hook unparks the thread that announced the sleep.
+    ///
+    /// Cost: a claim and an announcement for each wheel, and one allocation.
     ///
     /// # Examples
     ///

@@ -66,7 +66,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 pub struct Cores<R> {
     /// A thread returns `None` if the start failed and the thread did not enter `run`.
     threads: Vec<JoinHandle<Option<R>>>,
-    pinned_cores: Vec<Option<usize>>,
+    pinned_to: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
 }
 
@@ -341,7 +341,7 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pinned_cores(&self) -> &[Option<usize>] {
-        &self.pinned_cores
+        &self.pinned_to
     }
 
     /// Returns references to the wheels of all threads, ordered by index.
@@ -432,7 +432,7 @@ impl<R> Cores<R> {
 
 impl<R> fmt::Debug for Cores<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cores").field("pinned_cores", &self.pinned_cores).finish_non_exhaustive()
+        f.debug_struct("Cores").field("pinned_to", &self.pinned_to).finish_non_exhaustive()
     }
 }
 
@@ -651,8 +651,8 @@ impl<R: Send + 'static> StartingThreads<R> {
             );
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
-            Ok((pinned_cores, shards)) => {
-                Ok(self.release_threads(pinned_cores, shards.into_boxed_slice()))
+            Ok((pinned_to, shards)) => {
+                Ok(self.release_threads(pinned_to, shards.into_boxed_slice()))
             }
             Err(error) => {
                 self.abort_start();
@@ -661,11 +661,7 @@ impl<R: Send + 'static> StartingThreads<R> {
         }
     }
 
-    fn release_threads(
-        self,
-        pinned_cores: Vec<Option<usize>>,
-        shards: Box<[ShardRef]>,
-    ) -> Cores<R> {
+    fn release_threads(self, pinned_to: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
         let stop_processed = shards.iter().map(|_| AtomicBool::new(false)).collect();
         let is_stop_requested = AtomicBool::new(false);
         let shared = Arc::new(CoresShared { shards, stop_processed, is_stop_requested });
@@ -673,7 +669,7 @@ impl<R: Send + 'static> StartingThreads<R> {
             // The send succeeds, because the waiting thread holds the receiver.
             let _ = admission.send(Arc::clone(&shared));
         }
-        Cores { threads: self.threads, pinned_cores, shared }
+        Cores { threads: self.threads, pinned_to, shared }
     }
 
     /// Drops the permits, waits for the threads, and returns their panics.

@@ -100,7 +100,7 @@ struct Watch<K> {
     previous: WatchIndex,
     next: WatchIndex,
     /// The next extra watch of the operation.
-    next_extra_watch: WatchIndex,
+    next_extra: WatchIndex,
 }
 
 /// The record of a further watch of an operation, or of another core's watch. A free record has no
@@ -156,7 +156,7 @@ impl<K> Watch<K> {
         next_key: WatchIndex::NONE,
         previous: WatchIndex::NONE,
         next: WatchIndex::NONE,
-        next_extra_watch: WatchIndex::NONE,
+        next_extra: WatchIndex::NONE,
     };
 
     /// Copies the watch and takes its key.
@@ -476,7 +476,7 @@ impl<K, Op> Table<K, Op> {
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.key.is_some(), watch.next);
         }
-        let Watch { key, hash, next_key, previous, next, next_extra_watch } = watch;
+        let Watch { key, hash, next_key, previous, next, next_extra } = watch;
         let is_last = next == index;
         if !is_last {
             self.watch_mut(previous).next = next;
@@ -501,7 +501,7 @@ impl<K, Op> Table<K, Op> {
                 (first.key, first.hash, first.next_key) = (Some(key), hash, next_key);
             }
         }
-        next_extra_watch
+        next_extra
     }
 
     /// Moves the cursors at the watch `index` to the next watch.
@@ -874,8 +874,8 @@ impl<K: Eq, Op> Table<K, Op> {
             let index = self.add_extra(operation.number, THIS_CORE, operation, entry);
             let extra = self.extra_watches.record_mut(index);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
-            extra.watch.next_extra_watch = inline_watch.next_extra_watch;
-            inline_watch.next_extra_watch = WatchIndex::extra(index);
+            extra.watch.next_extra = inline_watch.next_extra;
+            inline_watch.next_extra = WatchIndex::extra(index);
         }
         true
     }

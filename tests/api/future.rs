@@ -345,3 +345,17 @@ fn a_refused_poll_on_a_drained_thread_does_not_wake_its_task() {
         assert_eq!((poller.woken(), poller.clones()), (0, 0));
     });
 }
+
+#[test]
+fn a_cancel_on_a_drained_thread_does_not_wake_its_task() {
+    on_a_thread(|| {
+        let (timers, _watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+        let [poller, other] = [Poller::new(), Poller::new()];
+        drop(local_timer().drain());
+        drop(poller.pending(timers.sleep(HOUR)));
+        assert_eq!((poller.woken(), poller.clones()), (0, 0), "a drop");
+        let mut sleep = poller.pending(timers.sleep(HOUR));
+        assert!(other.poll(&mut sleep).is_pending());
+        assert_eq!((poller.woken(), poller.clones()), (0, 0), "another waker");
+    });
+}

@@ -1,6 +1,13 @@
 //! `VirtualTime`: the clock advances when all tasks are idle, and a seed decides the task order.
 
-use std::{future, sync::Arc, time::Duration};
+use std::{
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use corewheel::{
     Cancel, Shard, When,
@@ -60,6 +67,25 @@ fn block_on_and_spawn_local_report_errors_by_panics() {
     assert_eq!(panic_of(panics), "as planned");
     let outside = panic_message(|| VirtualTime::spawn_local(async {}));
     assert!(outside.contains("not in a task of a `VirtualTime`"), "{outside}");
+}
+
+#[test]
+fn panics_of_destructors_of_unfinished_tasks_are_contained() {
+    let time = VirtualTime::new();
+    let dropped = Arc::new(AtomicU32::new(0));
+    for _ in 0..3 {
+        let dropped = Arc::clone(&dropped);
+        time.spawn(move || async move {
+            let _bomb = OnDrop(move || {
+                dropped.fetch_add(1, Ordering::Relaxed);
+                panic!("as planned");
+            });
+            future::pending::<()>().await;
+        });
+    }
+    assert_eq!(time.run(), 3);
+    drop(time);
+    assert_eq!(dropped.load(Ordering::Relaxed), 3);
 }
 
 #[test]

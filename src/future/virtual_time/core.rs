@@ -160,8 +160,8 @@ impl VirtualCore {
 impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.jobs = None;
-        // Ignores a panic in a destructor of an unfinished task: it has been printed, and there is
-        // no caller to report it to.
+        // Ignores a panic in a destructor of a thread-local value: it has been printed, and there
+        // is no caller to report it to.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -176,7 +176,7 @@ fn run_jobs(jobs: &Receiver<Job>, ready_queue: Arc<ReadyQueue>) {
     CURRENT.set(None);
     // Drops the tasks while the thread still has its wheel, and while `futures` is not borrowed.
     let left = mem::take(&mut *tasks.futures.borrow_mut());
-    drop(left);
+    Local::drop_each(left.into_values());
 }
 
 impl Tasks {
