@@ -6,6 +6,7 @@ pub(crate) mod wake_ups;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    mem,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
     rc::Rc,
@@ -28,13 +29,15 @@ pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + '
     thread::spawn(test).join().expect("no panic")
 }
 
-pub(crate) fn drives_the_wheel(run: impl Run) {
+/// `spawn` is called in the runtime, and spawns a task there.
+pub(crate) fn drives_the_wheel(run: impl Run, spawn: fn(Task<'static>)) {
     for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
         let run = run.clone();
         on_a_thread(move || run(Box::pin(test())));
     }
     goes_on_with_timers_added_before(run.clone());
     leaves_no_driver(run.clone());
+    ends_before_its_tasks_wait(run.clone(), spawn);
     is_woken_from_other_threads(run);
 }
 
@@ -49,6 +52,34 @@ fn leaves_no_driver(run: impl Run) {
             assert!(polled.is_err(), "a driver is left");
         }
     });
+}
+
+/// A runtime may still poll tasks after the end of the main future. Then their waits must not panic.
+fn ends_before_its_tasks_wait(run: impl Run, spawn: fn(Task<'static>)) {
+    on_a_thread(move || {
+        run(Box::pin(async move {
+            for yields in 0..5 {
+                spawn(Box::pin(async move {
+                    for _ in 0..yields {
+                        yield_once().await;
+                    }
+                    sleep(Duration::from_millis(5)).await;
+                }));
+            }
+        }));
+    });
+}
+
+async fn yield_once() {
+    let mut was_polled = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut was_polled, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn fires_in_order_and_never_early() -> Task<'static> {

@@ -65,7 +65,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
 /// Returns the output of the future, and drops the runtime with its unfinished tasks. Unlike
-/// [`run`], it installs no [`Config`], so a new wheel has the default tick.
+/// [`run`], it installs no [`Config`], so a new wheel has the default tick. If a clone of the
+/// runtime is kept, the thread has a driver until the clone next runs, so a wait may hang.
 ///
 /// # Errors
 ///

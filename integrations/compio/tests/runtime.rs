@@ -13,7 +13,7 @@ use compio::{
 };
 use corewheel::{Config, ManualClock, future::sleep};
 use futures::FutureExt;
-use runtime::on_a_thread;
+use runtime::{Task, on_a_thread};
 
 const DRIVERS: [DriverType; 2] = [DriverType::IoUring, DriverType::Poll];
 
@@ -35,7 +35,8 @@ fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
 #[test]
 fn the_runtime_drives_the_wheel() {
     for driver in DRIVERS {
-        runtime::drives_the_wheel(move |task| run(driver, task).is_some());
+        let run = move |task: Task<'_>| run(driver, task).is_some();
+        runtime::drives_the_wheel(run, |task| compio::runtime::spawn(task).detach());
     }
 }
 

@@ -45,6 +45,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install_without_driver();
     let executor = LocalExecutorBuilder::default().make()?;
+    // Registers a driver until the executor ends, because it polls tasks after `future` has ended.
+    let _driver = drive();
     Ok(executor.run(async {
         let driver = glommio::spawn_local(drive());
         let output = future.await;

@@ -4,14 +4,17 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
+use runtime::Task;
+
 #[test]
 fn the_runtime_drives_the_wheel() {
-    runtime::drives_the_wheel(|task| match corewheel_glommio::run(task) {
+    let run = |task: Task<'_>| match corewheel_glommio::run(task) {
         Ok(()) => true,
         Err(refused) if corewheel_glommio::is_refusal(&refused) => {
             println!("SKIPPED: the kernel refuses io_uring: {refused}");
             false
         }
         Err(error) => panic!("no runtime: {error}"),
-    });
+    };
+    runtime::drives_the_wheel(run, |task| _ = glommio::spawn_local(task).detach());
 }

@@ -89,20 +89,30 @@ impl Driver {
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
     /// request of another thread. It may also return early, for example after a signal. After each
     /// return, take the completions and call `turn`. The kernel measures the wait by its monotonic
-    /// clock, even if the wheel has another clock. The last entry in the queue must not be linked to
-    /// a next one (`IO_LINK`), because the driver's poll would wait for it.
+    /// clock, even if the wheel has another clock.
+    ///
+    /// The last entry in the queue must not be linked to a next one (`IO_LINK`), because the
+    /// driver's poll would wait for it. No entry may wait for all earlier ones (`IO_DRAIN`), because
+    /// the driver's poll may never complete. After the wheel was drained, the call does not wait.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
     /// # Errors
     ///
     /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which demands
-    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11.
+    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, and for a
+    /// ring that polls for completions (`setup_iopoll`), which cannot poll the driver's eventfd.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "waiting with a timeout needs Linux 5.11 or later",
+            ));
+        }
+        if ring.params().is_setup_iopoll() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a ring with IOPOLL cannot poll the driver's eventfd",
             ));
         }
         if !self.is_polled && !self.poll(ring)? {

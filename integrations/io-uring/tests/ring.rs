@@ -67,6 +67,14 @@ fn on_a_thread(test: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
+fn a_ring_that_polls_for_completions_is_refused() {
+    let Ok(mut ring) = IoUring::builder().setup_iopoll().build(8) else { return };
+    let mut driver = Driver::install(Config::new()).expect("a fresh thread");
+    let refused = driver.submit_and_wait(&mut ring).expect_err("it cannot poll the eventfd");
+    assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+}
+
+#[test]
 fn the_wait_ends_at_the_deadline() {
     on_a_thread(|| {
         let Some(mut uring) = Loop::new(8) else { return };

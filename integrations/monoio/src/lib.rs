@@ -45,6 +45,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install_without_driver();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
+    // Registers a driver until the runtime ends, because it polls tasks after `future` has ended.
+    let _driver = corewheel::future::drive(time::sleep);
     Ok(runtime.block_on(async {
         // Not a task: monoio does not drop a task that waits for a descriptor.
         let (mut driver, mut future) = (pin!(drive()), pin!(future));

@@ -7,14 +7,12 @@ mod runtime;
 use std::time::Duration;
 
 use corewheel::{Config, ManualClock, future::sleep};
-use runtime::on_a_thread;
+use runtime::{Task, on_a_thread};
 
 #[test]
 fn the_runtime_drives_the_wheel() {
-    runtime::drives_the_wheel(|task| {
-        corewheel_monoio::run(task).expect("a runtime");
-        true
-    });
+    let run = |task: Task<'_>| corewheel_monoio::run(task).is_ok();
+    runtime::drives_the_wheel(run, |task| drop(monoio::spawn(task)));
 }
 
 #[test]

@@ -20,6 +20,9 @@
 //! ```
 //!
 //! quinn spawns its tasks with `tokio::spawn`, so their timers must be `Send`.
+//!
+//! While [no timer is available](corewheel::future#without-a-timer), a connection has no timeouts.
+//! It tries again to add a timer when it next handles a packet.
 
 use std::{
     io,
@@ -71,6 +74,11 @@ impl AsyncTimer for Timer {
     }
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx)
+        // A panic would poison the mutex of the connection, whose destructor would then abort the
+        // process.
+        match self.0.poll_elapsed(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+        }
     }
 }

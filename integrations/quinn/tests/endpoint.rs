@@ -39,3 +39,20 @@ fn a_connection_echoes_and_then_times_out() {
     let counts = shards.all()[0].metrics().counts;
     assert!(counts.added > 2 && counts.fired > 0, "{counts:?}");
 }
+
+#[test]
+fn a_connection_without_a_timer_continues() {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let shards = Shards::start(1).expect("a thread");
+    let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(Timers::new(shards.all())));
+    tokio.expect("a runtime").block_on(async {
+        let (server, client) = common::endpoints(&runtime, IDLE);
+        let address = server.local_addr().expect("bound");
+        tokio::spawn(common::serve(server, 1));
+        let connection =
+            client.connect(address, common::NAME).expect("valid").await.expect("connected");
+        assert_eq!(common::ask(&connection, b"before").await, b"before");
+        shards.join();
+        assert_eq!(common::ask(&connection, b"after").await, b"after");
+    });
+}

@@ -58,6 +58,8 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
             output
         }))
     }));
+    // Registers a driver until the end, because the executor may poll other tasks below.
+    let _driver = drive();
     // Dropping the task would drop the driver only when the executor runs again.
     async_io::block_on(tasks.run(driver.cancel()));
     ended.unwrap_or_else(|panic| resume_unwind(panic))

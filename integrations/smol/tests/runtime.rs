@@ -9,14 +9,28 @@ use std::{
 };
 
 use corewheel::{Config, future::sleep};
-use runtime::on_a_thread;
+use runtime::{Task, on_a_thread};
 use smol::LocalExecutor;
 
 #[test]
 fn the_runtime_drives_the_wheel() {
-    runtime::drives_the_wheel(|task| {
-        corewheel_smol::run(&LocalExecutor::new(), task);
+    thread_local! {
+        static TASKS: &'static LocalExecutor<'static> = Box::leak(Box::new(LocalExecutor::new()));
+    }
+    let run = |task: Task<'_>| {
+        corewheel_smol::run(TASKS.with(|tasks| *tasks), task);
         true
+    };
+    runtime::drives_the_wheel(run, |task| TASKS.with(|tasks| tasks.spawn(task).detach()));
+}
+
+#[test]
+fn unfinished_tasks_continue_in_the_next_run() {
+    on_a_thread(|| {
+        let tasks = LocalExecutor::new();
+        let spawn = async { [tasks.spawn(sleep(Duration::from_millis(5)))] };
+        let [task] = corewheel_smol::run(&tasks, spawn);
+        corewheel_smol::run(&tasks, task);
     });
 }
 

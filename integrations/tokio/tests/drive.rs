@@ -9,7 +9,7 @@ use corewheel::{
     future::{drive, sleep},
     local_timer,
 };
-use runtime::on_a_thread;
+use runtime::{Task, on_a_thread};
 use tokio::{runtime::Builder, task::LocalSet};
 
 /// Runs `task` in a runtime with a driver task.
@@ -23,10 +23,11 @@ fn run<F: Future>(task: F) -> F::Output {
 
 #[test]
 fn drive_works_with_the_sleep_of_tokio() {
-    runtime::drives_the_wheel(|task| {
+    let run = |task: Task<'_>| {
         run(task);
         true
-    });
+    };
+    runtime::drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{cell::RefCell, io, rc::Rc, thread, time::Duration};
 
 use corewheel::{Clock, Config, ManualClock, future::sleep, local_timer};
 use corewheel_tokio::time;
-use runtime::on_a_thread;
+use runtime::{Task, on_a_thread};
 use tokio::{
     runtime::Builder,
     task::{self, LocalSet},
@@ -16,7 +16,8 @@ use tokio::{
 
 #[test]
 fn the_runtime_drives_the_wheel() {
-    runtime::drives_the_wheel(|task| corewheel_tokio::run(task).is_ok());
+    let run = |task: Task<'_>| corewheel_tokio::run(task).is_ok();
+    runtime::drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
 }
 
 #[test]
