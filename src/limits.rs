@@ -6,27 +6,27 @@
 use core::time::Duration;
 
 /// True if the smaller values apply: in unit tests, in loom models and under Miri.
-const TINY: bool = cfg!(any(test, miri)) || LOOM;
+const SMALL_LIMITS: bool = cfg!(any(test, miri)) || LOOM;
 /// True if `util::sync` uses loom.
 const LOOM: bool = cfg!(all(loom, feature = "models"));
 
 /// A page has 2^`PAGE_BITS` entries. With 4,096 entries it takes at least 128 KiB. Many allocators
 /// map such blocks directly from the operating system.
-pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
+pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
 /// The number of empty pages to keep for reuse, unless more are reserved. So repeated batches of up
 /// to 8,192 timers reuse the same pages (P4).
-pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
+pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
 /// A page has a place for each entry. Never-used places join the page's free list in batches of
 /// this size. Until a place joins, its memory stays untouched.
-pub(crate) const UNUSED_PLACES_PER_STEP: usize = if TINY { 1 } else { 64 };
+pub(crate) const UNUSED_PLACES_PER_STEP: usize = if SMALL_LIMITS { 1 } else { 64 };
 
 /// After each interval of this many turns, a purgatory frees a part of the memory that it did not
 /// need during the interval.
 pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
     1
-} else if TINY {
+} else if SMALL_LIMITS {
     4
 } else {
     64
@@ -34,36 +34,36 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
 
 /// Only wheels with at least this many entries prefetch. A smaller wheel usually fits in a
 /// second-level cache.
-pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
+pub(crate) const PREFETCH_FROM: u32 = if SMALL_LIMITS { 4 } else { 8192 };
 
 /// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots,
 /// where `BITS` is the wheel's parameter. At a tick of a millisecond, a shard's first level reaches
 /// at least 129 s ahead, so most timers of a server never cascade.
-pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if TINY { 2 } else { 6 };
+pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a pass prefetches.
-pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
+pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of entries, per slot of the first level, that wait there for a later deadline
 /// after a reset. A pass relinks them when the slot expires, so the limit bounds the cost of a tick
 /// (P7).
-pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
+pub(crate) const DEFERRED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
-pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
+pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
-pub(crate) const SHARD_WHEEL_BITS: u32 = if TINY { 3 } else { 11 };
+pub(crate) const SHARD_WHEEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
 
 /// The number of levels of a shard's wheel. Together the levels reach every `u64` tick.
 pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS as usize);
 
 /// The largest index of a node or wheel entry. In every link, index 0 means "none", and the bits
 /// above the index are free for flags and counts.
-pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
+pub(crate) const INDEX_MAX: u32 = if SMALL_LIMITS { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
 /// A `Wheel<T>` retires an index whose generation reaches this value.
-pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
+pub(crate) const KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u32::MAX };
 
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
@@ -74,12 +74,12 @@ pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
-pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
+pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24 };
 
 /// The number of times that a thread tries to advance the epoch at the end of a shard or before a
 /// long sleep. After three advances, all retired memory that no pinned thread may read can be
 /// freed. Loom models try once, because each step multiplies the interleavings.
-pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
+pub(crate) const EPOCH_ADVANCE_TRIES: usize = if LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some` frees. The limit
 /// keeps turns short (P7).
@@ -88,14 +88,14 @@ pub(crate) const PAGES_FREED_MAX: usize = 4;
 /// Maximum number of a shard's retired pages, which wait until no thread reads them. While a shard
 /// has this many, its further empty pages stay in the table for reuse. So the memory of a shard is
 /// bounded by its peak of live timers and these pages (P8).
-pub(crate) const RETIRED_PAGES_MAX: usize = if TINY { 4 } else { 8 };
+pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that exist in a process at the same time.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
-pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
+pub(crate) const WAKE_BACKLOG: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
 /// A message count that reaches this value is reduced by `WAKE_BACKLOG`. So a count below
 /// `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` was never reduced, and is exact.
@@ -103,7 +103,7 @@ pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// The maximum number of messages that a purgatory sends to another core in one batch. A turn
 /// consumes a whole batch, even beyond its budget.
-pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
+pub(crate) const BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
 /// The maximum depth of nested wake hooks: a hook may send a request that calls another shard's
 /// hook. Deeper hooks are not called.
@@ -111,37 +111,37 @@ pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 
 /// The maximum depth of nested `on_complete` calls: a call may complete another operation. To bound
 /// the stack, deeper calls wait until the outermost call returns.
-pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
+pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
-pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
+pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
 /// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind had
 /// an empty page throughout a trim interval, one is freed.
-pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
+pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The add of one key adds at most this many chains to a purgatory's hash table.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
 /// Maximum number of chains that a turn removes from a purgatory's hash table. The limit keeps
 /// turns short (P7).
-pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if TINY { 16 } else { 256 };
+pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 256 };
 
 /// Maximum number of bytes that a turn frees in the array of chains of a purgatory's hash table
 /// (P7).
-pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if TINY { 256 } else { 1 << 18 };
+pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
 
 /// The hash table of a purgatory keeps up to this many chains, even if it has no keys.
-pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
+pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory removes chains if there were more than this many per key for a whole trim interval.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
-pub(crate) const SPARE_DEFERRED_MAX: usize = 1024;
+pub(crate) const SPARE_COMPLETIONS_MAX: usize = 1024;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
-pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
+pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
 /// deadline has already passed. If it has, the next turn fires the timer.
@@ -153,7 +153,7 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
 /// (P7).
-pub(crate) const MESSAGES_PER_TURN_MAX: usize = if TINY { 1 << 20 } else { 1024 };
+pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
 /// If no loop drives a wheel, an add or remote request reports a timer that is overdue by this many
 /// nanoseconds. This grace period gives the thread time to start its loop. The second value applies
@@ -162,7 +162,7 @@ pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
-pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
+pub(crate) const CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread
 /// has claimed a wheel.
@@ -174,15 +174,15 @@ pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
 /// resets in a row. The next turn continues.
-pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
+pub(crate) const MOVES_APPLIED_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
 /// into FIFO order. Each costs about a cache miss.
-pub(crate) const REVERSED_PER_PASS_MAX: usize = if TINY { 64 } else { 4096 };
+pub(crate) const REVERSED_PER_PASS_MAX: usize = if SMALL_LIMITS { 64 } else { 4096 };
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never calls
 /// `prepare_sleep`.
-pub(crate) const PUBLISH_EVERY_TURNS: u64 = if TINY { 2 } else { 64 };
+pub(crate) const PUBLISH_EVERY_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
 
 /// The maximum number of counters that the owner of a shard publishes. It is two in loom models,
 /// where each counter adds interleavings.

@@ -18,7 +18,7 @@ const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 const REVOLUTION: usize = 2_048;
 /// Maximum number of entries that a tick relinks because they were reset to later deadlines but
 /// stayed in its slot.
-const DEFERRED_MAX: usize = 96;
+const DEFERRED_PER_SLOT_MAX: usize = 96;
 
 /// Advances until the wheel is empty. Asserts that each tick touches at most `most` entries that it
 /// does not fire.
@@ -78,7 +78,7 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 let deadline = deadline(entry);
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
-            let most = DEFERRED_MAX + ENTRIES.div_ceil(REVOLUTION) + 1;
+            let most = DEFERRED_PER_SLOT_MAX + ENTRIES.div_ceil(REVOLUTION) + 1;
             advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
         }
     }
@@ -151,7 +151,7 @@ fn a_turn_collects_at_most_its_budget_of_remote_cancels() {
 }
 
 /// Maximum number of entries that a turn cascades from upper levels.
-const CASCADED_MAX: u64 = 8_192;
+const CASCADED_PER_TURN_MAX: u64 = 8_192;
 
 /// Advances to each `next_deadline`; some runs also advance at a heartbeat.
 #[test]
@@ -170,11 +170,15 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             let touched = wheel.touched();
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
-            let most = CASCADED_MAX + if fired > 0 { DEFERRED_MAX as u64 } else { 0 };
+            let most =
+                CASCADED_PER_TURN_MAX + if fired > 0 { DEFERRED_PER_SLOT_MAX as u64 } else { 0 };
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }
-        // One early turn per `CASCADED_MAX` entries, and a few at the starts of slots.
-        assert!(early <= many / CASCADED_MAX + 8, "{early} early turns, heartbeat {heartbeat:?}");
+        // One early turn per `CASCADED_PER_TURN_MAX` entries, and a few at the starts of slots.
+        assert!(
+            early <= many / CASCADED_PER_TURN_MAX + 8,
+            "{early} early turns, heartbeat {heartbeat:?}"
+        );
     }
 }

@@ -160,11 +160,11 @@ enum WakeMethod {
 
 /// An unfinished call of a wake hook or a driver task's waker: the address of the shard's
 /// [`Hooks`], and the sleep to end.
-type HookCall = Cell<Option<(usize, SleepId)>>;
+type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
     /// This thread's calls of hooks in progress, the outermost first.
-    static ACTIVE_HOOK_CALLS: [HookCall; HOOKS_NESTED_MAX] =
+    static ACTIVE_HOOK_CALLS: [ActiveHookCall; HOOKS_NESTED_MAX] =
         [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
 

@@ -17,7 +17,7 @@ use crate::{
         mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
         parker::{Announcement, Parker, SleepId},
         reclaim::{Protected, pin},
-        slab::{NodeView, RemoteNode, Slab},
+        slab::{NodeView, ReservedNode, Slab},
         state::{Cancel, FollowUp, MoveOutcome, TimerStatus},
     },
     error::AddErrorReason,
@@ -199,7 +199,7 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
-            && let Some(asleep) = self.parker.must_wake()
+            && let Some(asleep) = self.parker.sleep_to_end()
         {
             self.wake(asleep);
         }
@@ -233,7 +233,7 @@ impl Shared {
 
     /// Takes a node for a remote timer, and reserves room within the limit of live timers.
     #[inline(always)]
-    fn reserve_node(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
+    fn reserve_node(&self, beyond_limit: bool) -> Result<ReservedNode, AddErrorReason> {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
@@ -254,14 +254,14 @@ impl Shared {
     #[inline(always)]
     fn push_armed(
         &self,
-        node: RemoteNode,
+        node: ReservedNode,
         generation: u64,
         nanos: u64,
     ) -> Result<RemoteOutcome<RemoteTimer>, SendCallback> {
         let armed = RemoteTimer { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => {
-                Ok(RemoteOutcome { answer: armed, wake: self.must_wake(depth, || nanos) })
+                Ok(RemoteOutcome { answer: armed, wake: self.sleep_to_end(depth, || nanos) })
             }
             PushOutcome::Closed => {
                 self.admission.release();
@@ -365,16 +365,16 @@ impl Shared {
     /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
     /// messages after this thread's push, or 0 if it pushed none.
     #[inline]
-    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
+    fn sleep_to_end(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
-        let asleep = self.parker.must_wake_for_deadline(|| {
+        let asleep = self.parker.sleep_to_end_for_deadline(|| {
             due = self.tick.round_up(nanos());
             due
         });
         if asleep.is_some_and(SleepId::is_undriven) {
             self.publish_remote_due(due);
         }
-        asleep.or_else(|| self.must_wake_for_backlog(depth))
+        asleep.or_else(|| self.sleep_to_end_for_backlog(depth))
     }
 
     /// Publishes the deadline of a remote request for an owner without a loop. A deadline that has
@@ -389,8 +389,12 @@ impl Shared {
     /// `WAKE_BACKLOG`-th message wakes the owner, since an earlier wake-up may have failed. An
     /// owner that announces its sleep after the push checks the number itself.
     #[inline]
-    fn must_wake_for_backlog(&self, depth: u32) -> Option<SleepId> {
-        if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
+    fn sleep_to_end_for_backlog(&self, depth: u32) -> Option<SleepId> {
+        if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 {
+            self.parker.sleep_to_end()
+        } else {
+            None
+        }
     }
 }
 
@@ -435,7 +439,7 @@ impl Protected<'_, Shared> {
             // pushes none, and need not end the owner's sleep. But the payload must not wait for
             // the end of a long sleep.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
-                self.parker.must_wake_from_long()
+                self.parker.sleep_to_end_if_long()
             }
             _ => None,
         };
@@ -470,7 +474,7 @@ impl Protected<'_, Shared> {
                 }
             }
         }
-        let (answer, next) = node.end_move(payload_out);
+        let (answer, next) = node.end_move_or_cancel(payload_out);
         if payload_out.is_some() {
             // Another thread cancelled the timer during the reset, so this thread has taken the
             // payload.
@@ -487,9 +491,9 @@ impl Protected<'_, Shared> {
         }
         // Reads the requested deadline after the push: another thread may have reset the timer
         // again and pushed nothing, because *queued* was set.
-        let mut wake = self.must_wake(depth, || node.requested_deadline().load_nanos());
-        // Reads the word after the fence in `must_wake`. If another thread has cancelled the timer,
-        // this thread must end a long sleep, so that the payload is dropped in time.
+        let mut wake = self.sleep_to_end(depth, || node.requested_deadline().load_nanos());
+        // Reads the word after the fence in `sleep_to_end`. If another thread has cancelled the
+        // timer, this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.long_sleep_in_progress()
             && !node.state.is_pending(generation)
@@ -511,9 +515,9 @@ impl Protected<'_, Shared> {
             // The first message about a payload ends a long sleep, so that the owner drops the
             // payload in time.
             PushOutcome::Queued { depth, is_first_payload: true } => {
-                self.parker.must_wake_from_long().or_else(|| self.must_wake_for_backlog(depth))
+                self.parker.sleep_to_end_if_long().or_else(|| self.sleep_to_end_for_backlog(depth))
             }
-            PushOutcome::Queued { depth, .. } => self.must_wake_for_backlog(depth),
+            PushOutcome::Queued { depth, .. } => self.sleep_to_end_for_backlog(depth),
             PushOutcome::Closed => None,
         }
     }

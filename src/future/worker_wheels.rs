@@ -440,11 +440,12 @@ impl WorkerWheels {
     }
 
     pub(super) fn stop_watcher(&self) {
-        // Relaxed: the fence in `must_wake` comes between this store and the load of the
-        // announcement. So either `must_wake` sees the announced sleep, or the watcher reads true.
+        // Relaxed: the fence in `sleep_to_end` comes between this store and the load of the
+        // announcement. So either `sleep_to_end` sees the announced sleep, or the watcher reads
+        // true.
         self.is_over.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
-        if let Some(asleep) = first.parker.must_wake() {
+        if let Some(asleep) = first.parker.sleep_to_end() {
             first.wake(asleep);
         }
     }

@@ -122,7 +122,7 @@ impl StopRequest {
     fn send(self, messages: u32) {
         let Some(left) = messages.checked_sub(1) else { return };
         let shard = self.shared.shards[self.index].clone();
-        shard.post(move || self.send(left));
+        shard.run_ignoring_limit(move || self.send(left));
     }
 }
 

@@ -273,7 +273,7 @@ impl ShardRef {
     /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. In each
     /// case, wakes a sleeping owner.
     #[track_caller]
-    pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
         let added = self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true);
         let wake = match added {
@@ -281,7 +281,7 @@ impl ShardRef {
             Err(refused) => {
                 // Dropping a request to stop tells the owner to stop waiting.
                 drop(refused);
-                self.shared.parker.must_wake().filter(|asleep| !asleep.is_undriven())
+                self.shared.parker.sleep_to_end().filter(|asleep| !asleep.is_undriven())
             }
         };
         if let Some(asleep) = wake {

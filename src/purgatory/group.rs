@@ -1,8 +1,8 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core travel together in a *batch*, in a closure that `ShardRef::post` runs
-//! there. Batches may overtake one another. So a core sends a message that depends on an earlier
-//! message only after the earlier message was acknowledged.
+//! Messages to one core travel together in a *batch*, in a closure that
+//! `ShardRef::run_ignoring_limit` runs there. Batches may overtake one another. So a core sends a
+//! message that depends on an earlier message only after the earlier message was acknowledged.
 //!
 //! No core repeats a message or waits for an answer. If a batch cannot be delivered, usually
 //! because the core or its purgatory has ended, the batch's destructor answers the messages: see
@@ -255,7 +255,7 @@ impl<K: Send + 'static> Group<K> {
     /// Sends a batch to a core, which handles it in a turn.
     fn post(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
-            shard.post(move || batch.deliver());
+            shard.run_ignoring_limit(move || batch.deliver());
         }
     }
 

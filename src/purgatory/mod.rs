@@ -92,7 +92,7 @@ use self::{
 use crate::{
     cross_core::{call_site::CallSite, hooks::PanicPlace},
     error::{AddError, AddErrorReason},
-    limits::{NESTED_COMPLETIONS_MAX, SPARE_DEFERRED_MAX},
+    limits::{NESTED_COMPLETIONS_MAX, SPARE_COMPLETIONS_MAX},
     local::{Client, ClientId, Local, ShardRef},
     util::sync::per_thread,
 };
@@ -1031,7 +1031,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
         self.has_deferred.set(false);
-        self.deferred.borrow_mut().shrink_to(SPARE_DEFERRED_MAX);
+        self.deferred.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
     }
 
     fn cancel_for_key(&self, key: &K) -> Vec<Op> {

@@ -473,7 +473,7 @@ impl<T> Engine<T> {
                 node.requested_deadline().store_nanos(due);
                 // Only a periodic timer needs this value: a one-shot timer is not *deferrable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
-                if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
+                if node.state().end_move_or_cancel(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
             }
@@ -585,7 +585,7 @@ impl<T> Engine<T> {
         let now = self.time.latest.min;
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
             && self.stats.may_skip_pass(now)
-            && !self.nodes.has_garbage()
+            && !self.nodes.may_need_trim()
             && self.shared.mailbox.is_empty();
         if is_idle {
             self.time.begin_turn(now);
@@ -651,7 +651,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
-        if self.nodes.has_garbage() && !self.closed {
+        if self.nodes.may_need_trim() && !self.closed {
             self.nodes.trim();
         }
     }
@@ -668,7 +668,7 @@ impl<T> Engine<T> {
     fn take_first_messages(&mut self) {
         self.backlog.begin_pass(self.message_budget);
         self.take_mailbox();
-        self.backlog.reserve_for_low();
+        self.backlog.begin_urgent_phase();
     }
 
     /// Lets the pass consume low-priority messages, and takes queued ones out of the mailbox.
@@ -765,7 +765,7 @@ impl<T> Engine<T> {
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
             }
             let node = self.nodes.entry(index);
-            let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {
+            let Err(due) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
             };
             match node.state().claim() {
@@ -1263,7 +1263,7 @@ impl<T> Engine<T> {
                 nodes.adopt_page_of_message(index);
                 nodes.entry(index).link().get()
             };
-            let index = self.backlog.next_cancelled(&self.shared.mailbox, link_of);
+            let index = self.backlog.pop_low(&self.shared.mailbox, link_of);
             if index == 0 {
                 return Err(reason);
             }

@@ -14,7 +14,7 @@ use crate::{
         state::{Cancel, FollowUp, MoveOutcome, Mover, TimerKind},
     },
     error::AddErrorReason,
-    limits::{DEFERRED_MAX, GENERATION_MAX, INDEX_MAX},
+    limits::{DEFERRED_PER_SLOT_MAX, GENERATION_MAX, INDEX_MAX},
     local_timer,
     wheel::Storage,
 };
@@ -170,7 +170,7 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
 fn a_slot_defers_a_bounded_number_of_remote_resets() {
     let (mut shard, clock) = shard();
     let timers: Vec<_> = (0..20).map(|_| shard.add(TICK, callback())).collect();
-    for messages in [20, 20 - u64::from(DEFERRED_MAX)] {
+    for messages in [20, 20 - u64::from(DEFERRED_PER_SLOT_MAX)] {
         assert!(timers.iter().all(|&timer| reset_as_remote(timer, 2)));
         assert_eq!(shard.counts().queued, messages);
         assert_eq!(turn_and_count_fired(&mut shard), 0);
@@ -276,7 +276,7 @@ fn with_remote_reset(
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
-        let (answer, next) = node.state.end_move(Mover::Remote);
+        let (answer, next) = node.state.end_move_or_cancel(Mover::Remote);
         if next == FollowUp::Push {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
         }

@@ -16,8 +16,8 @@
 //!   Such a reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
 //! No tick may relink many deferred entries. So each slot of the first level counts its deferred
-//! entries. Once a slot's count is [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX), a reset of a
-//! further entry of the slot relinks this entry at once (P7).
+//! entries. Once a slot's count is [`DEFERRED_PER_SLOT_MAX`](crate::limits::DEFERRED_PER_SLOT_MAX),
+//! a reset of a further entry of the slot relinks this entry at once (P7).
 //!
 //! # The passage of time
 //!
@@ -30,10 +30,10 @@
 //! A slot of an upper level cascades while the slot before it is current: each pass ends by
 //! cascading a portion of its entries. A portion is proportional to the time since the last
 //! portion, so that the slot is usually empty when it starts. A portion has at most
-//! [`CASCADED_MAX`] entries (P7). New entries never go to a slot that is cascading, because a lower
-//! level already reaches its ticks. `next_deadline` is early enough that one portion per tick
-//! suffices, with the last portion at the slot's start. If the loop sleeps longer, the pass that
-//! reaches the slot's start cascades all remaining entries, within its budget.
+//! [`CASCADED_PER_TURN_MAX`] entries (P7). New entries never go to a slot that is cascading,
+//! because a lower level already reaches its ticks. `next_deadline` is early enough that one
+//! portion per tick suffices, with the last portion at the slot's start. If the loop sleeps longer,
+//! the pass that reaches the slot's start cascades all remaining entries, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -43,7 +43,7 @@ use super::{
     slot::Slots,
     storage::{Entry, Links, Location, Placement, Storage},
 };
-use crate::limits::{CASCADED_MAX, PREFETCH_FROM};
+use crate::limits::{CASCADED_PER_TURN_MAX, PREFETCH_FROM};
 #[cfg(feature = "std")]
 use crate::limits::{SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS};
 
@@ -203,7 +203,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
         self.touched += 1;
-        self.detach(storage, entry);
+        self.unlink_uncounted(storage, entry);
     }
 
     #[cfg(feature = "std")]
@@ -257,7 +257,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline(never)]
     fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        self.detach(storage, entry);
+        self.unlink_uncounted(storage, entry);
         self.link_moved(storage, entry, deadline);
     }
 
@@ -268,7 +268,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
         } else {
-            self.link_exactly(storage, entry, deadline);
+            self.link_uncounted(storage, entry, deadline);
         }
     }
 
@@ -280,7 +280,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        self.detach(storage, entry);
+        self.unlink_uncounted(storage, entry);
         self.touched += 1;
         let half = (deadline - self.pass_end).div_ceil(2);
         let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
@@ -328,11 +328,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return false;
         }
         if entry.location().is_linked() {
-            self.detach(storage, entry);
+            self.unlink_uncounted(storage, entry);
         } else {
             self.len += 1;
         }
-        // Counts the entry only now: `detach` may empty this slot, which clears the slot's count.
+        // Counts the entry only now: `unlink_uncounted` may empty this slot, which clears the
+        // slot's count.
         let is_counted = self.slots.try_count_deferred(slot);
         debug_assert!(is_counted, "detaching an entry counts none");
         self.touched += 1;
@@ -344,7 +345,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// pass has already reached `deadline`, unlinks the entry, stores `deadline` in it, and returns
     /// `current` as the error.
     #[cfg(feature = "std")]
-    pub(crate) fn link_in_order<S: Storage>(
+    pub(crate) fn relink_unless_reached<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -354,7 +355,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if deadline > self.current && entry.deadline() == deadline {
                 return Ok(());
             }
-            self.detach(storage, entry);
+            self.unlink_uncounted(storage, entry);
             self.len -= 1;
         }
         if deadline <= self.current {
@@ -363,7 +364,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        self.link_exactly(storage, entry, deadline);
+        self.link_uncounted(storage, entry, deadline);
         Ok(())
     }
 
@@ -375,7 +376,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
     #[inline]
-    fn link_exactly<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn link_uncounted<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_near_tick {
             self.link_near(storage, entry, deadline, deadline, Location::NEAR);
         } else {
@@ -425,10 +426,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Unlinks an entry, without updating `len` and `touched`.
     #[inline]
-    fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+    fn unlink_uncounted<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let Placement { links, location, .. } = entry.take_placement();
         if !location.is_near() {
-            self.detach_not_near(storage, entry.index(), links, location);
+            self.unlink_far_uncounted(storage, entry.index(), links, location);
         } else if let Some(slot) = self.slots.unlink(storage, links) {
             self.slots.mark_empty(slot);
         }
@@ -436,7 +437,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Unlinks an entry that was not linked into a slot of the first level.
     #[inline(never)]
-    fn detach_not_near(
+    fn unlink_far_uncounted(
         &mut self,
         storage: &impl Storage,
         index: u32,
@@ -590,7 +591,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return Some((entry, deadline));
             }
             // The entry was reset to a later deadline.
-            self.link_exactly(storage, entry, deadline);
+            self.link_uncounted(storage, entry, deadline);
         }
     }
 
@@ -726,8 +727,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// last portion. The portion is larger if [`CASCADED_MAX`] entries in each later tick would not
-    /// empty the slot by its start.
+    /// last portion. The portion is larger if [`CASCADED_PER_TURN_MAX`] entries in each later tick
+    /// would not empty the slot by its start.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -738,7 +739,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current)),
             )
         });
-        let mut portion = u64::from(CASCADED_MAX).saturating_sub(left.sum());
+        let mut portion = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
             let slot = self.next_slot(level);
             if self.slots.is_empty(slot) {
@@ -752,7 +753,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let since = self.cascaded_until.max(start.saturating_sub(1));
             let waiting = u64::from(self.uncascaded_in(slot));
             let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.current - since);
-            let room = (end - self.current).saturating_mul(CASCADED_MAX.into());
+            let room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
             let excess = waiting.saturating_sub(room);
             let quota = share.max(excess).max(1).min(portion);
             portion -= quota;
@@ -787,8 +788,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.touched += 1;
             let entry = storage.entry(first);
             let deadline = entry.deadline();
-            self.detach(storage, entry);
-            self.link_exactly(storage, entry, deadline);
+            self.unlink_uncounted(storage, entry);
+            self.link_uncounted(storage, entry, deadline);
         }
         self.slots.is_empty(slot)
     }
@@ -835,7 +836,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the next tick at which a pass must cascade a portion. Ignores the last portion of a
     /// slot, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
-        if self.uncascaded_total <= CASCADED_MAX {
+        if self.uncascaded_total <= CASCADED_PER_TURN_MAX {
             return None;
         }
         let mut entries = 0;
@@ -845,7 +846,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
                 entries +=
                     self.uncascaded_in(Geometry::<BITS, LEVELS>::upper_slot(level, position));
-                let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
+                let portions = u64::from(entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);
                 (portions > 0)

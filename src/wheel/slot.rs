@@ -22,7 +22,7 @@ use super::{
     level::Geometry,
     storage::{Links, Storage},
 };
-use crate::limits::{DEFERRED_MAX, INDEX_MAX};
+use crate::limits::{DEFERRED_PER_SLOT_MAX, INDEX_MAX};
 
 /// Marks a `previous` link that holds a slot instead of an entry.
 const SLOT_FLAG: u32 = 1 << 31;
@@ -30,7 +30,7 @@ const SLOT_FLAG: u32 = 1 << 31;
 const DEFERRED_ONE: u32 = 1 << 25;
 const FIRST_MASK: u32 = DEFERRED_ONE - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST_MASK && DEFERRED_MAX < u32::MAX / DEFERRED_ONE,
+    INDEX_MAX <= FIRST_MASK && DEFERRED_PER_SLOT_MAX < u32::MAX / DEFERRED_ONE,
     "an index and a count fit a head"
 );
 
@@ -138,7 +138,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Returns true if a slot has counted fewer deferred entries than the maximum.
     #[inline]
     pub(super) fn may_defer(&self, slot: u32) -> bool {
-        self.head(slot) < DEFERRED_MAX * DEFERRED_ONE
+        self.head(slot) < DEFERRED_PER_SLOT_MAX * DEFERRED_ONE
     }
 
     /// Counts one more deferred entry in a slot. Returns false if the count is at its maximum.
@@ -359,8 +359,8 @@ mod tests {
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
             for count in 0..10 {
-                assert_eq!(list.slots.try_count_deferred(1), count < DEFERRED_MAX);
-                assert_eq!(list.slots.deferred(1), DEFERRED_MAX.min(count + 1));
+                assert_eq!(list.slots.try_count_deferred(1), count < DEFERRED_PER_SLOT_MAX);
+                assert_eq!(list.slots.deferred(1), DEFERRED_PER_SLOT_MAX.min(count + 1));
             }
             // Unlinks from the middle, the end and the front, and pops from the front.
             assert_eq!(list.unlink(entries[1]), None);

@@ -299,8 +299,8 @@ mod shard_functions {
             self.raw.pop_due(&self.entries).map(|(entry, deadline)| (entry.index(), deadline))
         }
 
-        fn link_in_order(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
-            self.raw.link_in_order(&self.entries, self.entries.entry(index), deadline)
+        fn relink_unless_reached(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
+            self.raw.relink_unless_reached(&self.entries, self.entries.entry(index), deadline)
         }
     }
 
@@ -311,7 +311,7 @@ mod shard_functions {
         let linked = wheel.link(100);
         let unlinked = wheel.index();
         for index in [linked, unlinked] {
-            assert_eq!(wheel.link_in_order(index, 5), Err(7));
+            assert_eq!(wheel.relink_unless_reached(index, 5), Err(7));
             assert_eq!((wheel.entries.entry(index).deadline(), wheel.raw.len()), (5, 0));
         }
     }
@@ -364,12 +364,12 @@ mod shard_functions {
         wheel.raw.relink_or_link(&wheel.entries, wheel.entries.entry(near), 20);
         check_counts(&wheel, 1, 4, "linked again");
         for touched in [1, 0] {
-            assert_eq!(wheel.link_in_order(far, 2000), Ok(()));
+            assert_eq!(wheel.relink_unless_reached(far, 2000), Ok(()));
             check_counts(&wheel, touched, 4, "in order");
         }
-        assert_eq!(wheel.link_in_order(far, 3), Err(10));
+        assert_eq!(wheel.relink_unless_reached(far, 3), Err(10));
         check_counts(&wheel, 0, 3, "in order, but due");
-        assert_eq!(wheel.link_in_order(far, 3000), Ok(()));
+        assert_eq!(wheel.relink_unless_reached(far, 3000), Ok(()));
         check_counts(&wheel, 1, 4, "in order, from no slot");
         for (deadline, is_deferrable) in [(3000, false), (21, true), (20, true), (20, true)] {
             let entry = wheel.entries.entry(near);

@@ -69,7 +69,7 @@ impl Backlog {
     /// of an odd budget is rounded up and down alternately, so that a budget of one starves neither
     /// kind.
     #[inline]
-    pub(crate) fn reserve_for_low(&mut self) {
+    pub(crate) fn begin_urgent_phase(&mut self) {
         if self.has_urgent() {
             self.phase = BacklogPhase::Urgent;
             let is_odd = !self.budget.is_multiple_of(2);
@@ -196,11 +196,7 @@ impl Backlog {
 
     /// Removes the next low-priority message, regardless of the budget, for an add that needs room.
     /// Returns the message's index, or 0 if there is none.
-    pub(crate) fn next_cancelled(
-        &mut self,
-        mailbox: &Mailbox,
-        link_of: impl FnOnce(u32) -> u32,
-    ) -> u32 {
+    pub(crate) fn pop_low(&mut self, mailbox: &Mailbox, link_of: impl FnOnce(u32) -> u32) -> u32 {
         let [_, low] = mailbox.stacks();
         let messages = &mut self.taken[LOW];
         if messages.first == 0 && low.has_messages() {

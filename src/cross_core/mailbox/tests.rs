@@ -101,7 +101,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
     reverse(&mut backlog, &links);
-    backlog.reserve_for_low();
+    backlog.begin_urgent_phase();
     assert_eq!(
         (consume_and_poll(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
         (vec![5, 6], true)
@@ -116,7 +116,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
     reverse(&mut backlog, &links);
-    backlog.reserve_for_low();
+    backlog.begin_urgent_phase();
     assert_eq!(consume_next(&mut backlog, &links), Some(1));
     backlog.end_urgent_phase(UNLIMITED);
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
@@ -124,7 +124,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     push(9, Priority::Low);
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
-    backlog.reserve_for_low();
+    backlog.begin_urgent_phase();
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
 }
 
@@ -150,7 +150,7 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         backlog.odd_went_to_low = !odd_went_to_low;
         backlog.take_from(&mailbox);
         reverse(&mut backlog, &links);
-        backlog.reserve_for_low();
+        backlog.begin_urgent_phase();
         assert_eq!(
             consume_and_poll(&mut backlog, &mailbox, &links),
             (10..10 + first).collect::<Vec<_>>(),
@@ -175,7 +175,7 @@ fn budgets_of_one_and_zero_serve_both_kinds_in_turn() {
         backlog.begin_pass(budget);
         backlog.take_from(&mailbox);
         reverse(&mut backlog, &links);
-        backlog.reserve_for_low();
+        backlog.begin_urgent_phase();
         kinds.extend(consume_and_poll(&mut backlog, &mailbox, &links));
         backlog.end_urgent_phase(UNLIMITED);
         kinds.extend(consume_and_poll(&mut backlog, &mailbox, &links));

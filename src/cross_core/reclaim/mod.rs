@@ -33,7 +33,7 @@ use std::{
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
 
 use crate::{
-    limits::EPOCH_FLUSHES,
+    limits::EPOCH_ADVANCE_TRIES,
     util::sync::{LOOM_SEES_EPOCHS, Ordering, global, lazy_per_thread},
 };
 
@@ -270,9 +270,9 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Tries [`EPOCH_FLUSHES`] times to advance the epoch, and drops all references in `GARBAGE`.
+/// Tries [`EPOCH_ADVANCE_TRIES`] times to advance the epoch, and drops all references in `GARBAGE`.
 pub(crate) fn free_garbage() {
-    for _ in 0..EPOCH_FLUSHES {
+    for _ in 0..EPOCH_ADVANCE_TRIES {
         advance_epoch();
     }
     let garbage = mem::take(&mut *GARBAGE.lock().unwrap_or_else(PoisonError::into_inner));

@@ -155,10 +155,10 @@ pub(crate) struct NodeView<'p> {
     place: usize,
 }
 
-/// A node that this thread has taken to add a remote timer. The `RemoteNode` keeps the thread
+/// A node that this thread has taken to add a remote timer. The `ReservedNode` keeps the thread
 /// pinned.
 #[derive(Debug)]
-pub(crate) struct RemoteNode {
+pub(crate) struct ReservedNode {
     page: PagePtr,
     index: u32,
     _pinned: Pinned,
@@ -239,11 +239,11 @@ impl Slab {
     /// Takes a free node for a remote timer. Returns `None` if no adders' page has a free node, and
     /// no page can be added.
     #[inline(always)]
-    pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<RemoteNode> {
+    pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<ReservedNode> {
         let hinted = self.hints.page_with_room.get() as usize;
         let taken = self.take_from_page(hinted, &pinned);
         let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
-        Some(RemoteNode { page, index, _pinned: pinned })
+        Some(ReservedNode { page, index, _pinned: pinned })
     }
 
     /// Takes a free node from any adders' page with room, or from a new page.
@@ -434,8 +434,11 @@ impl NodeView<'_> {
     /// the reset, this thread may get the payload, and then moves it to `payload_out`. The returned
     /// flag is false if the shard has ended during the reset.
     #[inline]
-    pub(crate) fn end_move(&self, payload_out: &mut Option<SendCallback>) -> (bool, FollowUp) {
-        let (lives, next) = self.state.end_move(Mover::Remote);
+    pub(crate) fn end_move_or_cancel(
+        &self,
+        payload_out: &mut Option<SendCallback>,
+    ) -> (bool, FollowUp) {
+        let (lives, next) = self.state.end_move_or_cancel(Mover::Remote);
         (
             lives,
             if next == FollowUp::TakePayload {
@@ -457,13 +460,13 @@ impl NodeView<'_> {
         let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
         // SAFETY: the state word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
-        // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
+        // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_move(Mover::Remote).1
+        self.state.end_move_or_cancel(Mover::Remote).1
     }
 }
 
-impl RemoteNode {
+impl ReservedNode {
     pub(crate) fn index(&self) -> u32 {
         self.index
     }

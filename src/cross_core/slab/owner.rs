@@ -57,7 +57,7 @@ pub(crate) struct OwnerNodes<T> {
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
     retired: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
-    has_garbage: bool,
+    may_need_trim: bool,
     /// Payloads belong to the owner. The `Cell` makes the type `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
 }
@@ -78,7 +78,7 @@ impl<T> OwnerNodes<T> {
             schedules: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
             retired: RefCell::default(),
-            has_garbage: false,
+            may_need_trim: false,
             payloads: PhantomData,
         }
     }
@@ -176,7 +176,7 @@ impl<T> OwnerNodes<T> {
     /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
     #[inline]
     pub(crate) fn has_housekeeping(&self) -> bool {
-        self.freed_remote_nodes.count | u32::from(self.has_garbage) != 0
+        self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
     }
 
     /// Returns the freed remote nodes to the free list of their page. If all nodes of the page are
@@ -276,7 +276,7 @@ impl<T> OwnerNodes<T> {
     /// some empty pages are freed only in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
         self.free_places.lower_min_spare(0);
-        self.has_garbage = true;
+        self.may_need_trim = true;
         self.trim_fully();
         self.free_places.raise_min_spare(SPARE_PAGES);
     }
@@ -293,8 +293,8 @@ impl<T> OwnerNodes<T> {
     }
 
     #[inline]
-    pub(crate) fn has_garbage(&self) -> bool {
-        self.has_garbage
+    pub(crate) fn may_need_trim(&self) -> bool {
+        self.may_need_trim
     }
 
     /// Retires surplus empty pages, until [`RETIRED_PAGES_MAX`] are retired and not freed. Frees
@@ -316,7 +316,7 @@ impl<T> OwnerNodes<T> {
         // moves to another thread, the new thread cannot hand over this work.
         self.retired.get_mut().free_some();
         let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
-        self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
+        self.may_need_trim = has_surplus || !self.retired.get_mut().is_empty();
     }
 
     /// Puts the node that was freed last into the free list of its page. Until then, the page
@@ -333,7 +333,7 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
         for _ in 0..=self.pages.numbers_end() / RETIRED_PAGES_MAX {
-            if self.has_garbage {
+            if self.may_need_trim {
                 self.trim();
                 self.free_retired();
             }
@@ -342,7 +342,7 @@ impl<T> OwnerNodes<T> {
 
     /// Frees all retired pages that no other thread can see.
     pub(crate) fn free_retired(&self) {
-        if self.has_garbage {
+        if self.may_need_trim {
             self.retired.borrow_mut().free_all();
         }
     }

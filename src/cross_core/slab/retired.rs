@@ -7,7 +7,7 @@ use crossbeam_queue::SegQueue;
 use super::page::{PageHeader, PagePtr};
 use crate::{
     cross_core::reclaim,
-    limits::{EPOCH_FLUSHES, PAGES_FREED_MAX, RETIRED_PAGES_MAX},
+    limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_MAX, RETIRED_PAGES_MAX},
 };
 
 /// Retracted pages of ended shards. Only threads that end a shard push and pop.
@@ -57,7 +57,7 @@ impl RetiredPages {
     /// Tries to advance the epoch by several steps, and frees the oldest pages, up to the first
     /// that is not yet marked as reclaimable.
     pub(super) fn free_all(&mut self) {
-        for _ in 0..EPOCH_FLUSHES {
+        for _ in 0..EPOCH_ADVANCE_TRIES {
             reclaim::advance_epoch();
         }
         self.free_reclaimable(usize::MAX);

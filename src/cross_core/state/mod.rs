@@ -70,8 +70,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! Other threads make the transitions below. The owner uses `begin_move` and `end_move` too, to
-//! reset a remote timer before its admission (`slab`):
+//! Other threads make the transitions below. The owner uses `begin_move` and `end_move_or_cancel`
+//! too, to reset a remote timer before its admission (`slab`):
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -82,10 +82,10 @@
 //! | `cancel` | `Moving` | `Cancelling` |
 //! | `cancel` | `Running`, periodic | `Stopping` |
 //! | `begin_move` | `Armed` | `Moving` |
-//! | `end_move` | `Moving` | `Armed`, queued, moved |
+//! | `end_move_or_cancel` | `Moving` | `Armed`, queued, moved |
 //! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
-//! | `end_move` with `Mover::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
-//! | `end_move` | any other `Cancelling` | `Cancelled`, queued |
+//! | `end_move_or_cancel` with `Mover::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_move_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
 //!
@@ -161,14 +161,14 @@
 //!   thread may read a value of the word that is later than the one that `finish` or `rearm` wrote.
 //!   So every later plain store releases too. A swap continues the release sequence of the value
 //!   that it replaces.
-//! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The owner's calls that clear
-//!   *moved* (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
+//! - S3: `end_move_or_cancel`, `end_deferred_move` and `arm_remote` release. The owner's calls that
+//!   clear *moved* (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
 //!   `is_pending_and_moved` and the next `begin_move`. So each reset overwrites the earlier
 //!   requests, and the owner reads the last requested deadline and the adder's period.
 //!   `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
-//!   `try_cancel_fast` and `end_move` acquire when they set the flag. So the owner's use of a
-//!   node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
+//!   `try_cancel_fast` and `end_move_or_cancel` acquire when they set the flag. So the owner's use
+//!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
 //!   taking a node from its free list acquires (G1 in `slab::page`).
 //!
 //! # The payload
@@ -405,7 +405,8 @@ pub(crate) enum Swept {
 pub(crate) enum FollowUp {
     /// Push the node onto the owner's mailbox.
     Push,
-    /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
+    /// Take the payload of the cancelled timer, and then call
+    /// [`end_move_or_cancel`](StateWord::end_move_or_cancel).
     TakePayload,
     /// Do nothing: no message is needed, one is already queued, or another thread will push one.
     Nothing,
@@ -920,7 +921,7 @@ impl StateWord {
 
     /// Ends a reset without a message. The new deadline must not be before the linked one. Returns
     /// false if the owner has cleared *deferrable*, or if the timer was cancelled or handed back.
-    /// After false, the caller must call [`end_move`](Self::end_move).
+    /// After false, the caller must call [`end_move_or_cancel`](Self::end_move_or_cancel).
     #[inline]
     pub(crate) fn end_deferred_move(&self) -> bool {
         let word = self.load_relaxed();
@@ -935,20 +936,20 @@ impl StateWord {
     /// the shard has ended since the reset or cancel began. If the timer was cancelled during a
     /// remote reset, the next step may be to take the payload.
     #[inline]
-    pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
+    pub(crate) fn end_move_or_cancel(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Moving {
             let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
-            // AcqRel, Relaxed: as in `end_move_slow`.
+            // AcqRel, Relaxed: as in `end_move_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return (true, FollowUp::from_previous_word(word));
             }
         }
-        self.end_move_slow(by)
+        self.end_move_or_cancel_slow(by)
     }
 
     #[inline(never)]
-    fn end_move_slow(&self, by: Mover) -> (bool, FollowUp) {
+    fn end_move_or_cancel_slow(&self, by: Mover) -> (bool, FollowUp) {
         loop {
             // Relaxed: the swap confirms the word.
             let word = self.0.load(Ordering::Relaxed);

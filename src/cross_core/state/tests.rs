@@ -21,7 +21,7 @@ fn moved(kind: TimerKind) -> StateWord {
 /// refused.
 fn move_remotely(state: &StateWord) -> Option<FollowUp> {
     (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
-        let (lives, next) = state.end_move(Mover::Remote);
+        let (lives, next) = state.end_move_or_cancel(Mover::Remote);
         assert!(lives);
         next
     })
@@ -160,7 +160,7 @@ fn a_timer_does_not_fire_during_a_remote_move() {
         state.begin_own_move(GENERATION),
         OwnMoveOutcome::Slow { periodic: false, may_be_unlinked: true }
     );
-    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
 }
 
@@ -182,7 +182,7 @@ fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.is_cancelled_remotely() != own
         );
-        assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
+        assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
@@ -203,7 +203,7 @@ fn a_message_consumed_during_a_move_is_followed_by_another() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
-    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
 }
 
@@ -244,14 +244,14 @@ fn a_move_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
+        assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
     }
 }
 
@@ -260,7 +260,7 @@ fn a_sweep_during_a_second_move_reports_the_first_move() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
         let (state, generation) = added_remotely(is_consumed);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-        // Until the canceller calls `end_move`, no other call changes the outcome.
+        // Until the canceller calls `end_move_or_cancel`, no other call changes the outcome.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!(
@@ -298,7 +298,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
-        assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
+        assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -308,7 +308,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
@@ -320,9 +320,9 @@ fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
         assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Remote {
-            assert_eq!(state.end_move(by), (true, FollowUp::TakePayload));
+            assert_eq!(state.end_move_or_cancel(by), (true, FollowUp::TakePayload));
         }
-        assert_eq!(state.end_move(by), (true, FollowUp::Push));
+        assert_eq!(state.end_move_or_cancel(by), (true, FollowUp::Push));
         assert_eq!(
             state.consume_message(),
             ConsumedMessage::Cancelled { has_payload: by == Mover::Owner }
@@ -335,7 +335,7 @@ fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
-    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
@@ -344,6 +344,6 @@ fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
-    assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
     assert_eq!(state.sweep(), Swept::NoPayload);
 }
