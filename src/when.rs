@@ -45,13 +45,13 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    pub(crate) start: Start,
+    pub(crate) deadline: Deadline,
     pub(crate) slack: Duration,
-    pub(crate) range: Duration,
+    pub(crate) spread_range: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum Deadline {
     After(Duration),
     At(Instant),
     /// A time of the wheel's clock in nanoseconds, possibly in the past.
@@ -71,7 +71,11 @@ impl When {
     /// ```
     #[inline]
     pub const fn after(delay: Duration) -> Self {
-        Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO }
+        Self {
+            deadline: Deadline::After(delay),
+            slack: Duration::ZERO,
+            spread_range: Duration::ZERO,
+        }
     }
 
     /// Returns a deadline at `instant` of the wheel's clock.
@@ -90,13 +94,21 @@ impl When {
     /// ```
     #[inline]
     pub const fn at(instant: Instant) -> Self {
-        Self { start: Start::At(instant), slack: Duration::ZERO, range: Duration::ZERO }
+        Self {
+            deadline: Deadline::At(instant),
+            slack: Duration::ZERO,
+            spread_range: Duration::ZERO,
+        }
     }
 
     /// Returns a deadline at `nanos` of the wheel's clock.
     #[inline]
     pub(crate) const fn at_nanos(nanos: u64) -> Self {
-        Self { start: Start::AtNanos(nanos), slack: Duration::ZERO, range: Duration::ZERO }
+        Self {
+            deadline: Deadline::AtNanos(nanos),
+            slack: Duration::ZERO,
+            spread_range: Duration::ZERO,
+        }
     }
 
     /// Lets the wheel postpone the deadline by up to `slack`.
@@ -141,16 +153,18 @@ impl When {
     #[inline]
     #[must_use]
     pub const fn spread(self, range: Duration) -> Self {
-        Self { range, ..self }
+        Self { spread_range: range, ..self }
     }
 
     /// Returns the delay if this is only a delay, without slack or spread.
     #[inline]
     pub(crate) fn delay(self) -> Option<Duration> {
         match self {
-            Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO } => {
-                Some(delay)
-            }
+            Self {
+                deadline: Deadline::After(delay),
+                slack: Duration::ZERO,
+                spread_range: Duration::ZERO,
+            } => Some(delay),
             _ => None,
         }
     }

@@ -110,7 +110,7 @@ impl Closure {
         unsafe { storage.cast::<F>().write(value) };
         // SAFETY: `dest` is valid for writes (caller).
         let vtable = unsafe { &raw mut (*dest).vtable };
-        // SAFETY: as above.
+        // SAFETY: `vtable` points into `dest`, which is valid for writes.
         unsafe { vtable.write(K::VTABLE) };
     }
 
@@ -209,10 +209,10 @@ unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
         // SAFETY: `dest` is valid for writes (caller).
         let closure = unsafe { &raw mut (*dest).0 };
         if fits::<F>() {
-            // SAFETY: as above.
+            // SAFETY: `closure` is valid for writes, and `F` fits the storage.
             unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
         } else {
-            // SAFETY: as above.
+            // SAFETY: `closure` is valid for writes, and a box fits the storage.
             unsafe { Closure::build::<Box<F>, CallOnce>(Box::new(self.0), closure) }
         }
     }
@@ -224,10 +224,10 @@ unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
         // SAFETY: `dest` is valid for writes (caller).
         let closure = unsafe { &raw mut (*dest).0 };
         if fits::<F>() {
-            // SAFETY: as above.
+            // SAFETY: `closure` is valid for writes, and `F` fits the storage.
             unsafe { Closure::build::<F, CallRepeatedly>(self.0, closure) }
         } else {
-            // SAFETY: as above.
+            // SAFETY: `closure` is valid for writes, and a box fits the storage.
             unsafe { Closure::build::<Box<F>, CallRepeatedly>(Box::new(self.0), closure) }
         }
     }

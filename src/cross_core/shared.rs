@@ -26,7 +26,7 @@ use crate::{
     trace,
     util::sync::{AtomicU64, Ordering},
     wheel::coarsest_tick,
-    when::{Spread, Start, When},
+    when::{Deadline, Spread, When},
 };
 
 /// The part of a shard that every thread may use. Each field that other threads write has its own
@@ -284,9 +284,9 @@ impl Shared {
     /// Returns the deadline, before rounding, of a timer that is added or reset now.
     #[inline(always)]
     pub(crate) fn due(&self, when: When) -> u64 {
-        match (when.start, when.delay()) {
+        match (when.deadline, when.delay()) {
             (_, Some(delay)) => self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero()),
-            (Start::AtNanos(nanos), _) => nanos,
+            (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.due_with_slack(when, Reading::exact(self.nanos_after(Duration::ZERO))),
         }
     }
@@ -294,7 +294,7 @@ impl Shared {
     /// Returns the deadline, before rounding, of a timer that is reset now. If the deadline may be
     /// adjusted, also returns the time from which the timer counts its period.
     pub(crate) fn reset_due(&self, when: When) -> (u64, Option<u64>) {
-        if let Start::AtNanos(nanos) = when.start {
+        if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
         }
         let now = self.nanos_after(Duration::ZERO);
@@ -320,27 +320,27 @@ impl Shared {
     /// contains future ticks, the deadline is the first of them, and the returned slack ends with
     /// the last. Otherwise the returned slack is zero.
     pub(crate) fn due_and_slack(&self, when: When, now: Reading) -> (u64, u64) {
-        let offset = Duration::from_nanos(self.spread.next(when.range));
-        let nanos_after_start = |offset: Duration| match when.start {
-            Start::After(delay) => {
+        let offset = Duration::from_nanos(self.spread.next(when.spread_range));
+        let nanos_after_deadline = |offset: Duration| match when.deadline {
+            Deadline::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
             // Adds before the conversion, because the instant may be before the clock's origin.
-            Start::At(instant) => {
+            Deadline::At(instant) => {
                 instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
             }
-            Start::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
+            Deadline::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
-        let start = nanos_after_start(offset);
+        let start = nanos_after_deadline(offset);
         let first = self.tick.deadline_tick(start).max(self.tick.tick_at(now.max) + 1);
-        let last = self.tick.tick_at(nanos_after_start(offset.saturating_add(when.slack)));
+        let last = self.tick.tick_at(nanos_after_deadline(offset.saturating_add(when.slack)));
         let [first_nanos, last_nanos] = [first, last].map(|tick| self.tick.start_nanos(tick));
         if first <= last && !when.slack.is_zero() {
             return (first_nanos, last_nanos - first_nanos);
         }
-        let has_elapsed = match when.start {
+        let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
-            Start::After(delay) => delay.is_zero() && start <= now.max,
+            Deadline::After(delay) => delay.is_zero() && start <= now.max,
             // If the start lies between the bounds of `now`, only an exact reading can tell.
             _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
         };

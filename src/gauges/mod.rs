@@ -81,8 +81,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates the gauges of a new shard. In loom models, where each word adds interleavings,
-    /// shards without a name publish nothing.
+    /// Creates the gauges of a new shard. In loom models, where each published counter adds
+    /// interleavings, shards without a name publish nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,

@@ -288,8 +288,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks the operations that watch `key`, in the order in which their watches were added, and
     /// completes those whose condition holds. An operation of another core is checked on its own
-    /// core, after a message. Returns the number of this core's operations that these checks
-    /// completed by their condition.
+    /// core, when a message about the event has arrived there. Returns the number of this core's
+    /// operations that these checks completed by their condition.
     ///
     /// This call finds no operation for a key of another core: use [`notify`](Self::notify).
     ///

@@ -904,7 +904,7 @@ impl<K: Eq, Op> Table<K, Op> {
         index
     }
 
-    /// Counts and returns a new watch, which the caller stores at `index`. If the key has no other
+    /// Makes and counts a new watch, which the caller stores at `index`. If the key has no other
     /// watch, adds the key to its chain. Otherwise the caller must call
     /// [`append_to_ring`](Self::append_to_ring) after it has stored the watch.
     #[inline]

@@ -43,7 +43,7 @@ use crate::{
     },
     metrics::ShardMetrics,
     wheel::{Entry, RawWheel, Storage},
-    when::{Start, When},
+    when::{Deadline, When},
 };
 
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
@@ -245,9 +245,9 @@ impl<T> Engine<T> {
     /// Returns the deadline, before rounding, of a timer that is reset now.
     #[inline(always)]
     pub(crate) fn reset_due(&mut self, when: When) -> u64 {
-        match (when.start, when.delay()) {
+        match (when.deadline, when.delay()) {
             (_, Some(delay)) => self.due_after(delay),
-            (Start::AtNanos(nanos), _) => nanos,
+            (Deadline::AtNanos(nanos), _) => nanos,
             _ => {
                 let now = self.read_clock();
                 self.shared.due_with_slack(when, now)
@@ -258,13 +258,13 @@ impl<T> Engine<T> {
     /// Returns when a new timer is due. The delay of a periodic timer is its period.
     #[inline(always)]
     pub(crate) fn due(&mut self, when: When, kind: TimerKind) -> DueTime {
-        let (nanos, period) = match (when.start, when.delay()) {
+        let (nanos, period) = match (when.deadline, when.delay()) {
             (_, Some(period)) if kind == TimerKind::Periodic => {
                 let period = self.time.tick.period_nanos(period);
                 (self.nanos_after(Duration::from_nanos(period)), period)
             }
             (_, Some(delay)) => (self.due_after(delay), 0),
-            (Start::AtNanos(nanos), _) => (nanos, 0),
+            (Deadline::AtNanos(nanos), _) => (nanos, 0),
             _ => return self.due_slow(when),
         };
         DueTime { nanos, slack: 0, period }

@@ -138,12 +138,12 @@ const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a list");
 /// Never-used places of a page that join its free list. The caller must store the
 /// [`link`](Self::link) of each.
 #[derive(Debug)]
-pub(crate) struct UnusedPlaces {
+pub(crate) struct NeverUsedPlaces {
     pub(crate) number: usize,
     pub(crate) places: Range<usize>,
 }
 
-impl UnusedPlaces {
+impl NeverUsedPlaces {
     pub(crate) fn link(&self, place: usize) -> u32 {
         if place + 1 < self.places.end { as_u32(place + 2) } else { 0 }
     }
@@ -247,7 +247,7 @@ impl FreePlaces {
     /// Makes a page with room the current page. If its free list is empty, returns never-used
     /// places that now form the list; otherwise the returned range is empty. Returns `None` if no
     /// page has room.
-    pub(crate) fn select_page_with_room(&mut self) -> Option<UnusedPlaces> {
+    pub(crate) fn select_page_with_room(&mut self) -> Option<NeverUsedPlaces> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
@@ -260,7 +260,7 @@ impl FreePlaces {
                 // The page stays in `pages_with_room`, in case the next freed place makes another
                 // page current.
                 self.current = number;
-                return Some(UnusedPlaces {
+                return Some(NeverUsedPlaces {
                     number,
                     places: first..usize::from(page.first_unused),
                 });

@@ -88,7 +88,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
                 |&&index: &&u32| storage.entry(index).location() == Location::DEFERRED;
             let deferred = entries.iter().filter(is_deferred).count();
             assert!(
-                deferred <= wheel.slots.deferred(position) as usize,
+                deferred <= wheel.slots.deferred_since_empty(position) as usize,
                 "more deferred entries than the slot has counted"
             );
             return self.check_entries(0, position, &entries);

@@ -414,7 +414,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// - At the start of each occupied slot above the first level.
     /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
-    ///   were reset from one tick, each entry beyond the 96th may add one further tick.
+    ///   were reset from one tick, there can be a further such tick for each entry beyond the 96th.
     /// - In the last ticks before slots above the first level start, if these slots together have
     ///   more than 8,192 entries.
     ///

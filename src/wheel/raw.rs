@@ -66,7 +66,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// True if the next slot of any upper level may have entries, which cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick at which a portion was last cascaded.
-    pub(super) cascaded_until: u64,
+    pub(super) last_cascade_tick: u64,
     /// The number of entries that the pass may still return or move.
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
@@ -116,7 +116,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             ),
             stage: Stage::Done,
             cascade_pending: false,
-            cascaded_until: now,
+            last_cascade_tick: now,
             budget: 0,
             prefetcher: Prefetcher::new(),
             len: 0,
@@ -750,7 +750,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 Geometry::<BITS, LEVELS>::slot_start(level, number),
                 Geometry::<BITS, LEVELS>::slot_start(level, number + 1),
             );
-            let since = self.cascaded_until.max(start.saturating_sub(1));
+            let since = self.last_cascade_tick.max(start.saturating_sub(1));
             let waiting = u64::from(self.uncascaded_in(slot));
             let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.current - since);
             let room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
@@ -759,7 +759,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             portion -= quota;
             self.cascade_pending |= !self.cascade_slot(storage, slot, quota);
         }
-        self.cascaded_until = self.current;
+        self.last_cascade_tick = self.current;
     }
 
     fn uncascaded_in(&self, slot: u32) -> u32 {

@@ -272,7 +272,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Returns how many entries of a slot have been deferred since it was empty.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn deferred(&self, slot: u32) -> u32 {
+    pub(super) fn deferred_since_empty(&self, slot: u32) -> u32 {
         self.head(slot) / DEFERRED_ONE
     }
 }
@@ -360,7 +360,10 @@ mod tests {
             let entries = [(); 4].map(|()| list.link(1));
             for count in 0..10 {
                 assert_eq!(list.slots.try_count_deferred(1), count < DEFERRED_PER_SLOT_MAX);
-                assert_eq!(list.slots.deferred(1), DEFERRED_PER_SLOT_MAX.min(count + 1));
+                assert_eq!(
+                    list.slots.deferred_since_empty(1),
+                    DEFERRED_PER_SLOT_MAX.min(count + 1)
+                );
             }
             // Unlinks from the middle, the end and the front, and pops from the front.
             assert_eq!(list.unlink(entries[1]), None);

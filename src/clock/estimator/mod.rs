@@ -24,8 +24,8 @@
 
 use super::Reading;
 
-/// How long an anchor is used, if the counter runs at the rate `max`. This limits the interval of a
-/// reading to 10 us, the sum of three parts. The difference between the rates `min` and `max` adds
+/// How long an anchor is used, if the counter runs at the rate `max`. So the bounds of a reading
+/// are at most 10 us apart, in three parts. The difference between the rates `min` and `max` adds
 /// about two fifths of the window. The *bracket*, the span between the two counts of an anchor,
 /// adds at most an eighth of the window. [`READ_ERROR_NANOS`] adds a microsecond. A shorter window
 /// would need more readings of the clock.

@@ -164,7 +164,7 @@ impl<'p, T> Protected<'p, T> {
     pub(crate) fn to_arc(&self) -> Arc<T> {
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive (see `deref`).
         unsafe { Arc::increment_strong_count(self.pointer.as_ptr()) };
-        // SAFETY: as above; the increment belongs to this `Arc`.
+        // SAFETY: the pointer is from an `Arc`, and the increment belongs to this new `Arc`.
         unsafe { Arc::from_raw(self.pointer.as_ptr()) }
     }
 }

@@ -273,7 +273,7 @@ impl Slab {
         // SAFETY: a published page lives while the thread is pinned, and all pages of this slab
         // have its layout.
         let link = |place| unsafe { &page.node(&self.layout, place).link };
-        // SAFETY: as above.
+        // SAFETY: the page lives while the thread is pinned.
         let (place, left) = unsafe { page.header() }.free.pop(link)?;
         if left == 0 {
             self.clear_room_bit(number, pinned);

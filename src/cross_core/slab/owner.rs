@@ -30,8 +30,8 @@ use crate::{
     wheel::{Entry, Links, Location, Placement, Storage},
 };
 
-/// The location of remote timers that the owner has not admitted (counted and linked), and of free
-/// nodes for remote timers.
+/// The location of free nodes for remote timers, and of remote timers that are not admitted. The
+/// owner admits a timer by counting and linking it.
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
 /// Freed nodes of one adders' page that are not yet in the page's free list, chained from `first`
@@ -585,7 +585,7 @@ impl<'n, T> NodeRef<'n, T> {
         self.set_location(Location::UNLINKED);
         // SAFETY: this is the owner, and the adder has released the node.
         let added = unsafe { self.creation_record().get() };
-        // SAFETY: as above.
+        // SAFETY: this is the owner, and the adder has released the node.
         unsafe { self.creation_record().set(added.with_time(now)) };
     }
 

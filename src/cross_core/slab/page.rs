@@ -202,7 +202,8 @@ impl<T> Page<T> {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write(page, header) };
         } else {
-            // SAFETY: as above; a page begins with its header. An all-zero node is a free node.
+            // SAFETY: the memory is new and zeroed, and a page begins with its header. An all-zero
+            // node is a free node.
             unsafe { page.cast::<PageHeader>().write(header) };
         }
         PagePtr(page.cast())

@@ -103,10 +103,11 @@
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Leftover entries.* A timer has one entry in the wheel, in at most one slot. A reset leaves
-//!    the entry in its slot or relinks it, and never makes a second entry. The entry of a `Moving`,
-//!    `Cancelling`, `Cancelled` or *moved* timer may be in no slot. In that case the owner has not
-//!    admitted the timer, has cancelled it, or has popped it as due and failed to claim it. Before
-//!    the owner unlinks or relinks such an entry, it checks whether the entry is in a slot.
+//!    the entry in its slot or relinks it, and never makes a second entry. A `Moving`,
+//!    `Cancelling`, `Cancelled` or *moved* timer can have an entry that is in no slot. In that case
+//!    the owner has not admitted the timer, has cancelled it, or has popped it as due and failed to
+//!    claim it. Before the owner unlinks or relinks such an entry, it checks whether the entry is in
+//!    a slot.
 //! 3. *Reset from another core.* From the swap to `Moving` until the swap that ends the reset, only
 //!    the resetting thread writes the requested deadline. The node is not reused between these
 //!    swaps: a cancel only changes `Moving` to `Cancelling`, and only the resetting thread ends

@@ -33,7 +33,7 @@ pub(super) enum Step {
 
 type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
-/// The executor's handle of a core.
+/// The executor's handle to a core.
 pub(super) struct VirtualCore {
     /// Sends jobs to the core's thread. Dropping the sender ends the thread.
     jobs: Option<Sender<Job>>,
