@@ -22,9 +22,9 @@
 //!
 //! # Where to begin
 //!
-//! The [guide] leads from the first timer to a tuned server. It [compares](guide::comparison)
-//! corewheel with other timers, and shows how to [migrate](guide::moving) from tokio, Netty, Java,
-//! Kafka and Go. The parts of the crate are:
+//! The [guide] begins with a first timer and ends with a tuned server. It
+//! [compares](guide::comparison) corewheel with other timers, and shows how to
+//! [migrate](guide::moving) from tokio, Netty, Java, Kafka and Go. The parts of the crate are:
 //!
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
@@ -63,13 +63,12 @@
 //! clock reading taken in the call. A turn rounds its own clock reading down to a tick. So no timer
 //! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. Without slack or spread,
 //! a timer with a delay of zero fires in the next turn, but never in the turn whose callback added
-//! it. A timer that is due after more than 584 years never fires.
+//! it. A timer that is due after more than 584 years (2^64 ns) never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
-//! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
-//! later turns. The timers of these messages may fire late, after timers of later ticks. If a clock
-//! goes backwards, the wheel uses the clock's highest reading until the clock has passed that
-//! reading.
+//! unspecified. A turn processes at most 1,024 messages from other threads. The timers of the
+//! remaining messages may fire late, after timers of later ticks. If a clock goes backwards, the
+//! wheel uses the clock's highest reading until the clock has passed it.
 //!
 //! # Guarantees
 //!

@@ -92,8 +92,8 @@ pub trait BackendOps: Debug + Unpin {
 }
 
 impl BackendOps for LocalTimer {
-    /// A `TimerHandle`, unlike a `LocalHandle`, is `Send`. So if a future is not `Send`, the
-    /// compiler error names only `LocalTimer` as the cause.
+    /// A `TimerHandle` is `Send`. With a `LocalHandle`, which is not, a compiler error about a
+    /// `!Send` future would name two causes instead of only `LocalTimer`.
     type Handle = TimerHandle;
 
     #[inline]

@@ -66,8 +66,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
-            // If this turn fires timers, the tasks that they woke must run soon, and then the wheel
-            // must turn again. So the next sleep is short.
+            // If this turn fires timers, the next sleep is short, because the woken tasks must run
+            // soon, and the next turn must follow.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its

@@ -42,7 +42,7 @@
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another wheel. If none is left, see [Without a timer](#without-a-timer). A
 //!   [`drain`](crate::LocalTimer::drain) wakes no future: it returns the timers, and running or
-//!   dropping a timer wakes its future.
+//!   dropping a returned timer wakes its future.
 //!
 //! # Without a driver
 //!
@@ -65,8 +65,8 @@
 //!
 //! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
 //! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread gets no wheel if
-//! 16,384 shards exist already. If a poll then needs a timer, a [`Timeout`] ends with
-//! [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
+//! the process has 16,384 shards, the maximum. If a poll then needs a timer, a [`Timeout`] ends
+//! with [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
 //! [`LocalTimer::add`](crate::LocalTimer::add). With [`Timeout::even_without_timer`], the `Timeout`
 //! keeps waiting for its future. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an
 //! error and do not panic.
@@ -212,8 +212,8 @@ pub fn interval(period: Duration) -> Interval {
 }
 
 /// Ticks every `period`, the first time at `start`, an instant of this thread's clock. If `start`
-/// precedes the creation of the clock, the first tick is scheduled for that creation. See
-/// [`interval`].
+/// precedes the creation of the clock, the first tick is scheduled for the instant of that
+/// creation. See [`interval`].
 ///
 /// # Examples
 ///

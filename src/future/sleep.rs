@@ -168,8 +168,8 @@ impl<H: Backend> Sleep<H> {
     /// ready, and the task is woken at the wheel's next tick at the latest. If no timer is pending,
     /// the next poll that must wait adds one.
     ///
-    /// Cost if a timer is pending: at most one reading of the clock. On this thread's wheel, a
-    /// reset to a later deadline usually also takes one store.
+    /// Cost if a timer is pending: at most one reading of the clock and, for a later deadline on
+    /// this thread's wheel, usually one store.
     ///
     /// # Examples
     ///
@@ -344,7 +344,7 @@ impl<H: Backend> Sleep<H> {
             None => WakerCallback::new(cx.waker()),
         };
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // The first poll of a long sleep has not yet compared the deadline with the clock.
+        // If the first `match` made a waker, the clock has not been compared with the deadline yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));

@@ -16,7 +16,7 @@ pin_project! {
     /// Gives up a future that is not ready by a deadline. Created by [`timeout`](super::timeout)
     /// and [`Timers::timeout`](super::Timers::timeout).
     ///
-    /// Each poll polls the future first. If the future is pending and the deadline has elapsed, the
+    /// Each poll first polls the future. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it. The first poll of a timeout of more than a
     /// second does not compare the deadline with the clock. So if the deadline has elapsed before

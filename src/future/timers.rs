@@ -35,7 +35,7 @@ use crate::{
 /// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
 /// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
 /// [`new`](Self::new), each wheel belongs to one thread, to which the other threads send messages.
-/// Prefer `start` or `new` only if most timers fire, because several threads can then fire them.
+/// Prefer `start` or `new` only if most timers fire: `per_worker` fires them all on one thread.
 ///
 /// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
 /// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
@@ -172,7 +172,8 @@ impl Timers {
     ///
     /// The threads park between their turns. Each thread calls the function given to
     /// [`CoresBuilder::config`]. If this function sets a wake hook
-    /// ([`Config::on_wake`](crate::Config::on_wake)), the hook must unpark that thread.
+    /// ([`Config::on_wake`](crate::Config::on_wake)), the hook must unpark the thread that called
+    /// the function.
     ///
     /// # Errors
     ///
@@ -212,11 +213,11 @@ impl Timers {
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
     /// configure the wheels.
     ///
-    /// Cost: adding, resetting or cancelling a timer claims its wheel by one compare-and-swap. If
-    /// another thread still owns the wheel after several attempts, this thread acts as a remote
-    /// thread, and usually sends a message. Then the watcher drops the waker of a cancelled timer
-    /// within [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the
-    /// wheel's earliest may wake the watcher.
+    /// Cost: to add, reset or cancel a timer, a thread becomes the owner of its wheel by one
+    /// compare-and-swap. If another thread is still the owner after several attempts, this thread
+    /// usually sends a message. Then the watcher drops the waker of a cancelled timer within
+    /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
+    /// earliest may wake the watcher.
     ///
     /// # Errors
     ///
@@ -243,8 +244,8 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config`
-    /// returns the configuration of the wheel with the given index. Before the watcher's first turn
-    /// or sleep, an add may [report](crate::metrics) a timer that is more than 1 s late. See
+    /// returns the configuration of the wheel with the given index. If a timer is more than 1 s
+    /// late and the watcher has not run yet, an add may [report](crate::metrics) this. See
     /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
@@ -312,9 +313,9 @@ impl Timers {
     }
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
-    /// [metrics](ShardRef::metrics). While a callback blocks, the timers of its wheel are late.
-    /// With [`per_worker`](Self::per_worker), one thread runs all callbacks, so the timers of all
-    /// wheels are late.
+    /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel. With
+    /// [`per_worker`](Self::per_worker) it delays the timers of all wheels, because one thread runs
+    /// all callbacks.
     ///
     /// # Examples
     ///

@@ -41,8 +41,8 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// Says whether a dropped `WakerCallback` wakes its task. Set only during [`end_wheels`] and
-    /// [`without_waking`].
+    /// Says whether a dropped `WakerCallback` wakes its task. `None` except during
+    /// [`end_wheels`] and [`without_waking`].
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -60,9 +60,9 @@ pub(super) fn drop_refused<F>(callback: F) {
     without_waking(|| Local::drop_each([callback]));
 }
 
-/// Calls `drops`, which drops the callback of a cancelled timer, or one that no wheel has accepted.
-/// The callback does not wake its task: the task's next poll could cancel or be refused again, and
-/// then the task would never stop polling.
+/// Calls `drops`, which drops the callback of a cancelled or refused timer. The callback does not
+/// wake its task: the task's next poll could again cancel a timer or be refused one, and then the
+/// task would never stop polling.
 #[inline]
 pub(super) fn without_waking<R>(drops: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(false));

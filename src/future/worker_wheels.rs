@@ -13,7 +13,7 @@
 //!
 //! # The claim
 //!
-//! The claim is an Acquire operation and its release a Release operation, so each owner sees the
+//! A claim is an Acquire operation, and a release is a Release operation, so each owner sees the
 //! writes of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
 //! before the claim, and called or dropped after the release. So a claim is short and never nested.
 //! If another thread has claimed a wheel, a worker retries a few times. Then the worker acts as a
@@ -27,9 +27,9 @@
 //! sleep ends by the new deadline. If the announcement comes first, the add reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
 //! watcher that is awake, or is being woken, claims the wheel again before its next long sleep, and
-//! so sees the new timer. Remote requests are made without a claim. They wake the watcher in the
-//! same way as the sleeping owner of any other wheel. The watcher also checks the mailbox after
-//! each announcement (see `cross_core/parker.rs`).
+//! so sees the new timer. Remote requests are made without a claim. They wake the watcher as they
+//! wake the sleeping owner of any other wheel. The watcher also checks the mailbox after each
+//! announcement (see `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps briefly and tries again.
@@ -185,8 +185,8 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. The caller has found under the claim that the
-    /// announced sleep ends too late.
+    /// Wakes the watcher if it still sleeps. While the caller had claimed the wheel, it found that
+    /// the announced sleep ends too late.
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
@@ -442,7 +442,7 @@ impl WorkerWheels {
     pub(super) fn stop_watcher(&self) {
         // Relaxed: the fence in `sleep_to_end` comes between this store and the load of the
         // announcement. So either `sleep_to_end` sees the announced sleep, or the watcher reads
-        // true.
+        // this `true`.
         self.is_over.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.sleep_to_end() {

@@ -343,7 +343,7 @@ impl<K: Send + 'static> Member<K> {
         self.add_to_batch(core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event on a key of `core` to the batch for this core. See [`send`](Self::send).
+    /// Adds an event on a key of `core` to the batch for that core. See [`send`](Self::send).
     pub(super) fn send_event(&self, core: u32, key: K) {
         self.add_to_batch(core, |batch| batch.events.push(key));
     }
@@ -432,9 +432,8 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
     from: u32,
-    /// The keys of events. They are separate from the messages, which are larger, because each
-    /// cache line of a batch moves from one core to another. The order of events and messages has
-    /// no effect.
+    /// The keys of events. As messages they would be larger, and a batch would move more cache
+    /// lines between cores. The order of events and messages has no effect.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }

@@ -102,7 +102,7 @@ impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         // Exchanges the halves, because the table uses the low bits, and the low bits of `mixed`
-        // depend on few bits of the sum.
+        // depend on few bits of `sum`.
         mixed.rotate_left(32)
     }
 }

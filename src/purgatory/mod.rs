@@ -239,7 +239,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// that the condition holds, or until `timeout` has elapsed. An event on one of the `keys`
     /// causes a check.
     ///
-    /// A key that is given twice is watched twice. An operation without keys completes by its
+    /// A key that is given twice gets two watches. An operation without keys completes by its
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
     /// first check completes the operation, no timer is added, and `keys` is not iterated.
     ///
@@ -582,7 +582,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.len() == 0
     }
 
-    /// Returns the counts of this core's operations, watches, keys and unsent messages.
+    /// Returns the counts of this core's operations, watches, keys and queued messages.
     ///
     /// # Examples
     ///
@@ -805,8 +805,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Watches the keys `next` and `keys`. If `change_count` differs from `changes` afterwards,
-    /// checks the condition again.
+    /// Watches the key `next` and all `keys`. If `change_count` then differs from `changes`, checks
+    /// the condition again.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -910,8 +910,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Checks an operation, unless it has ended. If it is checked out, requests one more check.
-    /// Returns true if this call has completed it by its condition.
+    /// Checks an operation, unless it has ended. If the operation is checked out, requests another
+    /// check. Returns true if this call completed the operation by its condition.
     fn check_if_waiting(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
@@ -922,7 +922,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Checks the condition of an operation that is checked out. Then completes the operation or
-    /// puts it back into its record. Returns true if it has completed by its condition.
+    /// puts it back into its record. Returns true if the operation completed by its condition.
     #[inline(always)]
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;
@@ -986,7 +986,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.after_removal(table, latest);
     }
 
-    /// Drops keys that are no longer watched, and removes an operation's watches on other cores.
+    /// Drops keys that have no watch left, and removes an operation's watches on other cores.
     /// `latest` is the index of the operation's latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
     fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {

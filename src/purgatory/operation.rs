@@ -48,7 +48,7 @@ pub trait DelayedOperation: 'static {
     /// `try_complete` may cause an event on a key of this core. If its own operation watches the
     /// key and this call returns false, `try_complete` is called once more, but an event in that
     /// second call causes no third call. Other operations that watch the key are checked inside the
-    /// call. Nothing limits the depth of such nested checks.
+    /// call that reports the event. Nothing limits the depth of such nested checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
@@ -151,8 +151,8 @@ pub enum Outcome {
 /// Identifies a waiting operation of one purgatory.
 ///
 /// The identifier is unique within its purgatory. Another purgatory does not recognize it, because
-/// each purgatory numbers its operations from a random 63-bit number. The identifier does not keep
-/// the operation alive.
+/// each purgatory numbers its operations from a random 63-bit number. The identifier keeps no
+/// operation alive.
 ///
 /// # Examples
 ///

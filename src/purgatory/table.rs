@@ -103,8 +103,7 @@ struct Watch<K> {
     next_extra: WatchIndex,
 }
 
-/// The record of a further watch of an operation, or of another core's watch. A free record has no
-/// key.
+/// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
     /// For an operation of this core, the number in its [`Id`]. For an operation of another core, a
     /// number of the watch itself. `None` if the record is free.
@@ -351,8 +350,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Takes an operation whose timer has fired or was cancelled, and records its completion.
     /// Returns `None` if the operation is checked out, and so completes after its check. Also
-    /// returns `None` if the operation has completed or its record no longer exists, because the
-    /// user may run a drained timer late.
+    /// returns `None` if the operation has completed or its record no longer exists: the user may
+    /// have run a drained timer late.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -378,7 +377,7 @@ impl<K, Op> Table<K, Op> {
         self.unlink_all(index, freed)
     }
 
-    /// Unlinks the watches on this core of an operation whose record is already free. Returns
+    /// Unlinks an operation's watches on this core. The operation's record is already free. Returns
     /// `freed.last_remote_watch`.
     #[inline(always)]
     fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
@@ -559,16 +558,16 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns the chain that has the keys of a missing chain: the highest bit of its number is
-    /// cleared. The function is cold, so that the compiler makes a branch, not a conditional move.
-    /// The branch is rarely taken, because the number of chains is usually a power of two.
+    /// Returns the chain that has the keys of a missing `chain`: clears the highest bit of `chain`.
+    /// The function is cold, so that the compiler makes a branch, not a conditional move. The
+    /// branch is rarely taken, because the number of chains is usually a power of two.
     #[cold]
     fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
     /// Adds a few chains if the keys need more, or if the number of chains is not a power of two.
-    /// Ends a removal of chains.
+    /// Ends any removal of chains.
     #[cold]
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
@@ -748,8 +747,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Counts a turn. Removes some surplus chains, or all of them before a long sleep. After
-    /// [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the interval, which may free
-    /// pages. Returns true if further calls may free memory.
+    /// [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the trim interval, which may
+    /// free pages. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_since_trim += 1;
         if is_long_sleep || self.turns_since_trim >= TRIM_INTERVAL_TURNS {
@@ -936,7 +935,8 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Begins an event. If the key has only an inline watch, tries to check out its operation.
+    /// Begins an event. If the key has one watch, an inline watch, tries to check out the operation
+    /// of this watch.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let mut at = self.chain_head(hash);

@@ -41,7 +41,7 @@ pub(super) struct VirtualCore {
     ready_queue: Arc<ReadyQueue>,
 }
 
-/// The tasks of a core, on its thread.
+/// The tasks of a core. Only its thread uses them.
 struct Tasks {
     /// The unfinished tasks by number. A `BTreeMap` drops them in the same order in each run.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,

@@ -17,9 +17,9 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
 /// order of the steps, so a test runs the same way each time with the same seed. The executor
 /// controls neither other threads nor sockets. Random choices of the program stay random, such as
-/// the order of a `HashMap`. A test should use
-/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because the hash of
-/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) is random too.
+/// the order of a `HashMap`. A test should create a purgatory group by
+/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
+/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
 /// A panic in a task propagates to the method that runs the task. Unfinished tasks are dropped with
 /// the executor.
