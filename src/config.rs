@@ -139,12 +139,12 @@ impl Config {
     /// For adds by the owner, the limit is exact: the owner refuses an add only after it has
     /// removed the timers that other threads have cancelled.
     ///
-    /// A remote add ([`ShardRef`](crate::ShardRef)) uses the number of live timers at the owner's
-    /// last turn or announced sleep. Remote adds may exceed the limit by the number of timers that
-    /// the owner has added since then. They do not count cancelled timers that the owner has not
-    /// yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose cancels the owner
-    /// has taken from the queue. But if another thread adds or resets a timer and then cancels it,
-    /// all since the owner's last turn, the timer counts until the next turn.
+    /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
+    /// the owner's last turn or announced sleep. Remote adds may exceed the limit by the number of
+    /// timers that the owner has added since then. Remote adds do not count cancelled timers that
+    /// the owner has not yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose
+    /// cancels the owner has taken from the queue. But if another thread adds or resets a timer
+    /// after the owner's last turn and then cancels it, the timer counts until the next turn.
     ///
     /// # Examples
     ///
@@ -189,8 +189,8 @@ impl Config {
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
     /// if the wheel's clock is [`Clock::fast`]. A `Shard<T>` has no callbacks to measure. A wheel
     /// of `Timers::per_worker_with` measures nothing. If several kinds of callbacks alternate
-    /// regularly, `one_in` and the number of kinds should have no common factor. If they have one,
-    /// some kinds are never measured.
+    /// regularly, `one_in` and the number of kinds should have no common factor. With a common
+    /// factor, some kinds are never measured.
     ///
     /// # Examples
     ///
@@ -217,8 +217,8 @@ impl Config {
     ///
     /// If a timer was added through a [`ShardRef`](crate::ShardRef), the thread that cancels it
     /// usually drops the callback. All other callbacks are left to the owner. If the owner is in a
-    /// sleep longer than `time`, the first remote cancel that leaves it a callback wakes the owner.
-    /// Then each sleep lasts at most `time`, until the owner has dropped no such callback for a
+    /// sleep longer than `time`, the first remote cancel that leaves a callback to the owner wakes
+    /// it. Then each sleep lasts at most `time`, until the owner has dropped no such callback for a
     /// period of `time`. This causes at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. No
@@ -246,7 +246,7 @@ impl Config {
     ///
     /// If the hook is called just before the sleep begins, the call must end this sleep too. The
     /// default hook unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]),
-    /// but does not end a poll.
+    /// but does not end a wait for I/O.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A

@@ -1,7 +1,7 @@
 //! Sizes, limits and times, with their reasons.
 //!
-//! Many of them are smaller in tests and models, to reach cases that are rare in production, such
-//! as a second page or the last generation. `P1` to `P12` are the promises in `ARCHITECTURE.md`.
+//! Many values are smaller in tests and models, to reach cases that are rare in production, such as
+//! a second page or the last generation. `P1` to `P12` are the promises in `ARCHITECTURE.md`.
 
 use core::time::Duration;
 
@@ -44,9 +44,8 @@ pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if SMALL_LIMITS { 2 } else { 
 /// The number of coming ticks whose entries a pass prefetches.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
-/// Maximum number of entries, per slot of the first level, that wait there for a later deadline
-/// after a reset. A pass relinks them when the slot expires, so the limit bounds the cost of a tick
-/// (P7).
+/// Maximum number of entries that were reset to a later deadline but stay in one slot of the first
+/// level. A pass relinks them when the slot expires, so the limit bounds the cost of a tick (P7).
 pub(crate) const DEFERRED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
@@ -69,16 +68,16 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u32::MA
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
 /// The last generation of the owner's timers, a number of 54 bits. Generations of remotely added
-/// timers have the further bit [`REMOTE_GENERATION`]. The remaining 9 bits of a timer's state word
-/// hold its phase and flags. After the last generation, a shard refuses adds.
+/// timers have the further bit [`REMOTE_GENERATION`]. The remaining 9 bits of a timer's state
+/// word hold its phase and flags. After the last generation, a shard refuses adds.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24 };
 
-/// The number of times that a thread tries to advance the epoch at the end of a shard or before a
-/// long sleep. After three advances, all retired memory that no pinned thread may read can be
-/// freed. Loom models try once, because each step multiplies the interleavings.
+/// At the end of a shard or before a long sleep, a thread tries this many times to advance the
+/// epoch. After three advances, all retired memory that no pinned thread may read can be freed.
+/// Loom models try once, because each step multiplies the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some` frees. The limit
@@ -101,16 +100,16 @@ pub(crate) const WAKE_BACKLOG: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 /// `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` was never reduced, and is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// The maximum number of messages that a purgatory sends to another core in one batch. A turn
-/// consumes a whole batch, even beyond its budget.
+/// Maximum number of messages that a purgatory sends to another core in one batch. A turn consumes
+/// a whole batch, even beyond its budget.
 pub(crate) const BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
-/// The maximum depth of nested wake hooks: a hook may send a request that calls another shard's
-/// hook. Deeper hooks are not called.
+/// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
+/// Deeper hooks are not called.
 pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 
-/// The maximum depth of nested `on_complete` calls: a call may complete another operation. To bound
-/// the stack, deeper calls wait until the outermost call returns.
+/// Maximum depth of nested `on_complete` calls: a call may complete another operation. To bound the
+/// stack, deeper calls wait until the outermost call returns.
 pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
@@ -120,7 +119,7 @@ pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 /// an empty page throughout a trim interval, one is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
-/// The add of one key adds at most this many chains to a purgatory's hash table.
+/// Adding one key creates at most this many chains in a purgatory's hash table.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
 /// Maximum number of chains that a turn removes from a purgatory's hash table. The limit keeps
@@ -144,15 +143,14 @@ pub(crate) const SPARE_COMPLETIONS_MAX: usize = 1024;
 pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
-/// deadline has already passed. If it has, the next turn fires the timer.
+/// deadline has already passed. If it has passed, the next turn fires the timer.
 pub(crate) const UNCHECKED_SLEEP_NANOS: u64 = 1_000_000_000;
 
-/// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
-/// turn frees it during the sleep.
+/// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, which no turn
+/// frees during the sleep.
 pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
-/// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
-/// (P7).
+/// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
 /// If no loop drives a wheel, an add or remote request reports a timer that is overdue by this many
@@ -164,8 +162,8 @@ pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 /// attempts fail, the thread sends its request as a message.
 pub(crate) const CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
-/// The maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread
-/// has claimed a wheel.
+/// Maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread has
+/// claimed a wheel.
 pub(crate) const CLAIM_RETRY_NANOS: u64 = 100_000;
 
 /// The budget, in wheel entries, of a turn of `future::drive`. When the turn has used it up, other
@@ -173,7 +171,7 @@ pub(crate) const CLAIM_RETRY_NANOS: u64 = 100_000;
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
-/// resets in a row. The next turn continues.
+/// resets in a row, and leaves the timer to the next turn.
 pub(crate) const MOVES_APPLIED_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
@@ -184,8 +182,8 @@ pub(crate) const REVERSED_PER_PASS_MAX: usize = if SMALL_LIMITS { 64 } else { 40
 /// `prepare_sleep`.
 pub(crate) const PUBLISH_EVERY_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
 
-/// The maximum number of counters that the owner of a shard publishes. It is two in loom models,
-/// where each counter adds interleavings.
+/// Maximum number of counters that the owner of a shard publishes. It is two in loom models, where
+/// each counter adds interleavings.
 pub(crate) const PUBLISHED_COUNTERS: usize = if LOOM { 2 } else { usize::MAX };
 
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.

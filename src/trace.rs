@@ -1,5 +1,5 @@
 //! Reports rare incidents through `tracing`, if the feature of that name is enabled. Without the
-//! feature or without a subscriber, only one incident is reported, on standard error: a timer is
+//! feature or a subscriber, only one kind of incident is reported, on standard error: a timer is
 //! overdue and no loop drives its wheel.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these

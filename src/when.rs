@@ -17,8 +17,9 @@ use crate::{
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
 /// timer with a zero delay or a past instant fires in the next turn. A turn in progress does not
-/// fire a timer that a callback adds, or that another thread adds after the turn's first step; see
-/// [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584 years never fires.
+/// fire a timer that a callback adds, or that another thread adds after the turn has consumed its
+/// remote adds; see [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584
+/// years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
@@ -136,7 +137,7 @@ impl When {
     /// Delays the timer by a fraction of `range`. Each add or reset uses a different fraction.
     ///
     /// So timers that are added together usually fire at different ticks. The fractions of one
-    /// wheel's timers fill the range almost evenly, for any number of timers.
+    /// wheel's timers fill the range almost evenly.
     ///
     /// # Examples
     ///
@@ -186,7 +187,7 @@ impl From<Instant> for When {
     }
 }
 
-/// The fraction of its range by which the next timer with a spread is delayed, in units of 2^-64.
+/// The next timer with a spread is delayed by this fraction of its range, in units of 2^-64.
 #[derive(Debug, Default)]
 pub(crate) struct Spread(AtomicU64);
 
@@ -201,9 +202,8 @@ impl Spread {
     /// Returns the delay, in nanoseconds, of the next timer whose spread is `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// however many are taken. Timers without a spread take no multiple. If they did, timers with a
-    /// spread might get only every 55th multiple, for example. Such multiples fill the range
-    /// unevenly.
+    /// for any number of timers. Timers without a spread take no multiple. If they did, and only
+    /// every 55th timer had a spread, for example, these timers would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

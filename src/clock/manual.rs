@@ -12,9 +12,9 @@ use crate::{
 
 /// A clock whose virtual time changes only by [`advance`](Self::advance) and [`set`](Self::set).
 ///
-/// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
-/// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. Do
-/// not sleep until a deadline of a manual clock: real time does not advance this clock.
+/// Clones share one time and may be on any thread, so one clock can drive many shards. Changing the
+/// time fires nothing and wakes no thread: the next turn of each shard fires its due timers. Do not
+/// sleep until a deadline of a manual clock: real time does not advance this clock.
 ///
 /// # Examples
 ///

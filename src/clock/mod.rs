@@ -8,8 +8,8 @@
 //! clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the
 //! readings that go backwards. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`ClockReader`], whose readings are intervals, because the fast
-//! clock knows only bounds of the time.
+//! A shard reads its clock with a [`ClockReader`], whose readings are intervals: a reading through
+//! the counter gives only bounds of the time.
 
 mod boot;
 mod counter;
@@ -111,8 +111,8 @@ impl Clock {
     /// repeated contradictions, the shard reads only the monotonic clock.
     ///
     /// If the counter goes wrong within the 13 us, the next reading of the monotonic clock detects
-    /// it. Before that, timers may fire up to 10 us early if the counter runs ahead. If it falls
-    /// behind by a time t, timers added or reset before the detection may fire up to t early.
+    /// it. Before that, timers may fire up to 10 us early if the counter runs ahead. If the counter
+    /// falls behind by a time t, timers added or reset before the detection may fire up to t early.
     ///
     /// # Examples
     ///
@@ -163,7 +163,7 @@ impl Clock {
             let nanos_at_origin = boot::nanos()?;
             Some((origin.elapsed(), Source::BootTime { origin, nanos_at_origin }))
         };
-        // Uses the quickest of four attempts, because the thread may be interrupted between the two
+        // Uses the quickest of four attempts: the thread may be interrupted between the two
         // readings.
         let quickest = (0..4).filter_map(read).min_by_key(|(took, _)| *took);
         Self(quickest.map_or(Source::Monotonic { origin: Instant::now() }, |(_, source)| source))

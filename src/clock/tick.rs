@@ -30,7 +30,7 @@ pub(crate) struct TickLength {
     shift: u32,
 }
 
-/// Values from this one on are divided by the length, not multiplied by the reciprocal.
+/// Values of at least this are divided by the length, not multiplied by the reciprocal.
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
@@ -91,9 +91,9 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
-    /// clock reading of the reset was between `min` and `max`. If `due` has elapsed, it may be
-    /// [adjusted](Self::adjusted_due). In this case the result is almost a tick after `due`, but
-    /// not after `max`.
+    /// clock reading of the reset was between `min` and `max`. If `due` has elapsed,
+    /// [`adjusted_due`](Self::adjusted_due) may have made it almost a tick earlier. The
+    /// result undoes this, but is not after `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

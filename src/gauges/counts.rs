@@ -72,7 +72,7 @@ counts! {
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
         /// The timers of `live` that other threads have cancelled, but whose messages the owner has
-        /// not consumed. For the owner, the number is exact, except that a timer counts only once
+        /// not consumed. For the owner, the number is exact, except that a timer counts only after
         /// its message is queued. If a thread cancels a timer while another thread resets it, the
         /// resetting thread queues the message after its reset. Other threads read the number of
         /// queued messages about cancelled timers. That number is inexact from 3,072 on, includes

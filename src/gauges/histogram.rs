@@ -28,8 +28,8 @@ impl Default for AtomicHistogram {
 impl AtomicHistogram {
     /// Counts `times` durations of `nanos` nanoseconds. Only one thread may call it.
     pub(super) fn add(&self, nanos: u64, times: u32) {
-        // Relaxed, also below: one thread writes. The store of the count below publishes the sum
-        // and the maximum.
+        // Relaxed, also below: only one thread writes. The store of the count below publishes the
+        // sum and the maximum.
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }

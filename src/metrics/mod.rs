@@ -1,10 +1,10 @@
 //! Reports the counts of every shard, and how late its timers fire.
 //!
-//! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. It
-//! counts the adds, runs and ends of its timers, at a few instructions per timer. It publishes its
-//! counts when its loop computes how long to sleep, and about every 64 turns. Any thread can read
-//! the published counts without delaying the owner. [`shards`] reads all shards of the process,
-//! [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
+//! shard counts the adds, runs and ends of its timers, at a few instructions per timer. It
+//! publishes its counts when its loop computes how long to sleep, and about every 64 turns. Any
+//! thread can read the published counts without delaying the owner. [`shards`] reads all shards of
+//! the process, [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
 //! A [`Watch`] reports loops that hang in a turn, or whose next turn begins later than their last
@@ -24,8 +24,8 @@
 //! line on standard error. Each wheel is reported at most once, and once more after each loss of
 //! its last driver.
 //!
-//! For some wheels, only timers that are overdue by at least 1 s are reported. Resets by the owner
-//! do not report them. Of its adds, at least one in 256 does. These wheels are:
+//! For some wheels, only timers that are overdue by at least 1 s are reported. The owner's resets
+//! do not report such timers. Of its adds, at least one in 256 does. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -128,9 +128,9 @@ pub struct ShardMetrics {
     ///
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), the time counts from the deadline that was the earliest at the last
-    /// check. At least one in 256 adds makes this check. A remote cancel of the overdue timer does
-    /// not change this time.
+    /// [`Shard`](crate::Shard), at least one in 256 adds looks up the earliest deadline, and the
+    /// time counts from the last result. A remote cancel of the overdue timer does not change this
+    /// time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.

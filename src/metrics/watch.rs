@@ -20,7 +20,7 @@ const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A stalled shard, as a [`Watch`] reports it: one turn has lasted too long, or no turn has begun
+/// A stalled shard, as a [`Watch`] reports it: a turn has lasted too long, or none has begun
 /// although timers are due.
 ///
 /// # Examples

@@ -1,12 +1,11 @@
 //! Tables of pages, and the free places of each page.
 //!
 //! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
-//! *places*, each for one entry or node, so no entry ever moves and no vector of entries doubles.
-//! Each page has its own free list, so that a page can be freed without a search of other lists.
-//! The place that was freed last is reused first, because it is still in the cache. This place is
-//! kept outside the lists, so that the next add touches no list, and its page counts it as used.
-//! The place joins its page's list when another place is freed, when no timer is live, or before
-//! `trim` or `shrink`.
+//! *places*, each for one entry or node, so a table grows without moving its entries. Each page has
+//! its own free list, so that a page can be freed without a search of other lists. The place that
+//! was freed last is reused first, because it is still in the cache. This place is kept outside the
+//! lists, so that the next add touches no list, and its page counts it as used. The place joins its
+//! page's list when another place is freed, when no timer is live, or before `trim` or `shrink`.
 //!
 //! # When memory goes back
 //!
@@ -14,7 +13,7 @@
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
 //! memory and zeroes it. Some empty pages are kept as *spare pages*, and further ones are freed
 //! (P8). Repeated batches of timers reuse the spare pages (P4). On Linux, with the feature `std`, a
-//! freed page's memory returns to the system at once, wherever it is in the allocator's heap.
+//! freed page's memory returns to the system at once.
 
 #![allow(unsafe_code)]
 
@@ -50,8 +49,8 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner, by number. A lookup has no branch, so for a number without a page it
-/// returns some other page.
+/// The pages of one owner, by number. A lookup has no branch, so a lookup of a number without a
+/// page returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
     /// At each number without a page, the vector contains page 0. The length is a power of two.
@@ -110,8 +109,8 @@ pub(crate) struct FreePlaces {
     last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current: usize,
-    /// The numbers of all pages with free or never-used places, and perhaps of some pages without.
-    /// No number is listed twice.
+    /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
+    /// number is listed twice.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_pages: u32,

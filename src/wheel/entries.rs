@@ -239,7 +239,7 @@ impl<T> Entries<T> {
         unsafe { &mut *value }.as_mut()
     }
 
-    /// Returns the first index, not before `index`, whose entry is in the wheel.
+    /// Returns the first index from `index` on whose entry is in the wheel.
     pub(super) fn next_live(&self, mut index: u32) -> Option<u32> {
         while page_of(index) < self.pages.numbers_end() {
             if !self.pages.has(page_of(index)) {

@@ -97,7 +97,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::upper_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
-    /// Returns the [aligned slot](Self::aligned_slot) of the slot of `level` that covers `tick`.
+    /// Returns the [aligned slot](Self::aligned_slot) that belongs to the slot of `level` at
+    /// `tick`.
     #[inline]
     pub(super) fn aligned_slot_at(level: usize, tick: u64) -> u32 {
         Self::aligned_slot(level, Self::position(level, Self::slot_number(level, tick)))

@@ -1,11 +1,11 @@
 //! A hierarchical timing wheel of entries with deadlines.
 //!
-//! Implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
-//! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
-//! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
-//! level has the most slots, so that it reaches the deadlines of most timers of a server. Together
-//! the levels reach every `u64` tick, so no overflow list is needed. With the default geometry and
-//! a tick of a millisecond, the levels are:
+//! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
+//! SOSP 1987). It is single-threaded, without atomics, callbacks or a clock. A slot of the first
+//! level is one tick wide. A slot of each further level is as wide as 2^`BITS` slots of the level
+//! below. The first level has the most slots, so that it reaches the deadlines of most timers of a
+//! server. Together the levels reach every `u64` tick, so no overflow list is needed. With the
+//! default geometry and a tick of a millisecond, the levels are:
 //!
 //! | level | slots | a slot covers | the level reaches, at least |
 //! |---|---|---|---|
@@ -204,7 +204,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If no index is free: the wheel has 2^25 - 1, and uses each at most 2^32 - 1 times.
+    /// If no index is free: the wheel has 2^25 - 1 indices, and uses each at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -225,7 +225,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Errors
     ///
-    /// If no index is free: the wheel has 2^25 - 1, and uses each at most 2^32 - 1 times.
+    /// If no index is free: the wheel has 2^25 - 1 indices, and uses each at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -255,7 +255,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If no index is free: the wheel has 2^25 - 1, and uses each at most 2^32 - 1 times.
+    /// If no index is free: the wheel has 2^25 - 1 indices, and uses each at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -353,7 +353,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
     /// returns or moves at most `budget` entries. If the budget does not suffice,
-    /// [`is_behind`](Self::is_behind) then returns true, and the next call continues in order.
+    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
     ///
     /// # Examples
     ///
@@ -389,8 +389,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Returns true if the last [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) did not finish, because its budget was used up or
-    /// its iterator was dropped early.
+    /// [`advance_within`](Self::advance_within) did not finish: its budget was used up or its
+    /// iterator was dropped early.
     ///
     /// # Examples
     ///

@@ -15,9 +15,10 @@
 //! * An entry that was reset to a later deadline may be in an earlier slot, usually its old one.
 //!   Such a reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
-//! No tick may relink many deferred entries. So each slot of the first level counts its deferred
-//! entries. Once a slot's count is [`DEFERRED_PER_SLOT_MAX`](crate::limits::DEFERRED_PER_SLOT_MAX),
-//! a reset of a further entry of the slot relinks this entry at once (P7).
+//! To bound the number of entries that a tick relinks, each slot of the first level counts its
+//! deferred entries. Once a slot's count is
+//! [`DEFERRED_PER_SLOT_MAX`](crate::limits::DEFERRED_PER_SLOT_MAX), a reset of another entry of the
+//! slot relinks that entry at once (P7).
 //!
 //! # The passage of time
 //!
@@ -28,12 +29,13 @@
 //! # No pauses
 //!
 //! A slot of an upper level cascades while the slot before it is current: each pass ends by
-//! cascading a portion of its entries. A portion is proportional to the time since the last
+//! cascading a portion of the slot's entries. A portion is proportional to the time since the last
 //! portion, so that the slot is usually empty when it starts. A portion has at most
 //! [`CASCADED_PER_TURN_MAX`] entries (P7). New entries never go to a slot that is cascading,
 //! because a lower level already reaches its ticks. `next_deadline` is early enough that one
-//! portion per tick suffices, with the last portion at the slot's start. If the loop sleeps longer,
-//! the pass that reaches the slot's start cascades all remaining entries, within its budget.
+//! portion per tick suffices, with the last portion at the slot's start. If the loop sleeps past
+//! `next_deadline`, the pass that reaches the slot's start cascades all remaining entries, within
+//! its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -56,7 +58,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The last tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades and no
-    /// revolution ends. A pass that ends earlier only stores `pass_end` and `current`.
+    /// revolution ends. A pass that ends before this tick only stores `pass_end` and `current`.
     pub(super) idle_until: u64,
     /// The first tick of the first level's revolution that covers `current`.
     pub(super) revolution_start: u64,
@@ -311,8 +313,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the entry is counted as deferred in its new slot. Only then may the caller postpone
-    /// the next reset of the entry until that slot expires (P7).
+    /// true if the entry is counted as deferred in its new slot. Only if this returns true, the
+    /// caller may postpone the entry's next reset until that slot expires (P7).
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_deferrable<S: Storage>(
@@ -417,7 +419,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Marks the slot of `level` that covers `tick` as occupied. The slot shares this mark with its
-    /// aligned slot. Lowers `idle_until` to the slot's start if it is later.
+    /// aligned slot. If `idle_until` is after the slot's start, lowers it to the start.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));

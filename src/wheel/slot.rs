@@ -1,7 +1,7 @@
 //! The slots of a wheel: each is a linked list of entries, with a bit that marks it as occupied.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
-//! `previous` is the slot. An entry is in at most one slot. Unlinking an entry writes to its
+//! `previous` holds the slot. An entry is in at most one slot. Unlinking an entry writes to its
 //! neighbors and does not read them, so it does not wait for their cache lines.
 //!
 //! ```text
@@ -218,7 +218,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         }
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.set_previous(next, previous);
-        // Always makes the next two writes, because a branch on the entry's position in the list
+        // Makes both of the next two writes, because a branch on the entry's position in the list
         // would be unpredictable. One of them has no effect: it writes to index 0, whose links are
         // never used, or rewrites the head of slot 0 unchanged.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);

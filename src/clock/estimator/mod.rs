@@ -18,21 +18,21 @@
 //! A count is used only if it is greater than the last count and within the window; otherwise the
 //! clock itself is read. So if the counter jumps ahead, the interval's lower end is ahead of the
 //! clock by at most a window. The upper end falls behind the clock only if the counter slows, stops
-//! or goes backwards, and then runs on within the window. Once the rate is known, each new anchor
+//! or goes backwards, and then continues within the window. Once the rate is known, each new anchor
 //! is checked against the last one. A contradiction counts as a fault, and the rate is measured
 //! again. After eight faults, each within a minute of the previous one, the counter is abandoned.
 
 use super::Reading;
 
 /// How long an anchor is used, if the counter runs at the rate `max`. So the bounds of a reading
-/// are at most 10 us apart, in three parts. The difference between the rates `min` and `max` adds
-/// about two fifths of the window. The *bracket*, the span between the two counts of an anchor,
-/// adds at most an eighth of the window. [`READ_ERROR_NANOS`] adds a microsecond. A shorter window
-/// would need more readings of the clock.
+/// are at most 10 us apart. This distance has three parts. The difference between the rates `min`
+/// and `max` adds about two fifths of the window. The *bracket*, the span between the two counts of
+/// an anchor, adds at most an eighth of the window. [`READ_ERROR_NANOS`] adds a microsecond. A
+/// shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
-/// Added to the upper bound, because the processor may read the counter up to a microsecond too
-/// early, while an earlier instruction waits for memory.
+/// Added to the upper bound: the processor may read the counter up to a microsecond too early,
+/// while an earlier instruction waits for memory.
 const READ_ERROR_NANOS: u64 = 1_000;
 
 /// If an anchor's two readings of the counter are further apart than a window divided by this
@@ -44,8 +44,8 @@ const BRACKET_SHARE: u64 = 8;
 const CALIBRATION_MIN: u64 = 1_000_000;
 const CALIBRATION_MAX: u64 = 1_000_000_000;
 
-/// Two rates *agree* if they differ by at most one part in this number. The bounds of a *precise*
-/// rate differ by no more.
+/// Two rates *agree* if they differ by at most one part in this number. A rate is *precise* if its
+/// two bounds agree.
 const RATE_AGREEMENT: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.

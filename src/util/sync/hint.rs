@@ -1,4 +1,4 @@
-//! Atomics that are `std`'s in every build, so that no model interleaves them.
+//! Atomics that come from `std` even in loom models, so that no model interleaves them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

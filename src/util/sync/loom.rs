@@ -14,8 +14,9 @@ pub(crate) const IS_LOOM: bool = true;
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 
-/// A lock that threads try and never wait for: a `Mutex` with a flag that shows loom whether the
-/// lock is held. Loom does not see the memory order of the `Mutex`; no code relies on that order.
+/// A lock that threads try to acquire but never wait for: a `Mutex` with a flag that shows loom
+/// whether the lock is held. Loom does not see the memory order of the `Mutex`; no code relies on
+/// that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -144,8 +145,8 @@ macro_rules! global {
     };
 }
 
-/// Declares a global with a constant initial value. Under `crossbeam_loom`, each execution of a
-/// model starts with a new one.
+/// Declares a global that is initialized at compile time. Under `crossbeam_loom`, each execution of
+/// a model starts with a new one.
 #[cfg(not(crossbeam_loom))]
 macro_rules! constant {
     (static $name:ident: $type:ty = $value:expr;) => {

@@ -103,7 +103,7 @@ macro_rules! global {
     };
 }
 
-/// Declares a global with a constant initial value.
+/// Declares a global that is initialized at compile time.
 macro_rules! constant {
     (static $name:ident: $type:ty = $value:expr;) => {
         static $name: $type = $value;
@@ -117,7 +117,7 @@ macro_rules! lazy_per_thread {
     };
 }
 
-/// Declares a thread local with a constant initial value, which needs no lazy initialization.
+/// Declares a thread local that is initialized at compile time.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
