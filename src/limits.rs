@@ -34,7 +34,7 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
 
 /// Only wheels with at least this many entries prefetch. A smaller wheel usually fits in a
 /// second-level cache.
-pub(crate) const PREFETCH_FROM: u32 = if SMALL_LIMITS { 4 } else { 8192 };
+pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 8192 };
 
 /// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots,
 /// where `BITS` is the wheel's parameter. At a tick of a millisecond, a shard's first level reaches
@@ -65,12 +65,12 @@ pub(crate) const INDEX_MAX: u32 = if SMALL_LIMITS { (1 << 6) - 1 } else { (1 << 
 pub(crate) const KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u32::MAX };
 
 /// This bit of a generation marks a remotely added timer.
-pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
+pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
 /// The last generation of the owner's timers, a number of 54 bits. Generations of remotely added
-/// timers have the further bit [`REMOTE_GENERATION`]. The remaining 9 bits of a timer's state
+/// timers have the further bit [`REMOTE_GENERATION_BIT`]. The remaining 9 bits of a timer's state
 /// word hold its phase and flags. After the last generation, a shard refuses adds.
-pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
+pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24 };
@@ -82,7 +82,7 @@ pub(crate) const EPOCH_ADVANCE_TRIES: usize = if LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some` frees. The limit
 /// keeps turns short (P7).
-pub(crate) const PAGES_FREED_MAX: usize = 4;
+pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of a shard's retired pages, which wait until no thread reads them. While a shard
 /// has this many, its further empty pages stay in the table for reuse. So the memory of a shard is
@@ -144,7 +144,7 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
 /// deadline has already passed. If it has passed, the next turn fires the timer.
-pub(crate) const UNCHECKED_SLEEP_NANOS: u64 = 1_000_000_000;
+pub(crate) const CHECKED_SLEEP_MAX_NANOS: u64 = 1_000_000_000;
 
 /// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, which no turn
 /// frees during the sleep.
@@ -156,7 +156,7 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 /// If no loop drives a wheel, an add or remote request reports a timer that is overdue by this many
 /// nanoseconds. This grace period gives the thread time to start its loop. The second value applies
 /// to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread with a registered driver.
-pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
+pub(crate) const UNDRIVEN_GRACE_NANOS: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
@@ -172,19 +172,19 @@ pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
 /// resets in a row, and leaves the timer to the next turn.
-pub(crate) const MOVES_APPLIED_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
+pub(crate) const RESETS_APPLIED_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
 /// into FIFO order. Each costs about a cache miss.
-pub(crate) const REVERSED_PER_PASS_MAX: usize = if SMALL_LIMITS { 64 } else { 4096 };
+pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 64 } else { 4096 };
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never calls
 /// `prepare_sleep`.
-pub(crate) const PUBLISH_EVERY_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
+pub(crate) const PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
 
 /// Maximum number of counters that the owner of a shard publishes. It is two in loom models, where
 /// each counter adds interleavings.
-pub(crate) const PUBLISHED_COUNTERS: usize = if LOOM { 2 } else { usize::MAX };
+pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if LOOM { 2 } else { usize::MAX };
 
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;

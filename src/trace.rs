@@ -49,7 +49,7 @@ pub(crate) fn report_undriven(
 
 /// Reports a stalled loop that a `Watch` has detected.
 #[cold]
-pub(crate) fn report_stalled(
+pub(crate) fn report_stall(
     shard: u32,
     name: &str,
     lasted: Duration,

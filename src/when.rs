@@ -189,9 +189,9 @@ impl From<Instant> for When {
 
 /// The next timer with a spread is delayed by this fraction of its range, in units of 2^-64.
 #[derive(Debug, Default)]
-pub(crate) struct Spread(AtomicU64);
+pub(crate) struct SpreadSequence(AtomicU64);
 
-impl Spread {
+impl SpreadSequence {
     /// Gives the shard with this number its own first fraction: the number times the square root of
     /// two, modulo one.
     pub(crate) fn seed_from(&self, number: u32) {

@@ -21,7 +21,8 @@ mod machine {
         sync::OnceLock,
     };
 
-    const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    const CLOCK_SOURCE_PATH: &str =
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
     /// The CPUID leaf that returns the number of the last extended leaf.
     const EXTENDED_LEAF: u32 = 0x8000_0000;
@@ -40,7 +41,7 @@ mod machine {
     }
 
     fn kernel_uses_counter() -> bool {
-        fs::read_to_string(CLOCK_SOURCE).map_or(true, |name| name.trim() == "tsc")
+        fs::read_to_string(CLOCK_SOURCE_PATH).map_or(true, |name| name.trim() == "tsc")
     }
 
     #[allow(unused_unsafe)] // `__cpuid` is safe in newer toolchains.

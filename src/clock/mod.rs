@@ -233,11 +233,11 @@ impl Clock {
     /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        self.manual_nanos().unwrap_or_else(|| self.nanos_of_system())
+        self.manual_nanos().unwrap_or_else(|| self.system_nanos())
     }
 
     #[inline(never)]
-    fn nanos_of_system(&self) -> u64 {
+    fn system_nanos(&self) -> u64 {
         match &self.0 {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())
@@ -256,7 +256,7 @@ impl Clock {
     }
 
     /// Converts a reading of `other` to a reading of this clock.
-    pub(crate) fn convert_nanos(&self, other: &Self, nanos: u64) -> u64 {
+    pub(crate) fn convert_nanos_from(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
             // Both origins are times of `CLOCK_BOOTTIME`. A conversion through an `Instant` would
             // lose a suspension between the creations of the two clocks.
@@ -358,14 +358,14 @@ mod tests {
         let origin = Instant::now();
         let [early, late] = [HOUR, 9 * HOUR]
             .map(|nanos_at_origin| Clock(Source::BootTime { origin, nanos_at_origin }));
-        assert_eq!(late.convert_nanos(&early, 9 * HOUR), HOUR);
-        assert_eq!(early.convert_nanos(&late, HOUR), 9 * HOUR);
-        assert_eq!(late.convert_nanos(&early, HOUR), 0, "before its origin");
+        assert_eq!(late.convert_nanos_from(&early, 9 * HOUR), HOUR);
+        assert_eq!(early.convert_nanos_from(&late, HOUR), 9 * HOUR);
+        assert_eq!(late.convert_nanos_from(&early, HOUR), 0, "before its origin");
         let monotonic = Clock::monotonic();
-        assert_eq!(monotonic.convert_nanos(&monotonic.clone(), HOUR), HOUR);
+        assert_eq!(monotonic.convert_nanos_from(&monotonic.clone(), HOUR), HOUR);
         let boot = Clock::boot_time();
         let (before, there) =
-            (boot.nanos(), boot.convert_nanos(&monotonic, monotonic.nanos() + HOUR));
+            (boot.nanos(), boot.convert_nanos_from(&monotonic, monotonic.nanos() + HOUR));
         assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there));
     }
 

@@ -85,14 +85,14 @@ impl TickLength {
     /// If `has_elapsed` is true, the argument is almost a tick before `nanos`, so that the next
     /// turn fires the timer.
     #[inline]
-    pub(crate) fn adjusted_due(self, nanos: u64, has_elapsed: bool) -> u64 {
+    pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
     /// clock reading of the reset was between `min` and `max`. If `due` has elapsed,
-    /// [`adjusted_due`](Self::adjusted_due) may have made it almost a tick earlier. The
+    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have made it almost a tick earlier. The
     /// result undoes this, but is not after `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);

@@ -23,7 +23,7 @@ use crate::{
         shared::{RemoteOutcome, Shared},
     },
     error::InsideCallback,
-    limits::{REMOTE_GENERATION, SHARDS_MAX},
+    limits::{REMOTE_GENERATION_BIT, SHARDS_MAX},
     util::sync::{self, per_thread},
     when::When,
 };
@@ -119,7 +119,7 @@ impl TimerHandle {
 
     #[inline]
     pub(crate) fn is_remotely_added(self) -> bool {
-        self.generation & REMOTE_GENERATION != 0
+        self.generation & REMOTE_GENERATION_BIT != 0
     }
 
     pub(crate) fn generation(self) -> u64 {

@@ -83,7 +83,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
             free_numbers.created_shard_count,
         )
     };
-    shared.gauges.set_serial(created_shard_count, free.number);
+    shared.gauges.set_identity(created_shard_count, free.number);
     shared.slab.raise_first_generation(free.next_generation);
     REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: free.number, first_generation: free.next_generation })

@@ -26,7 +26,7 @@ use crate::{
     trace,
     util::sync::{AtomicU64, Ordering},
     wheel::coarsest_tick,
-    when::{Deadline, Spread, When},
+    when::{Deadline, SpreadSequence, When},
 };
 
 /// The part of a shard that every thread may use. Each field that other threads write has its own
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) slab: Arc<Slab>,
     pub(crate) mailbox: CachePadded<Mailbox>,
     pub(crate) parker: CachePadded<Parker>,
-    pub(crate) spread: CachePadded<Spread>,
+    pub(crate) spread: CachePadded<SpreadSequence>,
     pub(crate) admission: CachePadded<AdmissionLimit>,
     pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
@@ -285,7 +285,9 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn due(&self, when: When) -> u64 {
         match (when.deadline, when.delay()) {
-            (_, Some(delay)) => self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero()),
+            (_, Some(delay)) => {
+                self.tick.backdate_if_elapsed(self.nanos_after(delay), delay.is_zero())
+            }
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.due_with_slack(when, Reading::exact(self.nanos_after(Duration::ZERO))),
         }
@@ -345,7 +347,7 @@ impl Shared {
             _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
         };
         let start = if has_elapsed { start.min(now.min) } else { start };
-        (self.tick.adjusted_due(start, has_elapsed), 0)
+        (self.tick.backdate_if_elapsed(start, has_elapsed), 0)
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {
@@ -382,7 +384,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn publish_remote_due(&self, due: u64) {
-        self.gauges.lower_remote_due(due.max(self.clock.nanos()));
+        self.gauges.lower_undriven_remote_due(due.max(self.clock.nanos()));
     }
 
     /// Returns the sleep in progress if `depth` queued messages must end it. Every

@@ -62,7 +62,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     let _ = local_timer().shard_ref();
     let drives = DriverRegistration::new();
     async move {
-        let task = DrivingTask { id: Local::with(Local::new_driver_task).ok(), _drives: drives };
+        let task =
+            DrivingTask { id: Local::with(Local::new_driver_task).ok(), _registration: drives };
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
@@ -103,7 +104,7 @@ async fn sleep_or_yield<S: Future>(sleep: Option<S>, yields: bool) {
 struct DrivingTask {
     /// Identifies the task to the thread's wheel; `None` if there is no wheel.
     id: Option<DriverTaskId>,
-    _drives: DriverRegistration,
+    _registration: DriverRegistration,
 }
 
 impl DrivingTask {

@@ -15,7 +15,7 @@ use crate::{
     clock::tick::saturating_nanos,
     cross_core::{call_site::CallSite, handle::Cancel},
     error::AddErrorReason,
-    limits::UNCHECKED_SLEEP_NANOS,
+    limits::CHECKED_SLEEP_MAX_NANOS,
     local::LocalTimer,
 };
 
@@ -69,7 +69,7 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
-    /// The duration exceeds [`UNCHECKED_SLEEP_NANOS`], and no poll has added a timer yet.
+    /// The duration exceeds [`CHECKED_SLEEP_MAX_NANOS`], and no poll has added a timer yet.
     LongUnpolled,
     /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
     /// inexact clock might not yet show that the deadline has elapsed.
@@ -96,7 +96,7 @@ impl<H: Backend> Sleep<H> {
         if matches!(sleep.state, State::Unarmed) {
             sleep.state = match saturating_nanos(delay) {
                 0 => State::ZeroDelay,
-                1..=UNCHECKED_SLEEP_NANOS => State::Unarmed,
+                1..=CHECKED_SLEEP_MAX_NANOS => State::Unarmed,
                 _ => State::LongUnpolled,
             };
         }

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    waker_callback::{WakerCallback, drop_refused, without_waking},
+    waker_callback::{WakerCallback, drop_refused, without_wake_on_drop},
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -96,9 +96,9 @@ enum KeepAlive {
     Nothing,
     /// The threads of [`Timers::start`].
     #[cfg(feature = "cores")]
-    Threads { _kept: Arc<StopThreadsOnDrop> },
+    Threads { _stop_on_drop: Arc<StopThreadsOnDrop> },
     /// Wheels without threads of their own, and the watcher that turns them.
-    Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopWatcherOnDrop> },
+    Wheels { wheels: Arc<WorkerWheels>, _stop_on_drop: Arc<StopWatcherOnDrop> },
 }
 
 #[cfg(feature = "cores")]
@@ -200,7 +200,7 @@ impl Timers {
         let shards = cores.shards().into();
         Ok(Self::with_keep_alive(
             &shards,
-            &KeepAlive::Threads { _kept: Arc::new(StopThreadsOnDrop(cores)) },
+            &KeepAlive::Threads { _stop_on_drop: Arc::new(StopThreadsOnDrop(cores)) },
         ))
     }
 
@@ -274,7 +274,7 @@ impl Timers {
         let shards = wheels.shards();
         let released = Arc::new(StopWatcherOnDrop(Arc::clone(&wheels)));
         Ok((
-            Self::with_keep_alive(&shards, &KeepAlive::Wheels { wheels, _kept: released }),
+            Self::with_keep_alive(&shards, &KeepAlive::Wheels { wheels, _stop_on_drop: released }),
             watcher,
         ))
     }
@@ -570,7 +570,7 @@ impl Remote {
         self.wheel_set.shards[index]
             .shared()
             .clock()
-            .convert_nanos(self.shard().shared().clock(), nanos)
+            .convert_nanos_from(self.shard().shared().clock(), nanos)
     }
 }
 
@@ -628,7 +628,7 @@ impl BackendOps for Remote {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        without_waking(|| match self.worker_wheel(self.wheel_index) {
+        without_wake_on_drop(|| match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
         })

@@ -42,12 +42,12 @@ impl Drop for WakerCallback {
 
 thread_local! {
     /// Says whether a dropped `WakerCallback` wakes its task. `None` except during
-    /// [`end_wheels`] and [`without_waking`].
+    /// [`with_wake_on_drop`] and [`without_wake_on_drop`].
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Calls `end`. A `WakerCallback` that this thread drops during the call wakes its task.
-pub(super) fn end_wheels(end: impl FnOnce()) {
+pub(super) fn with_wake_on_drop(end: impl FnOnce()) {
     let before = WAKES_ON_DROP.replace(Some(true));
     end();
     WAKES_ON_DROP.set(before);
@@ -57,14 +57,14 @@ pub(super) fn end_wheels(end: impl FnOnce()) {
 /// waker.
 #[cold]
 pub(super) fn drop_refused<F>(callback: F) {
-    without_waking(|| Local::drop_each([callback]));
+    without_wake_on_drop(|| Local::drop_each([callback]));
 }
 
 /// Calls `drops`, which drops the callback of a cancelled or refused timer. The callback does not
 /// wake its task: the task's next poll could again cancel a timer or be refused one, and then the
 /// task would never stop polling.
 #[inline]
-pub(super) fn without_waking<R>(drops: impl FnOnce() -> R) -> R {
+pub(super) fn without_wake_on_drop<R>(drops: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(false));
     let result = drops();
     WAKES_ON_DROP.set(before);
@@ -75,13 +75,13 @@ pub(super) fn without_waking<R>(drops: impl FnOnce() -> R) -> R {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakerId {
     data: usize,
-    functions: usize,
+    vtable_addr: usize,
 }
 
 impl WakerId {
     #[inline]
     pub(super) fn of(waker: &Waker) -> Self {
-        Self { data: waker.data().addr(), functions: ptr::from_ref(waker.vtable()).addr() }
+        Self { data: waker.data().addr(), vtable_addr: ptr::from_ref(waker.vtable()).addr() }
     }
 }
 

@@ -246,7 +246,7 @@ impl WorkerWheel {
             if overdue.is_some() {
                 let _ = engine.publish_before_first_turn();
             }
-            self.release_and_wake_for(guard, due);
+            self.release_and_wake_watcher_for(guard, due);
         } else {
             drop(guard);
         }
@@ -275,7 +275,7 @@ impl WorkerWheel {
 
     /// Releases the wheel, and wakes the watcher if its sleep ends after the deadline `due`.
     #[inline]
-    fn release_and_wake_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
+    fn release_and_wake_watcher_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
         let is_missed = due < guard.announced_until;
         if is_missed {
             guard.earliest_woken_deadline = guard.earliest_woken_deadline.min(due);
@@ -325,7 +325,7 @@ impl WorkerWheel {
             return false;
         }
         let due = guard.engine.tick_length().round_up(nanos);
-        self.release_and_wake_for(guard, due);
+        self.release_and_wake_watcher_for(guard, due);
         true
     }
 
@@ -587,7 +587,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        waker_callback::end_wheels(|| self.0.wheels.iter().for_each(WorkerWheel::close));
+        waker_callback::with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::limits::PUBLISHED_COUNTERS;
+use crate::limits::PUBLISHED_COUNTERS_MAX;
 
 /// Declares [`Counts`] and its conversion to words, in the order of the fields.
 macro_rules! counts {
@@ -28,7 +28,7 @@ macro_rules! counts {
 
         /// The number of fields that an owner publishes together: all, or two in loom models.
         pub(crate) const WORD_COUNT: usize =
-            if PUBLISHED_COUNTERS < FIELDS.len() { PUBLISHED_COUNTERS } else { FIELDS.len() };
+            if PUBLISHED_COUNTERS_MAX < FIELDS.len() { PUBLISHED_COUNTERS_MAX } else { FIELDS.len() };
         const FIELDS: &[&str] = &[$(stringify!($field)),*];
     };
 }

@@ -14,7 +14,7 @@ pub(crate) use self::counts::WORD_COUNT;
 use self::histogram::AtomicHistogram;
 pub use self::{counts::Counts, histogram::Histogram};
 use crate::{
-    limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE},
+    limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_NANOS},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_LOOM, Ordering},
@@ -46,10 +46,10 @@ pub(crate) struct Gauges {
     undriven_remote_due: AtomicU64,
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
-    undriven_grace: AtomicU64,
+    undriven_grace_nanos: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [AtomicHistogram; 2],
-    callbacks: AtomicHistogram,
+    callback_durations: AtomicHistogram,
     /// Nonzero if a thread has requested `occupied_slots`. These cost more to publish than the
     /// other numbers, so the owner publishes them only on request.
     occupancy_requested: AtomicU64,
@@ -94,10 +94,10 @@ impl Gauges {
             turn_began_at: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
             undriven_remote_due: AtomicU64::new(u64::MAX),
-            undriven_grace: AtomicU64::new(u64::MAX),
+            undriven_grace_nanos: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
-            callbacks: AtomicHistogram::default(),
+            callback_durations: AtomicHistogram::default(),
             occupancy_requested: AtomicU64::new(0),
             occupied_slots: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             stalls: AtomicU64::new(0),
@@ -105,7 +105,7 @@ impl Gauges {
     }
 
     /// Sets the serial and the shard's number, before the shard is published.
-    pub(crate) fn set_serial(&self, serial: u64, number: u32) {
+    pub(crate) fn set_identity(&self, serial: u64, number: u32) {
         if self.is_enabled() {
             // Relaxed: both are published with the shard.
             self.serial.store(serial, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl Gauges {
         if self.is_enabled() {
             // Relaxed: two independent words.
             self.undriven_remote_due.store(due, Ordering::Relaxed);
-            self.undriven_grace.store(UNDRIVEN_GRACE[0], Ordering::Relaxed);
+            self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS[0], Ordering::Relaxed);
         }
     }
 
@@ -178,7 +178,7 @@ impl Gauges {
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_grace.store(UNDRIVEN_GRACE[1], Ordering::Relaxed);
+            self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS[1], Ordering::Relaxed);
         }
     }
 
@@ -186,7 +186,7 @@ impl Gauges {
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_grace.fetch_max(UNDRIVEN_GRACE[1], Ordering::Relaxed);
+            self.undriven_grace_nanos.fetch_max(UNDRIVEN_GRACE_NANOS[1], Ordering::Relaxed);
         }
     }
 
@@ -195,11 +195,11 @@ impl Gauges {
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
         self.is_enabled()
-            && overdue >= self.undriven_grace.load(Ordering::Relaxed)
-            && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
+            && overdue >= self.undriven_grace_nanos.load(Ordering::Relaxed)
+            && self.undriven_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
-    pub(crate) fn lower_remote_due(&self, due: u64) {
+    pub(crate) fn lower_undriven_remote_due(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word.
             self.undriven_remote_due.fetch_min(due, Ordering::Relaxed);
@@ -225,9 +225,9 @@ impl Gauges {
         }
     }
 
-    pub(crate) fn record_callback(&self, nanos: u64) {
+    pub(crate) fn record_callback_duration(&self, nanos: u64) {
         if self.is_enabled() {
-            self.callbacks.add(nanos, 1);
+            self.callback_durations.add(nanos, 1);
         }
     }
 
@@ -279,7 +279,7 @@ impl Gauges {
     }
 
     pub(crate) fn callback_durations(&self) -> Histogram {
-        self.callbacks.read()
+        self.callback_durations.read()
     }
 
     pub(crate) fn longest_turn(&self) -> u64 {

@@ -616,7 +616,9 @@ impl Local {
         let began = self.sampler.sample_next().then(|| self.shared.clock().nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
-            self.shared.gauges.record_callback(self.shared.clock().nanos().saturating_sub(began));
+            self.shared
+                .gauges
+                .record_callback_duration(self.shared.clock().nanos().saturating_sub(began));
         }
     }
 

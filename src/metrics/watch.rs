@@ -178,7 +178,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop_signal: &StopSign
                     let _ = same.map(|shared| shared.gauges.count_stall());
                 });
                 let event = || {
-                    trace::report_stalled(
+                    trace::report_stall(
                         number,
                         &stall.name,
                         stall.lasted,

@@ -353,7 +353,7 @@ impl<K: Send + 'static> Member<K> {
         let (count, full) = {
             let mut unsent_batches = self.unsent_batches.borrow_mut();
             let Some(place) = unsent_batches.get_mut(core as usize) else { return };
-            let batch = place.get_or_insert_with(|| self.empty_batch());
+            let batch = place.get_or_insert_with(|| self.take_empty_batch());
             add(&mut batch.0);
             let count = batch.len();
             (count, if count >= BATCH_MESSAGES_MAX { place.take() } else { None })
@@ -365,7 +365,7 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
-    fn empty_batch(&self) -> Batch<K> {
+    fn take_empty_batch(&self) -> Batch<K> {
         let spare = self.spare_batches.borrow_mut().pop();
         spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
     }
@@ -397,7 +397,7 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
-    pub(super) fn unsent_count(&self) -> u64 {
+    pub(super) fn unsent_message_count(&self) -> u64 {
         self.unsent_batches.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
     }
 
@@ -495,13 +495,13 @@ pub(super) trait Receiver<K: Send + 'static> {
 /// The destination of a group's messages on one thread.
 enum Endpoint<K: Send + 'static> {
     /// The thread has not joined the group yet.
-    Buffering(Buffer<K>),
+    Buffering(WatchBuffer<K>),
     Connected(Connection<K>),
 }
 
 /// The watches that other cores requested before this thread joined. Events need no buffer, because
 /// each operation checks its condition when its watch is acknowledged.
-struct Buffer<K: Send + 'static> {
+struct WatchBuffer<K: Send + 'static> {
     /// Weak, so that the thread's endpoint does not keep the group alive.
     group: sync::Weak<Group<K>>,
     watches: Vec<(u32, Message<K>)>,
@@ -509,7 +509,7 @@ struct Buffer<K: Send + 'static> {
 
 struct Connection<K: Send + 'static>(rc::Weak<dyn Receiver<K>>);
 
-impl<K: Send + 'static> Drop for Buffer<K> {
+impl<K: Send + 'static> Drop for WatchBuffer<K> {
     fn drop(&mut self) {
         let Some(group) = self.group.upgrade() else { return };
         for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
@@ -559,7 +559,7 @@ fn with_endpoint<K: Send + 'static, R>(
         }
         let ended: Vec<_> = endpoints.extract_if(|_, any| any.group.strong_count() == 0).collect();
         let as_any: Arc<dyn Any + Send + Sync> = Arc::clone(group) as _;
-        let buffer = Buffer { group: Arc::downgrade(group), watches: Vec::new() };
+        let buffer = WatchBuffer { group: Arc::downgrade(group), watches: Vec::new() };
         let endpoint = Box::new(Endpoint::Buffering(buffer));
         let any = AnyEndpoint { group: Arc::downgrade(&as_any), endpoint };
         (look(endpoints.entry(group.number).or_insert(any)), ended)

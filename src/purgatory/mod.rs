@@ -159,7 +159,7 @@ pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(Rc<Inner<K, Op>>);
 
 per_thread! {
     /// One `Purgatory<K, Op>` for each pair of types in use.
-    static LOCAL: RefCell<Vec<Box<dyn Any>>> = RefCell::new(Vec::new());
+    static LOCAL_PURGATORIES: RefCell<Vec<Box<dyn Any>>> = RefCell::new(Vec::new());
 }
 
 /// Returns this thread's purgatory for these types of keys and operations.
@@ -191,16 +191,16 @@ per_thread! {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
-    let found = LOCAL.try_with(|all| {
+    let found = LOCAL_PURGATORIES.try_with(|all| {
         let found = all.borrow().iter().find_map(|any| any.downcast_ref().cloned());
-        found.unwrap_or_else(|| create_local(all))
+        found.unwrap_or_else(|| create_local_purgatory(all))
     });
     found.unwrap_or_default()
 }
 
 #[cold]
 #[inline(never)]
-fn create_local<K: WatchKey, Op: DelayedOperation>(
+fn create_local_purgatory<K: WatchKey, Op: DelayedOperation>(
     all: &RefCell<Vec<Box<dyn Any>>>,
 ) -> Purgatory<K, Op> {
     let new = Purgatory::new();
@@ -362,7 +362,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn check(&self, OperationId(id): OperationId) -> bool {
-        self.0.check_if_waiting(id)
+        self.0.check_by_id(id)
     }
 
     /// Reports an event on `key`: each core checks its operations that watch the key.
@@ -608,7 +608,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn counts(&self) -> PurgatoryCounts {
-        let unsent = self.0.member.as_ref().map_or(0, Member::unsent_count);
+        let unsent = self.0.member.as_ref().map_or(0, Member::unsent_message_count);
         PurgatoryCounts { unsent, ..self.0.table.borrow().counts() }
     }
 }
@@ -659,7 +659,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ) -> Purgatory<K, Op> {
         let inner = Inner::new(Some(self.make_member(index, shards)));
         // Cannot fail, because `make_member` has found the thread's wheel.
-        let _ = inner.register();
+        let _ = inner.register_with_wheel();
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
         for (from, watch) in watches.into_iter().flatten() {
@@ -699,8 +699,8 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
     /// outermost call.
-    deferred: RefCell<VecDeque<(Op, Completion)>>,
-    has_deferred: Cell<bool>,
+    deferred_completions: RefCell<VecDeque<(Op, Completion)>>,
+    has_deferred_completions: Cell<bool>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
     /// The purgatory's registration with the thread's wheel, made by `join` or `park_slow`.
@@ -714,8 +714,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             hash_builder: BuildKeyHasher::new(),
             change_count: Cell::new(0),
             completion_depth: Cell::new(0),
-            deferred: RefCell::default(),
-            has_deferred: Cell::new(false),
+            deferred_completions: RefCell::default(),
+            has_deferred_completions: Cell::new(false),
             member,
             client_id: Cell::new(None),
         })
@@ -793,7 +793,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         key: Option<K>,
         timeout: Duration,
     ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
-        let client = self.client_id.get().map_or_else(|| self.register(), Ok);
+        let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks, whose
         // destructors may use the table.
         let with_room = |client| Local::with(|local| local.engine_with_room().map(|_room| client))?;
@@ -820,7 +820,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         // An event on a key may have preceded the watch on that key. And the iterator's own code
         // may have ended the operation after it returned the last key.
         if self.change_count.get() != changes {
-            self.check_if_waiting(id);
+            self.check_by_id(id);
             waits = self.table.borrow_mut().is_parked(id);
         }
         if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
@@ -831,11 +831,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         table.totals.added += 1;
         table.totals.by_condition += 1;
         drop(table);
-        self.call_on_complete(operation, Completion::Condition);
+        self.call_or_defer_on_complete(operation, Completion::Condition);
     }
 
     #[cold]
-    fn register(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
+    fn register_with_wheel(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this: Rc<dyn Client> = Rc::clone(self) as _;
         let client = Local::with(|local| local.register_client(Rc::downgrade(&this)))?;
         self.client_id.set(Some(client));
@@ -912,7 +912,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Checks an operation, unless it has ended. If the operation is checked out, requests another
     /// check. Returns true if this call completed the operation by its condition.
-    fn check_if_waiting(&self, id: Id) -> bool {
+    fn check_by_id(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
         if has_completed {
@@ -932,7 +932,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             match table.end_check(index, condition_holds, is_second_check) {
                 CheckOutcome::ConditionHeld(latest) => {
                     self.after_removal(table, latest);
-                    self.call_on_complete(operation, Completion::Condition);
+                    self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
                 CheckOutcome::Completed(how) => {
@@ -960,7 +960,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// out, [`check`](Self::check) completes it after `try_complete` returns.
     fn complete(&self, index: u32, how: Completion) {
         let mut table = self.table.borrow_mut();
-        if let Some(operation) = table.take_completed(index, how) {
+        if let Some(operation) = table.complete_and_take(index, how) {
             self.finish(table, index, operation, how);
         }
     }
@@ -977,7 +977,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) {
         table.count_completion(how);
         self.remove(table, index);
-        self.call_on_complete(operation, how);
+        self.call_or_defer_on_complete(operation, how);
     }
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
@@ -1000,7 +1000,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[inline]
     fn drop_removed_keys(&self) {
         while mem::needs_drop::<K>() {
-            let key = self.table.borrow_mut().next_key_to_drop();
+            let key = self.table.borrow_mut().pop_key_to_drop();
             let Some(key) = key else { break };
             Local::catch_panic(PanicPlace::Drop, || drop(key));
         }
@@ -1008,30 +1008,30 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Runs `on_complete`, or defers it if too many calls are nested.
     #[inline]
-    fn call_on_complete(&self, operation: Op, how: Completion) {
+    fn call_or_defer_on_complete(&self, operation: Op, how: Completion) {
         let outer = self.completion_depth.get();
         if outer == NESTED_COMPLETIONS_MAX {
-            self.deferred.borrow_mut().push_back((operation, how));
-            self.has_deferred.set(true);
+            self.deferred_completions.borrow_mut().push_back((operation, how));
+            self.has_deferred_completions.set(true);
             return;
         }
         self.completion_depth.set(outer + 1);
         Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
-        if outer == 0 && self.has_deferred.get() {
-            self.call_deferred();
+        if outer == 0 && self.has_deferred_completions.get() {
+            self.run_deferred_completions();
         }
         self.completion_depth.set(outer);
     }
 
     #[cold]
-    fn call_deferred(&self) {
+    fn run_deferred_completions(&self) {
         loop {
-            let next = self.deferred.borrow_mut().pop_front();
+            let next = self.deferred_completions.borrow_mut().pop_front();
             let Some((operation, how)) = next else { break };
             Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
-        self.has_deferred.set(false);
-        self.deferred.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
+        self.has_deferred_completions.set(false);
+        self.deferred_completions.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
     }
 
     fn cancel_for_key(&self, key: &K) -> Vec<Op> {
@@ -1052,7 +1052,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn take_all_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
-            let operation = table.take_waiting(id)?;
+            let operation = table.cancel_timer_and_take(id)?;
             // Counts the operation before its removal, which may call a wake hook that reads the
             // counts.
             table.totals.handed_back += 1;
@@ -1079,7 +1079,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn handle_message(&self, from: u32, message: Message<K>) {
         match message {
             Message::Recheck { operation, .. } | Message::KeyCoreEnded { operation } => {
-                self.check_if_waiting(operation);
+                self.check_by_id(operation);
             }
             Message::Watch { key, operation } => {
                 let hash = self.hash_builder.of(&key);
@@ -1092,7 +1092,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
                     // the watch was added.
-                    self.check_if_waiting(operation);
+                    self.check_by_id(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
                 }
@@ -1185,7 +1185,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             self.table.get_mut().cancel_timer(id.index);
         }
         for id in ids {
-            let operation = self.table.get_mut().take_completed(id.index, Completion::Forced);
+            let operation = self.table.get_mut().complete_and_take(id.index, Completion::Forced);
             self.remove(self.table.borrow_mut(), id.index);
             Local::catch_panic(PanicPlace::Drop, || drop(operation));
         }

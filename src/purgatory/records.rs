@@ -34,12 +34,12 @@ pub(super) struct Records<T> {
     /// The number of the current page, which is in neither of the lists below.
     current: u32,
     /// The numbers of the other pages that have both free records and records in use.
-    with_room: Vec<u32>,
+    pages_with_room: Vec<u32>,
     /// The numbers of the other pages that have memory, but no record in use.
     spare: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
-    spare_min: usize,
+    min_spare_pages: usize,
 }
 
 /// A page of records. If its memory was freed, `records` is empty.
@@ -60,9 +60,9 @@ impl<T> Records<T> {
             first_free: NONE,
             len: 0,
             current: 0,
-            with_room: Vec::new(),
+            pages_with_room: Vec::new(),
             spare: Vec::new(),
-            spare_min: 0,
+            min_spare_pages: 0,
         }
     }
 
@@ -74,23 +74,23 @@ impl<T> Records<T> {
     /// Returns the record at `index`, used or free, if it exists.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
-        self.pages.get(page_of(index))?.records.get(place_of(index))
+        self.pages.get(page_number_of(index))?.records.get(place_of(index))
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.pages.get_mut(page_of(index))?.records.get_mut(place_of(index))
+        self.pages.get_mut(page_number_of(index))?.records.get_mut(place_of(index))
     }
 
     #[inline]
     pub(super) fn record_mut(&mut self, index: u32) -> &mut T {
-        self.get_mut(index).unwrap_or_else(|| no_record())
+        self.get_mut(index).unwrap_or_else(|| panic_no_record())
     }
 
     /// Returns all records, used or free, with their indices.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let pages = (0..).zip(&self.pages);
-        pages.flat_map(|(number, page)| (first_of(number)..).zip(&page.records))
+        pages.flat_map(|(number, page)| (first_index_of_page(number)..).zip(&page.records))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
@@ -102,23 +102,23 @@ impl<T> Records<T> {
         self.pages.iter().map(|page| page.records.capacity()).sum()
     }
 
-    pub(super) fn has_spare(&self) -> bool {
+    pub(super) fn has_spare_page(&self) -> bool {
         !self.spare.is_empty()
     }
 
     /// Frees the spare pages in excess of [`SPARE_RECORD_PAGES_MAX`].
-    pub(super) fn free_surplus(&mut self) {
-        self.free_spare(SPARE_RECORD_PAGES_MAX);
+    pub(super) fn free_surplus_pages(&mut self) {
+        self.free_spare_pages(SPARE_RECORD_PAGES_MAX);
     }
 
     /// Frees spare pages until at most `kept` are left.
-    fn free_spare(&mut self, kept: usize) {
+    fn free_spare_pages(&mut self, kept: usize) {
         while self.spare.len() > kept {
             let Some(number) = self.spare.pop() else { break };
             let page = mem::replace(&mut self.pages[number as usize], Page::ABSENT);
             pages::free_to_system(page.records);
         }
-        self.spare_min = self.spare_min.min(kept);
+        self.min_spare_pages = self.min_spare_pages.min(kept);
     }
 }
 
@@ -130,18 +130,18 @@ impl<T: Record> Records<T> {
     /// Ends a trim interval. Frees one spare page if there was always at least one during the
     /// interval. If `all` is true, frees all spare pages.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
-        let unneeded = if all { self.spare.len() } else { self.spare_min.min(1) };
-        self.free_spare(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
-        self.spare_min = self.spare.len();
+        let unneeded = if all { self.spare.len() } else { self.min_spare_pages.min(1) };
+        self.free_spare_pages(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
+        self.min_spare_pages = self.spare.len();
     }
 
     #[inline]
     pub(super) fn next_index(&self) -> u32 {
-        if self.first_free == NONE { self.next_in_other_page() } else { self.first_free }
+        if self.first_free == NONE { self.next_index_in_other_page() } else { self.first_free }
     }
 
     #[inline(never)]
-    fn next_in_other_page(&self) -> u32 {
+    fn next_index_in_other_page(&self) -> u32 {
         let fresh = |number: usize, place: usize| {
             let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
             let index = index.filter(|&index| index < INDICES_END);
@@ -155,7 +155,7 @@ impl<T: Record> Records<T> {
             }
             Some(_) => (),
         }
-        if let Some(&number) = self.with_room.last().or(self.spare.last()) {
+        if let Some(&number) = self.pages_with_room.last().or(self.spare.last()) {
             return self.pages[number as usize].first_free;
         }
         let absent = self.pages.iter().position(|page| page.records.is_empty());
@@ -168,11 +168,11 @@ impl<T: Record> Records<T> {
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
         self.len += 1;
         if index != self.first_free {
-            self.make_first_free(index);
+            self.make_page_current(index);
         }
-        let record = self.pages.get_mut(page_of(index));
+        let record = self.pages.get_mut(page_number_of(index));
         let record = record.and_then(|page| page.records.get_mut(place_of(index)));
-        let record = record.unwrap_or_else(|| no_record());
+        let record = record.unwrap_or_else(|| panic_no_record());
         self.first_free = *record.next_free();
         record
     }
@@ -180,17 +180,17 @@ impl<T: Record> Records<T> {
     /// Makes the page of `index` the current page, with `index` as its first free record. `index`
     /// must be the [`next_index`](Self::next_index), and the current page must have no free record.
     #[inline(never)]
-    fn make_first_free(&mut self, index: u32) {
-        let number = page_of(index);
+    fn make_page_current(&mut self, index: u32) {
+        let number = page_number_of(index);
         if number >= self.pages.len() {
             self.pages.push(Page::ABSENT);
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used_count = PAGE_LEN_U32;
-            // The page is the last of `with_room`, else the last of `spare`, else a page without
+            // The page is the last of `pages_with_room`, else the last of `spare`, else a page without
             // memory.
-            if self.with_room.pop().is_none() && self.spare.pop().is_some() {
-                self.spare_min = self.spare_min.min(self.spare.len());
+            if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
+                self.min_spare_pages = self.min_spare_pages.min(self.spare.len());
             }
             self.current = index >> RECORD_PAGE_BITS;
         }
@@ -212,16 +212,16 @@ impl<T: Record> Records<T> {
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
         let number = index >> RECORD_PAGE_BITS;
-        let page = &mut self.pages[page_of(index)];
+        let page = &mut self.pages[page_number_of(index)];
         *page.records[place_of(index)].next_free() = mem::replace(&mut page.first_free, index);
         page.used_count -= 1;
         if page.used_count == 0 {
-            self.with_room.retain(|&other| other != number);
+            self.pages_with_room.retain(|&other| other != number);
             self.spare.push(number);
             return true;
         }
         if page.used_count == PAGE_LEN_U32 - 1 {
-            self.with_room.push(number);
+            self.pages_with_room.push(number);
         }
         false
     }
@@ -229,9 +229,9 @@ impl<T: Record> Records<T> {
     /// Returns a record in use, which the caller may free.
     #[inline]
     pub(super) fn occupied(&mut self, index: u32) -> Occupied<'_, T> {
-        let page = self.pages.get_mut(page_of(index));
+        let page = self.pages.get_mut(page_number_of(index));
         let record = page.and_then(|page| page.records.get_mut(place_of(index)));
-        let record = record.unwrap_or_else(|| no_record());
+        let record = record.unwrap_or_else(|| panic_no_record());
         let Self { current, first_free, len, .. } = self;
         Occupied { record, index, current, first_free, len }
     }
@@ -271,12 +271,12 @@ const INDICES_END: u32 = (1 << 31) - 1;
 /// Panics. The function is not inlined and has no arguments, so that its calls are short.
 #[cold]
 #[inline(never)]
-fn no_record() -> ! {
+fn panic_no_record() -> ! {
     unreachable!("an index leads to a record")
 }
 
 #[inline]
-fn page_of(index: u32) -> usize {
+fn page_number_of(index: u32) -> usize {
     index as usize >> RECORD_PAGE_BITS
 }
 
@@ -285,7 +285,7 @@ fn place_of(index: u32) -> usize {
     index as usize % PAGE_LEN
 }
 
-fn first_of(number: u32) -> u32 {
+fn first_index_of_page(number: u32) -> u32 {
     number << RECORD_PAGE_BITS
 }
 
@@ -305,10 +305,10 @@ mod tests {
     }
 
     fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
-        let (record, index_to_list) = records.occupied(index).free();
+        let (record, unlisted_index) = records.occupied(index).free();
         let number = record.0.take();
-        if index_to_list != NONE && records.put_in_free_list(index_to_list) {
-            records.free_surplus();
+        if unlisted_index != NONE && records.put_in_free_list(unlisted_index) {
+            records.free_surplus_pages();
         }
         number
     }
@@ -329,7 +329,7 @@ mod tests {
                 !is_current && page.used_count > 0 && (page.used_count as usize) < PAGE_LEN;
             let times = |list: &[u32]| list.iter().filter(|&&other| other == number).count();
             assert_eq!(times(&records.spare), usize::from(is_spare), "page {number}");
-            assert_eq!(times(&records.with_room), usize::from(has_room), "page {number}");
+            assert_eq!(times(&records.pages_with_room), usize::from(has_room), "page {number}");
         }
         assert!(records.spare.len() <= SPARE_RECORD_PAGES_MAX);
     }
@@ -345,7 +345,7 @@ mod tests {
                 assert_eq!(free(&mut records, index), Some(number));
             } else {
                 let index = records.next_index();
-                let needs_page = records.with_room.is_empty() && !records.has_spare();
+                let needs_page = records.pages_with_room.is_empty() && !records.has_spare_page();
                 let before = records.capacity();
                 let record = records.occupy(index);
                 assert!(record.0.replace(round).is_none());
@@ -366,24 +366,25 @@ mod tests {
     #[test]
     fn pages_in_use_are_preferred_to_spare_pages() {
         let mut records = Records::<Numbered>::new();
-        for index in 0..first_of(4) {
+        for index in 0..first_index_of_page(4) {
             assert_eq!(records.next_index(), index);
             records.occupy(index).0 = Some(0);
         }
         // Page 3 is current. Frees all of page 1, and then one record of page 0.
-        let freed = (first_of(1)..first_of(2)).chain([0]);
+        let freed = (first_index_of_page(1)..first_index_of_page(2)).chain([0]);
         freed.for_each(|index| _ = free(&mut records, index));
         assert_eq!(records.next_index(), 0);
         records.occupy(0).0 = Some(0);
-        assert_eq!(page_of(records.next_index()), 1);
+        assert_eq!(page_number_of(records.next_index()), 1);
     }
 
     #[test]
     fn an_interval_frees_a_page_that_was_not_needed() {
         let mut records = Records::<Numbered>::new();
         let round = |records: &mut Records<Numbered>| {
-            (0..first_of(2)).for_each(|_| records.occupy(records.next_index()).0 = Some(0));
-            (0..first_of(2)).for_each(|index| _ = free(records, index));
+            (0..first_index_of_page(2))
+                .for_each(|_| records.occupy(records.next_index()).0 = Some(0));
+            (0..first_index_of_page(2)).for_each(|index| _ = free(records, index));
         };
         round(&mut records);
         records.end_trim_interval(false);
@@ -394,6 +395,6 @@ mod tests {
             assert_eq!(records.capacity(), all, "each interval needs all pages");
         }
         records.end_trim_interval(false);
-        assert!(records.capacity() < all && !records.has_spare());
+        assert!(records.capacity() < all && !records.has_spare_page());
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Table<K, Op> {
     /// If there are at least this many keys, an add of a key first calls
     /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise half the number of
     /// chains, or less if there have been few keys since the trim interval began.
-    key_limit: usize,
+    grow_threshold: usize,
     is_removing_chains: bool,
     watch_count: usize,
     /// The cursors of the events in progress, the outermost event first.
@@ -57,7 +57,7 @@ pub(super) struct Table<K, Op> {
     /// Set if calls of [`trim`](Self::trim) are requested.
     trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
-    turns_since_trim: u32,
+    turns_in_trim_interval: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
     pub(super) totals: PurgatoryCounts,
 }
@@ -73,7 +73,7 @@ struct ParkedOperation<K, Op> {
     inline_watch: Watch<K>,
     /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
     /// to the previous one.
-    last_remote_watch: u32,
+    last_remote_watch_index: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
     completion: Option<Completion>,
     /// Set if another check was requested while the operation was checked out.
@@ -84,9 +84,9 @@ struct ParkedOperation<K, Op> {
 /// The contents of a freed record of an operation.
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
-    last_remote_watch: u32,
+    last_remote_watch_index: u32,
     /// The index that must be put [into a list](Records::put_in_free_list), or [`NONE`].
-    index_to_list: u32,
+    unlisted_index: u32,
 }
 
 /// A watch on a key of this core.
@@ -115,11 +115,11 @@ struct ExtraWatch<K> {
     watch: Watch<K>,
 }
 
-/// The index of the record that contains a watch. [`EXTRA`] is set for an extra watch.
+/// The index of the record that contains a watch. [`EXTRA_FLAG`] is set for an extra watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
-const EXTRA: u32 = 1 << 31;
+const EXTRA_FLAG: u32 = 1 << 31;
 
 impl WatchIndex {
     const NONE: Self = Self(NONE);
@@ -131,18 +131,18 @@ impl WatchIndex {
 
     #[inline]
     fn extra(index: u32) -> Self {
-        Self(index | EXTRA)
+        Self(index | EXTRA_FLAG)
     }
 
     /// Returns true for an extra watch and for [`NONE`](Self::NONE).
     #[inline]
     fn is_extra(self) -> bool {
-        self.0 & EXTRA != 0
+        self.0 & EXTRA_FLAG != 0
     }
 
     #[inline]
     fn index(self) -> u32 {
-        self.0 & !EXTRA
+        self.0 & !EXTRA_FLAG
     }
 }
 
@@ -248,12 +248,12 @@ impl<K, Op> ParkedOperation<K, Op> {
 impl<K> FreedOperation<K> {
     #[inline(always)]
     fn free<Op>(occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
-        let (parked, index_to_list) = occupied.free();
+        let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
         parked.number = None;
-        let (inline_watch, last_remote_watch) =
-            (parked.inline_watch.take(), parked.last_remote_watch);
-        Self { inline_watch, last_remote_watch, index_to_list }
+        let (inline_watch, last_remote_watch_index) =
+            (parked.inline_watch.take(), parked.last_remote_watch_index);
+        Self { inline_watch, last_remote_watch_index, unlisted_index }
     }
 }
 
@@ -271,20 +271,20 @@ impl<K, Op> Table<K, Op> {
             chains: Vec::new(),
             chain_mask: 0,
             key_count: 0,
-            key_limit: 0,
+            grow_threshold: 0,
             is_removing_chains: false,
             watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
             last_id_number: random_number(),
             trim_is_requested: false,
-            turns_since_trim: 0,
+            turns_in_trim_interval: 0,
             totals: PurgatoryCounts::default(),
         }
     }
 
     #[inline]
-    fn next_number(&mut self) -> NonZeroU64 {
+    fn next_id_number(&mut self) -> NonZeroU64 {
         self.last_id_number = self.last_id_number.saturating_add(1);
         self.last_id_number
     }
@@ -330,7 +330,7 @@ impl<K, Op> Table<K, Op> {
         } else if condition_holds && parked.try_cancel_timer() {
             let freed = FreedOperation::free(occupied);
             self.totals.by_condition += 1;
-            CheckOutcome::ConditionHeld(self.unlink_all(index, freed))
+            CheckOutcome::ConditionHeld(self.unlink_watches(index, freed))
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
             CheckOutcome::CheckAgain
@@ -352,7 +352,7 @@ impl<K, Op> Table<K, Op> {
     /// Returns `None` if the operation is checked out, and so completes after its check. Also
     /// returns `None` if the operation has completed or its record no longer exists: the user may
     /// have run a drained timer late.
-    pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
+    pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
         parked.completion = Some(how);
@@ -361,7 +361,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Takes an operation and cancels its timer. Returns `None` if the operation is checked out or
     /// has ended.
-    pub(super) fn take_waiting(&mut self, id: Id) -> Option<Op> {
+    pub(super) fn cancel_timer_and_take(&mut self, id: Id) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
         if parked.try_cancel_timer() { parked.operation.take() } else { None }
     }
@@ -374,24 +374,24 @@ impl<K, Op> Table<K, Op> {
     /// its latest [`RemoteWatch`], or [`NONE`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let freed = FreedOperation::free(self.operations.occupied(index));
-        self.unlink_all(index, freed)
+        self.unlink_watches(index, freed)
     }
 
     /// Unlinks an operation's watches on this core. The operation's record is already free. Returns
-    /// `freed.last_remote_watch`.
+    /// `freed.last_remote_watch_index`.
     #[inline(always)]
-    fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
-        let FreedOperation { inline_watch, last_remote_watch, index_to_list } = freed;
+    fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
+        let FreedOperation { inline_watch, last_remote_watch_index, unlisted_index } = freed;
         if inline_watch.next != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
-                next = self.remove_extra(next.index());
+                next = self.remove_extra_watch(next.index());
             }
         }
-        if index_to_list != NONE {
-            self.put_operation_in_free_list(index_to_list);
+        if unlisted_index != NONE {
+            self.put_operation_in_free_list(unlisted_index);
         }
-        last_remote_watch
+        last_remote_watch_index
     }
 
     #[inline(never)]
@@ -402,11 +402,11 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Removes an extra watch, and returns the next one of the same operation.
-    fn remove_extra(&mut self, index: u32) -> WatchIndex {
-        let (extra, index_to_list) = self.extra_watches.occupied(index).free();
+    fn remove_extra_watch(&mut self, index: u32) -> WatchIndex {
+        let (extra, unlisted_index) = self.extra_watches.occupied(index).free();
         extra.number = None;
         let watch = extra.watch.take();
-        if index_to_list != NONE && self.extra_watches.put_in_free_list(index_to_list) {
+        if unlisted_index != NONE && self.extra_watches.put_in_free_list(unlisted_index) {
             self.request_trim();
         }
         self.unlink(WatchIndex::extra(index), watch)
@@ -417,7 +417,7 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote_watches.next_index();
         let Some(parked) = self.get(operation) else { return false };
-        let previous = mem::replace(&mut parked.last_remote_watch, latest);
+        let previous = mem::replace(&mut parked.last_remote_watch_index, latest);
         *self.remote_watches.occupy(latest) = RemoteWatch { core, watch, previous };
         true
     }
@@ -426,8 +426,8 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
         let mut occupied = self.remote_watches.occupied(index);
         let watch = *occupied.get_mut();
-        let (_, index_to_list) = occupied.free();
-        if index_to_list != NONE && self.remote_watches.put_in_free_list(index_to_list) {
+        let (_, unlisted_index) = occupied.free();
+        if unlisted_index != NONE && self.remote_watches.put_in_free_list(unlisted_index) {
             self.request_trim();
         }
         watch
@@ -437,7 +437,7 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn unwatch(&mut self, watch: Id) {
         let found = self.extra_watches.get(watch.index);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
-            self.remove_extra(watch.index);
+            self.remove_extra_watch(watch.index);
         }
     }
 
@@ -491,7 +491,7 @@ impl<K, Op> Table<K, Op> {
                 *link = next_key;
                 self.key_count -= 1;
                 if self.key_count < self.chains.len() / CHAINS_PER_KEY_MAX {
-                    self.trim_if_surplus_chains();
+                    self.request_trim_if_surplus_chains();
                 }
                 self.defer_drop(key);
             } else {
@@ -526,7 +526,7 @@ impl<K, Op> Table<K, Op> {
         self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }
 
-    pub(super) fn next_key_to_drop(&mut self) -> Option<K> {
+    pub(super) fn pop_key_to_drop(&mut self) -> Option<K> {
         let key = self.keys_to_drop.pop();
         if key.is_none() && self.keys_to_drop.capacity() > SPARE_CHAINS_MAX {
             self.keys_to_drop = Vec::new();
@@ -581,7 +581,7 @@ impl<K, Op> Table<K, Op> {
             self.add_chain();
         }
         let is_complete = self.chains.len().is_power_of_two();
-        self.key_limit = if is_complete { self.chains.len() / 2 } else { 0 };
+        self.grow_threshold = if is_complete { self.chains.len() / 2 } else { 0 };
     }
 
     /// Adds a chain. Moves the keys whose hashes belong to this chain into it.
@@ -620,8 +620,8 @@ impl<K, Op> Table<K, Op> {
     /// end of each interval.
     fn end_chains_interval(&mut self) {
         if self.has_surplus_chains() {
-            self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.key_limit);
-            self.key_limit = self.chains.len() / CHAINS_PER_KEY_MAX;
+            self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.grow_threshold);
+            self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
     }
 
@@ -632,11 +632,11 @@ impl<K, Op> Table<K, Op> {
         for _ in 0..max {
             if !self.has_surplus_chains() && self.chains.len().is_power_of_two() {
                 self.is_removing_chains = false;
-                self.key_limit = self.chains.len() / 2;
+                self.grow_threshold = self.chains.len() / 2;
                 break;
             }
             self.remove_chain();
-            self.key_limit = self.chains.len() / CHAINS_PER_KEY_MAX;
+            self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
         let (chains, capacity) = (self.chains.len(), self.chains.capacity());
         if 4 * chains < capacity {
@@ -729,7 +729,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Requests calls of [`trim`](Self::trim) if there are surplus chains.
     #[inline(never)]
-    fn trim_if_surplus_chains(&mut self) {
+    fn request_trim_if_surplus_chains(&mut self) {
         if !self.trim_is_requested && self.has_surplus_chains() {
             self.request_trim();
         }
@@ -738,9 +738,9 @@ impl<K, Op> Table<K, Op> {
     /// Frees surplus spare pages, and requests calls of [`trim`](Self::trim).
     #[inline(never)]
     fn request_trim(&mut self) {
-        self.operations.free_surplus();
-        self.extra_watches.free_surplus();
-        self.remote_watches.free_surplus();
+        self.operations.free_surplus_pages();
+        self.extra_watches.free_surplus_pages();
+        self.remote_watches.free_surplus_pages();
         if !mem::replace(&mut self.trim_is_requested, true) {
             let _ = Local::with(Local::request_trim);
         }
@@ -750,9 +750,9 @@ impl<K, Op> Table<K, Op> {
     /// [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the trim interval, which may
     /// free pages. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
-        self.turns_since_trim += 1;
-        if is_long_sleep || self.turns_since_trim >= TRIM_INTERVAL_TURNS {
-            self.turns_since_trim = 0;
+        self.turns_in_trim_interval += 1;
+        if is_long_sleep || self.turns_in_trim_interval >= TRIM_INTERVAL_TURNS {
+            self.turns_in_trim_interval = 0;
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
             self.remote_watches.end_trim_interval(is_long_sleep);
@@ -769,9 +769,9 @@ impl<K, Op> Table<K, Op> {
         }
         self.trim_is_requested = self.has_surplus_chains()
             || self.is_removing_chains
-            || self.operations.has_spare()
-            || self.extra_watches.has_spare()
-            || self.remote_watches.has_spare();
+            || self.operations.has_spare_page()
+            || self.extra_watches.has_spare_page()
+            || self.remote_watches.has_spare_page();
         self.trim_is_requested
     }
 }
@@ -838,7 +838,7 @@ impl<K: Eq, Op> Table<K, Op> {
         timer: LocalHandle,
         entry: Option<KeyEntry<K>>,
     ) -> Id {
-        let (number, at) = (self.next_number(), WatchIndex::inline(index));
+        let (number, at) = (self.next_id_number(), WatchIndex::inline(index));
         let first = entry.as_ref().map_or(WatchIndex::NONE, |entry| entry.first);
         let inline_watch = entry.map_or(Watch::UNLINKED, |entry| self.link(at, entry));
         self.totals.added += 1;
@@ -847,7 +847,7 @@ impl<K: Eq, Op> Table<K, Op> {
         parked.timer = timer;
         parked.operation = Some(operation);
         parked.inline_watch = inline_watch;
-        parked.last_remote_watch = NONE;
+        parked.last_remote_watch_index = NONE;
         parked.completion = None;
         if first != WatchIndex::NONE {
             self.append_to_ring(first, at);
@@ -870,7 +870,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 self.append_to_ring(first, at);
             }
         } else {
-            let index = self.add_extra(operation.number, THIS_CORE, operation, entry);
+            let index = self.add_extra_watch(operation.number, THIS_CORE, operation, entry);
             let extra = self.extra_watches.record_mut(index);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
             extra.watch.next_extra = inline_watch.next_extra;
@@ -880,11 +880,11 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     pub(super) fn watch_for_remote(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
-        let (key, number) = (self.entry(hash, key), self.next_number());
-        Id { number, index: self.add_extra(number, core, operation, key) }
+        let (key, number) = (self.entry(hash, key), self.next_id_number());
+        Id { number, index: self.add_extra_watch(number, core, operation, key) }
     }
 
-    fn add_extra(
+    fn add_extra_watch(
         &mut self,
         number: NonZeroU64,
         core: u32,
@@ -912,7 +912,7 @@ impl<K: Eq, Op> Table<K, Op> {
         self.watch_count += 1;
         let mut next_key = WatchIndex::NONE;
         if first == WatchIndex::NONE {
-            if self.key_count >= self.key_limit {
+            if self.key_count >= self.grow_threshold {
                 self.grow_chains();
             }
             self.key_count += 1;
@@ -979,7 +979,7 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
         timer: LocalHandle::NONE,
         operation: None,
         inline_watch: Watch::UNLINKED,
-        last_remote_watch: NONE,
+        last_remote_watch_index: NONE,
         completion: None,
         check_again: false,
         next_free: NONE,

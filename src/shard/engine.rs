@@ -38,8 +38,8 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, MOVES_APPLIED_MAX,
-        PUBLISH_EVERY_TURNS, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
+        GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, PUBLISH_INTERVAL_TURNS,
+        RESETS_APPLIED_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
     },
     metrics::ShardMetrics,
     wheel::{Entry, RawWheel, Storage},
@@ -239,7 +239,7 @@ impl<T> Engine<T> {
         let delay = saturating_nanos(delay);
         // The next turn may have this same reading, and fires timers only up to its lower bound.
         let from = if delay == 0 { now.min } else { now.max };
-        self.time.tick.adjusted_due(from.saturating_add(delay), delay == 0)
+        self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
     }
 
     /// Returns the deadline, before rounding, of a timer that is reset now.
@@ -599,7 +599,7 @@ impl<T> Engine<T> {
     /// messages to process. Otherwise ends the pass and returns false.
     pub(crate) fn begin_unless_idle(&mut self, budget: usize) -> bool {
         self.begin_pass(budget);
-        let is_idle = self.wheel.is_done() && self.backlog.is_empty();
+        let is_idle = self.wheel.is_pass_done() && self.backlog.is_empty();
         if is_idle {
             // Messages that arrive after this point belong to the next pass.
             self.backlog.end_pass();
@@ -754,14 +754,14 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
-        for _ in 0..MOVES_APPLIED_MAX {
+        for _ in 0..RESETS_APPLIED_MAX {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
                 // If the requested deadline was adjusted, the linked deadline is the time from
                 // which the timer counts its period.
                 let start = self.nodes.entry(index).linked_deadline().load_nanos();
-                let is_adjusted = self.time.tick.adjusted_due(start, true) == nanos;
+                let is_adjusted = self.time.tick.backdate_if_elapsed(start, true) == nanos;
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
             }
             let node = self.nodes.entry(index);
@@ -1021,7 +1021,7 @@ impl<T> Engine<T> {
             + self.time.regressions
             + overruns;
         let sums = (self.wheel.touched() + other_changes, self.backlog.count());
-        self.stats.publish_at_turn.set(turns + PUBLISH_EVERY_TURNS);
+        self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_sums.replace(sums) != sums {
             let held = self.backlog.cancelled_count().into();
             let counts = Counts {

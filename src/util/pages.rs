@@ -29,7 +29,7 @@ use crate::limits::{PAGE_BITS, SPARE_PAGES, UNUSED_PLACES_PER_STEP};
 pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
 #[inline]
-pub(crate) fn page_of(index: u32) -> usize {
+pub(crate) fn page_number_of(index: u32) -> usize {
     index as usize >> PAGE_BITS
 }
 
@@ -113,23 +113,23 @@ pub(crate) struct FreePlaces {
     /// number is listed twice.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
-    empty_pages: u32,
+    empty_page_count: u32,
     /// The number of empty pages to keep as spare pages.
-    min_spare: u32,
+    min_spare_pages: u32,
 }
 
 /// The free places of one page, as a list whose links the caller stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct PageFreeList {
     /// The first place of the list plus one, or 0 if the list is empty.
-    first_free: u16,
+    first_free_plus_one: u16,
     used: u16,
     /// This place and all later ones were never in the list.
     first_unused: u16,
     /// True if the page exists and belongs to this owner.
     is_own: bool,
     /// True if the page is in `pages_with_room`.
-    is_listed: bool,
+    is_in_pages_with_room: bool,
 }
 
 const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a list");
@@ -156,19 +156,19 @@ impl FreePlaces {
             last_freed: 0,
             current: 0,
             pages_with_room: Vec::new(),
-            empty_pages: 0,
-            min_spare: SPARE_PAGES,
+            empty_page_count: 0,
+            min_spare_pages: SPARE_PAGES,
         };
         free.add_page(0);
         free
     }
 
     pub(crate) fn raise_min_spare(&mut self, pages: u32) {
-        self.min_spare = self.min_spare.max(pages);
+        self.min_spare_pages = self.min_spare_pages.max(pages);
     }
 
     pub(crate) fn lower_min_spare(&mut self, pages: u32) {
-        self.min_spare = self.min_spare.min(pages);
+        self.min_spare_pages = self.min_spare_pages.min(pages);
     }
 
     /// Returns the number of places, used or free.
@@ -200,11 +200,11 @@ impl FreePlaces {
     ) -> Option<(usize, usize)> {
         let number = self.current;
         let page = self.current_page();
-        let place = usize::from(page.first_free.checked_sub(1)?) % PAGE_LEN;
-        page.first_free = as_u16(link_of(number, place));
+        let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
+        page.first_free_plus_one = as_u16(link_of(number, place));
         page.used += 1;
         if page.used == 1 {
-            self.empty_pages -= 1;
+            self.empty_page_count -= 1;
         }
         Some((number, place))
     }
@@ -212,7 +212,7 @@ impl FreePlaces {
     #[inline]
     fn current_page(&mut self) -> &mut PageFreeList {
         // SAFETY: `current` is the number of a page that exists or existed (`new`,
-        // `put_in_free_list`, `select_page_with_room`), and `pages` never shrinks.
+        // `put_in_free_list`, `switch_to_page_with_room`), and `pages` never shrinks.
         unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
@@ -221,11 +221,12 @@ impl FreePlaces {
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];
-        let link = u32::from(page.first_free);
-        page.first_free = as_u16(as_u32(place)) + 1;
+        let link = u32::from(page.first_free_plus_one);
+        page.first_free_plus_one = as_u16(as_u32(place)) + 1;
         page.used -= 1;
         self.current = number;
-        let has_surplus = (page.used == 0 || !page.is_listed) && self.mark_available(number);
+        let has_surplus =
+            (page.used == 0 || !page.is_in_pages_with_room) && self.list_and_check_surplus(number);
         (link, has_surplus)
     }
 
@@ -233,29 +234,29 @@ impl FreePlaces {
     /// true if an empty page should be freed.
     #[cold]
     #[inline(never)]
-    fn mark_available(&mut self, number: usize) -> bool {
+    fn list_and_check_surplus(&mut self, number: usize) -> bool {
         let page = &mut self.pages[number];
-        if !mem::replace(&mut page.is_listed, true) {
+        if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
         }
         let is_empty = page.used == 0;
-        self.empty_pages += u32::from(is_empty);
+        self.empty_page_count += u32::from(is_empty);
         is_empty && self.has_surplus()
     }
 
     /// Makes a page with room the current page. If its free list is empty, returns never-used
     /// places that now form the list; otherwise the returned range is empty. Returns `None` if no
     /// page has room.
-    pub(crate) fn select_page_with_room(&mut self) -> Option<NeverUsedPlaces> {
+    pub(crate) fn switch_to_page_with_room(&mut self) -> Option<NeverUsedPlaces> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
             let first = usize::from(page.first_unused);
-            if page.first_free == 0 && page.is_own && first < PAGE_LEN {
+            if page.first_free_plus_one == 0 && page.is_own && first < PAGE_LEN {
                 page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + UNUSED_PLACES_PER_STEP)));
-                page.first_free = as_u16(as_u32(first)) + 1;
+                page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
-            if page.first_free != 0 {
+            if page.first_free_plus_one != 0 {
                 // The page stays in `pages_with_room`, in case the next freed place makes another
                 // page current.
                 self.current = number;
@@ -264,7 +265,7 @@ impl FreePlaces {
                     places: first..usize::from(page.first_unused),
                 });
             }
-            page.is_listed = false;
+            page.is_in_pages_with_room = false;
             self.pages_with_room.pop();
         }
         None
@@ -281,15 +282,15 @@ impl FreePlaces {
         let page = &mut self.pages[number];
         (page.first_unused, page.used) = (u16::from(is_first), u16::from(is_first));
         page.is_own = true;
-        self.empty_pages += u32::from(!is_first);
-        if !mem::replace(&mut page.is_listed, true) {
+        self.empty_page_count += u32::from(!is_first);
+        if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
         }
     }
 
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
-        self.empty_pages > self.min_spare
+        self.empty_page_count > self.min_spare_pages
     }
 
     /// Removes the empty page with the highest number if there is a surplus. Returns this number.
@@ -298,15 +299,15 @@ impl FreePlaces {
             return None;
         }
         let number = self.pages.iter().rposition(|page| page.is_own && page.used == 0)?;
-        self.empty_pages -= 1;
+        self.empty_page_count -= 1;
         let page = &mut self.pages[number];
-        (page.is_own, page.first_free) = (false, 0);
+        (page.is_own, page.first_free_plus_one) = (false, 0);
         Some(number)
     }
 
     /// Returns the places of a page that may have been used. For a page that is not the owner's,
     /// such as one for remote adds, returns all places.
-    pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
+    pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
     }
@@ -319,23 +320,26 @@ impl FreePlaces {
         assert!(available.windows(2).all(|two| two[0] < two[1]), "a page is listed twice");
         let mut empty = 0;
         for (number, page) in self.pages.iter().enumerate() {
-            let (mut free, mut link) = (0, u32::from(page.first_free));
+            let (mut free, mut link) = (0, u32::from(page.first_free_plus_one));
             while link != 0 {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
-            let is_full =
-                !page.is_own || page.first_free == 0 && usize::from(page.first_unused) == PAGE_LEN;
+            let is_full = !page.is_own
+                || page.first_free_plus_one == 0 && usize::from(page.first_unused) == PAGE_LEN;
             if page.is_own {
                 assert_eq!(page.used + free, page.first_unused, "places of page {number}");
                 empty += u32::from(page.used == 0);
             } else {
                 assert_eq!(free, 0, "free places of page {number}, which is not there");
             }
-            assert_eq!(page.is_listed, available.binary_search(&as_u32(number)).is_ok());
-            assert!(page.is_listed || is_full, "unlisted room in page {number}");
+            assert_eq!(
+                page.is_in_pages_with_room,
+                available.binary_search(&as_u32(number)).is_ok()
+            );
+            assert!(page.is_in_pages_with_room || is_full, "unlisted room in page {number}");
         }
-        assert_eq!(empty, self.empty_pages, "empty pages");
+        assert_eq!(empty, self.empty_page_count, "empty pages");
     }
 }
 
@@ -465,7 +469,7 @@ mod tests {
             {
                 assert!(taken != (0, 0) && !used.contains(&taken));
                 used.push(taken);
-            } else if let Some(fresh) = free.select_page_with_room() {
+            } else if let Some(fresh) = free.switch_to_page_with_room() {
                 fresh.places.clone().for_each(|place| {
                     links[fresh.number][place] = fresh.link(place);
                 });

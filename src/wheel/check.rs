@@ -53,16 +53,16 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             wheel.len(),
             "`len` differs from the number of entries with a slot"
         );
-        let far = linked.iter().filter(|location| location.upper_slot().is_some());
-        let waiting: u32 = wheel.uncascaded.iter().sum();
+        let far = linked.iter().filter(|location| location.far_slot().is_some());
+        let waiting: u32 = wheel.uncascaded_counts.iter().sum();
         assert_eq!(
             far.count(),
             waiting as usize,
-            "`uncascaded` differs from the entries of the upper levels"
+            "`uncascaded_counts` differs from the entries of the upper levels"
         );
         assert_eq!(
             wheel.uncascaded_total, waiting,
-            "`uncascaded_total` differs from the sum of `uncascaded`"
+            "`uncascaded_total` differs from the sum of `uncascaded_counts`"
         );
     }
 
@@ -93,7 +93,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             );
             return self.check_entries(0, position, &entries);
         }
-        let slot = Geometry::<BITS, LEVELS>::upper_slot(level, position);
+        let slot = Geometry::<BITS, LEVELS>::far_slot(level, position);
         let (plain, aligned) = (
             wheel.slots.entries(storage, slot),
             wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::aligned_slot(level, position)),
@@ -108,8 +108,9 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             plain.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
         assert_eq!(
             waiting.count(),
-            wheel.uncascaded[(slot - Geometry::<BITS, LEVELS>::upper_slot(1, 0)) as usize] as usize,
-            "`uncascaded` differs from the entries of slot {position} of level {level}"
+            wheel.uncascaded_counts[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize]
+                as usize,
+            "`uncascaded_counts` differs from the entries of slot {position} of level {level}"
         );
         self.check_entries(level, position, &plain) + self.check_entries(level, position, &aligned)
     }
@@ -152,8 +153,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         } else {
             assert!(wheel.idle_until <= start, "an idle pass would miss the slot");
         }
-        let has_plain = level > 0
-            && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::upper_slot(level, position));
+        let has_plain =
+            level > 0 && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
         assert!(
             ahead != 1 || !has_plain || wheel.cascade_pending,
             "the next slot has entries, but no cascade is pending"

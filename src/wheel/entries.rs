@@ -19,7 +19,9 @@ use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES},
     util::{
-        pages::{self, FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
+        pages::{
+            self, FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_number_of, place_of,
+        },
         prefetch::prefetch,
     },
 };
@@ -47,8 +49,8 @@ pub(super) struct Entries<T> {
     free: FreePlaces,
     /// The number of each freed page, and the generation at which its entries start when the page
     /// is allocated again.
-    vacant_pages: Vec<(usize, u32)>,
-    /// The number of pages, including the freed ones in `vacant_pages`.
+    freed_pages: Vec<(usize, u32)>,
+    /// The number of pages, including the freed ones in `freed_pages`.
     page_numbers_end: usize,
     owned_pages: PhantomData<Box<Page<T>>>,
 }
@@ -102,7 +104,7 @@ impl<'e, T> EntryRef<'e, T> {
 
     /// Removes the value of an unlinked entry, and increments the generation.
     #[inline]
-    pub(super) fn take_value(self) -> Option<T> {
+    pub(super) fn take_and_invalidate_key(self) -> Option<T> {
         let record = self.fields();
         record.generation.set(record.generation.get() + 1);
         // SAFETY: the entry is unlinked, so nothing borrows its value. The place of a used index
@@ -178,7 +180,7 @@ impl<T> Entries<T> {
         Self {
             pages: PageTable::new(Page::allocate_page(0)),
             free: FreePlaces::new(),
-            vacant_pages: Vec::new(),
+            freed_pages: Vec::new(),
             page_numbers_end: 1,
             owned_pages: PhantomData,
         }
@@ -216,7 +218,7 @@ impl<T> Entries<T> {
         let found = self.entry(index);
         let is_live = found.generation() == generation
             && found.location().is_linked()
-            && self.pages.has(page_of(index));
+            && self.pages.has(page_number_of(index));
         is_live.then_some(found)
     }
 
@@ -240,10 +242,10 @@ impl<T> Entries<T> {
     }
 
     /// Returns the first index from `index` on whose entry is in the wheel.
-    pub(super) fn next_live(&self, mut index: u32) -> Option<u32> {
-        while page_of(index) < self.pages.numbers_end() {
-            if !self.pages.has(page_of(index)) {
-                index = index_of(page_of(index) + 1, 0);
+    pub(super) fn next_live_from(&self, mut index: u32) -> Option<u32> {
+        while page_number_of(index) < self.pages.numbers_end() {
+            if !self.pages.has(page_number_of(index)) {
+                index = index_of(page_number_of(index) + 1, 0);
             } else if self.entry(index).location().is_linked() {
                 return Some(index);
             } else {
@@ -257,7 +259,7 @@ impl<T> Entries<T> {
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
         self.free.raise_min_spare(as_u32(pages));
-        while self.page_numbers_end - self.vacant_pages.len() < pages {
+        while self.page_numbers_end - self.freed_pages.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
         }
@@ -275,7 +277,7 @@ impl<T> Entries<T> {
         }
         self.free.lower_min_spare(0);
         while self.free.has_surplus() {
-            self.free_page();
+            self.free_surplus_page();
         }
         self.free.raise_min_spare(SPARE_PAGES);
     }
@@ -305,11 +307,11 @@ impl<T> Entries<T> {
 
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
-        let (number, place) = (page_of(index), place_of(index));
+        let (number, place) = (page_number_of(index), place_of(index));
         let (next, has_surplus) = self.free.put_in_free_list(number, place);
         self.page(number).links[place].set(Links { previous: 0, next });
         if has_surplus {
-            self.free_page();
+            self.free_surplus_page();
         }
     }
 
@@ -317,7 +319,7 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
-        let Some(fresh) = self.free.select_page_with_room() else { return self.add_page() };
+        let Some(fresh) = self.free.switch_to_page_with_room() else { return self.add_page() };
         let page = self.page(fresh.number);
         fresh.places.clone().for_each(|place| page.init_place(place, fresh.link(place)));
         self.take_from_current_page()
@@ -325,15 +327,15 @@ impl<T> Entries<T> {
 
     /// Adds a page and takes one of its places.
     fn add_page(&mut self) -> Option<(usize, usize)> {
-        let (number, generation) = match self.vacant_pages.pop() {
+        let (number, generation) = match self.freed_pages.pop() {
             Some(vacant) => vacant,
-            None if self.page_numbers_end > page_of(INDEX_MAX) => return None,
+            None if self.page_numbers_end > page_number_of(INDEX_MAX) => return None,
             None => (self.page_numbers_end, 0),
         };
         if number == self.page_numbers_end {
             self.page_numbers_end += 1;
             // Reserves memory now, so that freeing a page never allocates.
-            self.vacant_pages.reserve(self.page_numbers_end);
+            self.freed_pages.reserve(self.page_numbers_end);
         }
         self.pages.set(number, Page::allocate_page(generation));
         self.free.add_page(number);
@@ -343,12 +345,12 @@ impl<T> Entries<T> {
     /// Frees an empty page, unless all empty pages are kept as spares.
     #[cold]
     #[inline(never)]
-    fn free_page(&mut self) {
+    fn free_surplus_page(&mut self) {
         let Some(number) = self.free.remove_surplus_page() else { return };
         let page = self.page(number);
         let generations = page.entries.iter().map(|entry| entry.generation.get());
         let generation = generations.fold(page.generation.get(), u32::max);
-        self.vacant_pages.push((number, generation));
+        self.freed_pages.push((number, generation));
         let page = self.pages.get(number);
         self.pages.remove(number);
         // SAFETY: `allocate_page` made the page, which has no value. Nothing refers to it any more.
@@ -365,7 +367,7 @@ impl<T> Entries<T> {
     /// Returns the indices of all initialized entries, used or free.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.numbers().flat_map(|number| {
-            self.free.used_places(number).map(move |place| index_of(number, place))
+            self.free.possibly_used_places(number).map(move |place| index_of(number, place))
         });
         indices.filter(|&index| index != 0)
     }
@@ -376,7 +378,7 @@ impl<T> Entries<T> {
         self.free.check(|number, place| self.page(number).links[place].get().next);
         assert_eq!(
             self.pages.numbers().count(),
-            self.page_numbers_end - self.vacant_pages.len(),
+            self.page_numbers_end - self.freed_pages.len(),
             "vacant pages"
         );
     }
@@ -432,7 +434,7 @@ impl<T> Storage for Entries<T> {
 
     #[inline]
     fn entry(&self, index: u32) -> EntryRef<'_, T> {
-        EntryRef { page: self.page(page_of(index)), index }
+        EntryRef { page: self.page(page_number_of(index)), index }
     }
 
     #[inline]

@@ -81,7 +81,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         if level == 0 {
             0..Self::NEAR_SLOT_COUNT as u32
         } else {
-            Self::upper_slot(level, 0)..Self::upper_slot(level + 1, 0)
+            Self::far_slot(level, 0)..Self::far_slot(level + 1, 0)
         }
     }
 
@@ -94,7 +94,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slot of the upper level `level` that covers `tick`.
     #[inline]
     pub(super) fn far_slot_at(level: usize, tick: u64) -> u32 {
-        Self::upper_slot(level, Self::position(level, Self::slot_number(level, tick)))
+        Self::far_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
     /// Returns the [aligned slot](Self::aligned_slot) that belongs to the slot of `level` at
@@ -107,7 +107,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slot at a position of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    pub(super) const fn upper_slot(level: usize, position: u32) -> u32 {
+    pub(super) const fn far_slot(level: usize, position: u32) -> u32 {
         (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
     }
 
@@ -115,14 +115,14 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// are due when the slot at this position starts.
     #[inline]
     pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
-        Self::upper_slot(level + LEVELS - 1, position)
+        Self::far_slot(level + LEVELS - 1, position)
     }
 
     /// The slot of late entries.
     pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
     /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
     /// bounds.
-    pub(super) const SLOTS: usize = (Self::LATE as usize + 1).next_power_of_two();
+    pub(super) const SLOT_ARRAY_LEN: usize = (Self::LATE as usize + 1).next_power_of_two();
 
     /// Returns the level and the position of a slot of an upper level, or of an aligned slot.
     #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
@@ -180,7 +180,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     }
 
     /// Returns the highest level that has a slot starting at `tick`.
-    pub(super) fn highest_starting_at(tick: u64) -> usize {
+    pub(super) fn highest_level_starting_at(tick: u64) -> usize {
         let zeros = tick.trailing_zeros().min(63);
         (zeros / BITS) as usize
     }
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn highest_starting_at_agrees_with_slot_start() {
         for tick in 0..1000 {
-            let highest = Tiny::highest_starting_at(tick);
+            let highest = Tiny::highest_level_starting_at(tick);
             for level in 0..8 {
                 let starts = Tiny::slot_start(level, Tiny::slot_number(level, tick)) == tick;
                 assert_eq!(starts, level <= highest || tick == 0);
             }
         }
-        assert!(Tiny::highest_starting_at(0) < 32);
-        assert!(Geometry::<11, 6>::highest_starting_at(0) < 6);
+        assert!(Tiny::highest_level_starting_at(0) < 32);
+        assert!(Geometry::<11, 6>::highest_level_starting_at(0) < 6);
     }
 }

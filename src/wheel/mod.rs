@@ -292,7 +292,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.find(key.index, key.generation)?;
         self.raw.unlink(&self.entries, entry);
-        let value = entry.take_value();
+        let value = entry.take_and_invalidate_key();
         self.free(key.index, key.generation + 1);
         value
     }
@@ -383,7 +383,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     fn pop_due(&mut self) -> Option<(u64, T)> {
         let (entry, deadline) = self.raw.pop_due(&self.entries)?;
-        let (index, value, generation) = (entry.index(), entry.take_value(), entry.generation());
+        let (index, value, generation) =
+            (entry.index(), entry.take_and_invalidate_key(), entry.generation());
         self.free(index, generation);
         value.map(|value| (deadline, value))
     }
@@ -659,8 +660,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.iter().collect::<Vec<_>>(), [(key, 30_000, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-        let live =
-            iter::successors(self.entries.next_live(0), |index| self.entries.next_live(index + 1));
+        let live = iter::successors(self.entries.next_live_from(0), |index| {
+            self.entries.next_live_from(index + 1)
+        });
         live.filter_map(|index| {
             let key = self.key_of(index);
             Some((key, self.entries.entry(index).deadline(), self.get(key)?))
@@ -686,7 +688,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
         let mut next = 0;
-        while let Some(index) = self.entries.next_live(next) {
+        while let Some(index) = self.entries.next_live_from(next) {
             let (key, deadline) = (self.key_of(index), self.entries.entry(index).deadline());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {
                 self.remove(key);
@@ -762,7 +764,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.wheel.raw.is_done() { None } else { self.wheel.pop_due() }
+        if self.wheel.raw.is_pass_done() { None } else { self.wheel.pop_due() }
     }
 }
 

@@ -14,12 +14,12 @@ pub(super) struct Prefetcher {
     cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
     /// The tick up to which walkers have been started.
-    started_until: u64,
+    started_until_tick: u64,
 }
 
 impl Prefetcher {
     pub(super) const fn new() -> Self {
-        Self { cursors: [0; PREFETCHED_TICKS], next_walker: 0, started_until: 0 }
+        Self { cursors: [0; PREFETCHED_TICKS], next_walker: 0, started_until_tick: 0 }
     }
 
     /// Starts walkers for the next ticks after `tick` that have entries and no walker yet.
@@ -31,7 +31,7 @@ impl Prefetcher {
         storage: &impl Storage,
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
-        for ahead in self.started_until.max(tick).saturating_add(1)..=last {
+        for ahead in self.started_until_tick.max(tick).saturating_add(1)..=last {
             let first = slots.first(Geometry::<BITS, LEVELS>::near_slot_at(ahead));
             if first != 0 {
                 self.cursors[self.next_walker] = first;
@@ -39,7 +39,7 @@ impl Prefetcher {
                 storage.prefetch(first);
             }
         }
-        self.started_until = last;
+        self.started_until_tick = last;
     }
 
     /// Moves the next walker by one entry, and prefetches that entry.

@@ -45,7 +45,7 @@ use super::{
     slot::Slots,
     storage::{Entry, Links, Location, Placement, Storage},
 };
-use crate::limits::{CASCADED_PER_TURN_MAX, PREFETCH_FROM};
+use crate::limits::{CASCADED_PER_TURN_MAX, PREFETCH_MIN_ENTRIES};
 #[cfg(feature = "std")]
 use crate::limits::{SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS};
 
@@ -76,7 +76,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// both fields with one wide load, which stalls after a narrow store.
     pub(super) len: u32,
     /// For each slot of an upper level, the number of its entries, except late ones.
-    pub(super) uncascaded: Box<[u32]>,
+    pub(super) uncascaded_counts: Box<[u32]>,
     pub(super) uncascaded_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
@@ -122,7 +122,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             budget: 0,
             prefetcher: Prefetcher::new(),
             len: 0,
-            uncascaded: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
+            uncascaded_counts: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
                 .into_boxed_slice(),
             uncascaded_total: 0,
             touched: 0,
@@ -197,7 +197,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let slot = Geometry::<BITS, LEVELS>::aligned_slot_at(level, chosen);
         let links = self.slots.link(storage, slot, entry.index());
         entry.set_placement(Placement { deadline: chosen, links, location: Location::ALIGNED });
-        self.mark_far(level, chosen);
+        self.mark_far_slot(level, chosen);
     }
 
     /// Unlinks an entry that is in a slot.
@@ -251,7 +251,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let is_near = entry.location().is_near();
         if is_near && let Some(slot) = self.slots.try_unlink_alone(entry.links()) {
             self.slots.mark_empty(slot);
-            self.link_moved(storage, entry, deadline);
+            self.link_after_reset(storage, entry, deadline);
         } else {
             self.relink_slow(storage, entry, deadline);
         }
@@ -260,12 +260,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.unlink_uncounted(storage, entry);
-        self.link_moved(storage, entry, deadline);
+        self.link_after_reset(storage, entry, deadline);
     }
 
     /// Links an entry at a new deadline, after a reset has unlinked it.
     #[inline(always)]
-    fn link_moved<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn link_after_reset<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
@@ -410,9 +410,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
-        self.mark_far(level, tick);
+        self.mark_far_slot(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, tick);
-        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
+        self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
         self.uncascaded_total += 1;
         let links = self.slots.link(storage, slot, entry.index());
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
@@ -420,7 +420,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Marks the slot of `level` that covers `tick` as occupied. The slot shares this mark with its
     /// aligned slot. If `idle_until` is after the slot's start, lowers it to the start.
-    fn mark_far(&mut self, level: usize, tick: u64) {
+    fn mark_far_slot(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
@@ -450,16 +450,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.slots.on_unlinked_late(index, links);
         }
         let emptied = self.slots.unlink(storage, links);
-        if let Some(slot) = location.upper_slot() {
-            self.count_unlinked_far(slot);
+        if let Some(slot) = location.far_slot() {
+            self.uncount_far_entry(slot);
         } else if let Some(slot) = emptied {
             self.on_slot_emptied(slot);
         }
     }
 
-    fn count_unlinked_far(&mut self, slot: u32) {
+    fn uncount_far_entry(&mut self, slot: u32) {
         let waiting =
-            &mut self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT];
+            &mut self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT];
         *waiting -= 1;
         self.uncascaded_total -= 1;
         if *waiting == 0 {
@@ -482,7 +482,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn on_far_slot_emptied(&mut self, slot: u32) {
         let (level, position) = Geometry::<BITS, LEVELS>::far_level_and_position(slot);
-        let plain = Geometry::<BITS, LEVELS>::upper_slot(level, position);
+        let plain = Geometry::<BITS, LEVELS>::far_slot(level, position);
         let aligned = Geometry::<BITS, LEVELS>::aligned_slot(level, position);
         if self.slots.is_empty(plain) && self.slots.is_empty(aligned) {
             self.slots.mark_empty(plain);
@@ -496,7 +496,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
-        if self.has_late() {
+        if self.has_late_entries() {
             self.merge_late(storage);
         }
         self.pass_end = self.pass_end.max(pass_end);
@@ -522,7 +522,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
     /// pass. If the first level does not reach this deadline, the slot belongs to an upper level.
     /// In an upper level, late entries keep the location `LATE` and are not counted in
-    /// `uncascaded`, but cascade with the slot's other entries.
+    /// `uncascaded_counts`, but cascade with the slot's other entries.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -533,7 +533,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             slot
         } else {
             let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
-            self.mark_far(level, tick);
+            self.mark_far_slot(level, tick);
             Geometry::<BITS, LEVELS>::far_slot_at(level, tick)
         };
         self.slots.splice_late(storage, slot);
@@ -614,7 +614,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     #[inline]
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn is_pass_done(&self) -> bool {
         self.stage == Stage::Done && self.current == self.pass_end
     }
 
@@ -622,7 +622,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// entry that it unlinks.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
-        if self.len >= PREFETCH_FROM {
+        if self.len >= PREFETCH_MIN_ENTRIES {
             self.prefetcher.step(storage);
             self.prefetcher.step(storage);
         }
@@ -631,13 +631,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns true if the pass did not finish, because its budget was used up or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        !self.is_done() && self.leaves_due_entries()
+        !self.is_pass_done() && self.leaves_due_entries()
     }
 
     fn leaves_due_entries(&self) -> bool {
         // No slot before `current` has entries. Late entries are due at `pass_end`.
-        let is_due =
-            || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.pass_end);
+        let is_due = || {
+            self.has_late_entries()
+                || self.next_slot_start().is_some_and(|tick| tick <= self.pass_end)
+        };
         self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 
@@ -646,7 +648,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     fn advance_current(&mut self, storage: &impl Storage) {
         let next = self.current + 1;
-        if self.pass_end > next || !self.is_this_revolution(next) {
+        if self.pass_end > next || !self.is_in_current_revolution(next) {
             return self.advance_current_slow(storage);
         }
         // The fast path: the pass ends at the next tick, which is in the same revolution.
@@ -664,9 +666,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline(never)]
     fn advance_current_slow(&mut self, storage: &impl Storage) {
-        let start = self.next_start().unwrap_or(u64::MAX);
+        let start = self.next_slot_start().unwrap_or(u64::MAX);
         let next = start.min(self.pass_end);
-        let goes_round = !self.is_this_revolution(next);
+        let goes_round = !self.is_in_current_revolution(next);
         self.current = next;
         if goes_round {
             self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
@@ -689,29 +691,29 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Updates `idle_until`. The pass must have finished the tick `current`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
-        self.idle_until = if self.cascade_pending || self.has_late() {
+        self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
             let revolution = Geometry::<BITS, LEVELS>::revolution_number(0, self.current);
             let last = Geometry::<BITS, LEVELS>::slot_start(1, revolution)
                 | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
-            self.next_start().unwrap_or(u64::MAX).min(last)
+            self.next_slot_start().unwrap_or(u64::MAX).min(last)
         };
     }
 
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
-        if self.len >= PREFETCH_FROM {
+        if self.len >= PREFETCH_MIN_ENTRIES {
             self.prefetcher.start_walkers(self.current, &self.slots, storage);
         }
     }
 
-    fn is_this_revolution(&self, tick: u64) -> bool {
+    fn is_in_current_revolution(&self, tick: u64) -> bool {
         Geometry::<BITS, LEVELS>::revolution_start(tick) == self.revolution_start
     }
 
     fn highest_starting_level(&self) -> usize {
-        Geometry::<BITS, LEVELS>::highest_starting_at(self.current)
+        Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current)
     }
 
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
@@ -765,16 +767,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn uncascaded_in(&self, slot: u32) -> u32 {
-        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
+        self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
     /// Returns the slot after the current slot of an upper level.
     fn next_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
-        Geometry::<BITS, LEVELS>::upper_slot(
-            level,
-            Geometry::<BITS, LEVELS>::position(level, number),
-        )
+        Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
     }
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
@@ -797,27 +796,27 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Returns the first tick after `current` at which an occupied slot starts.
-    fn next_start(&self) -> Option<u64> {
+    fn next_slot_start(&self) -> Option<u64> {
         if self.len == 0 {
             return None;
         }
         let has_near = self.uncascaded_total < self.len;
-        let near = has_near.then(|| self.next_occupied(0)).flatten();
+        let near = has_near.then(|| self.next_occupied_slot_number(0)).flatten();
         match near {
             // An upper level's slot starts only where a revolution of the first level starts. So
             // none starts between `current` and `near`, which is in the same revolution.
-            Some(near) if self.is_this_revolution(near) => Some(near),
-            _ => (1..LEVELS).filter_map(|level| self.next_start_of(level)).chain(near).min(),
+            Some(near) if self.is_in_current_revolution(near) => Some(near),
+            _ => (1..LEVELS).filter_map(|level| self.next_slot_start_of(level)).chain(near).min(),
         }
     }
 
-    fn next_start_of(&self, level: usize) -> Option<u64> {
-        Some(Geometry::<BITS, LEVELS>::slot_start(level, self.next_occupied(level)?))
+    fn next_slot_start_of(&self, level: usize) -> Option<u64> {
+        Some(Geometry::<BITS, LEVELS>::slot_start(level, self.next_occupied_slot_number(level)?))
     }
 
     /// Returns the number of the first occupied slot after the current slot of a level.
     #[inline]
-    fn next_occupied(&self, level: usize) -> Option<u64> {
+    fn next_occupied_slot_number(&self, level: usize) -> Option<u64> {
         let slots = Geometry::<BITS, LEVELS>::slots(level);
         let current = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
         let from = Geometry::<BITS, LEVELS>::position(level, current.wrapping_add(1));
@@ -831,8 +830,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns the next tick to which a pass must advance; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        let late = self.has_late().then_some(self.pass_end);
-        self.next_work().into_iter().chain(late).chain(self.next_cascade_tick()).min()
+        let late = self.has_late_entries().then_some(self.pass_end);
+        self.next_work_tick().into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
     /// Returns the next tick at which a pass must cascade a portion. Ignores the last portion of a
@@ -844,10 +843,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let mut entries = 0;
         (1..LEVELS)
             .filter_map(|level| {
-                let number = self.next_occupied(level)?;
+                let number = self.next_occupied_slot_number(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
-                entries +=
-                    self.uncascaded_in(Geometry::<BITS, LEVELS>::upper_slot(level, position));
+                entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
                 let portions = u64::from(entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);
@@ -859,18 +857,18 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns the next tick at which entries expire or a slot's last portion cascades. Ignores
     /// late entries.
-    fn next_work(&self) -> Option<u64> {
+    fn next_work_tick(&self) -> Option<u64> {
         if self.len == 0 {
             None
         } else if self.has_work_at_current() {
             Some(self.current)
         } else {
-            self.next_start()
+            self.next_slot_start()
         }
     }
 
     #[inline]
-    pub(super) fn has_late(&self) -> bool {
+    pub(super) fn has_late_entries(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
     }
 

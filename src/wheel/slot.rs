@@ -48,7 +48,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let () = Geometry::<BITS, LEVELS>::VALID;
         // There are fewer than 2^23 slots.
         #[allow(clippy::cast_possible_truncation)]
-        let slots = Geometry::<BITS, LEVELS>::SLOTS as u32;
+        let slots = Geometry::<BITS, LEVELS>::SLOT_ARRAY_LEN as u32;
         slots - 1
     };
 
@@ -97,7 +97,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let first = slots.start as usize / 64;
         let rest = self.occupied[first] >> (slots.start % 64);
         let found = if rest == 0 {
-            self.first_occupied_word(first + 1..slots.end.div_ceil(64) as usize)?
+            self.first_occupied_in_words(first + 1..slots.end.div_ceil(64) as usize)?
         } else {
             slots.start + rest.trailing_zeros()
         };
@@ -105,7 +105,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     }
 
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
+    fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
         let words = self.occupied.get(range.clone())?;
         // Checks eight words at a time, which takes hardly longer than checking one.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;

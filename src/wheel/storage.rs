@@ -91,7 +91,7 @@ impl Location {
 
     /// Returns the slot from which the entry will cascade, if any.
     #[inline]
-    pub(super) fn upper_slot(self) -> Option<u32> {
+    pub(super) fn far_slot(self) -> Option<u32> {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
     }
 

@@ -306,7 +306,7 @@ mod shard_functions {
 
     /// If a shard ends before it fires the timer, it hands the timer back with this deadline.
     #[test]
-    fn link_in_order_unlinks_a_due_entry_and_sets_its_deadline() {
+    fn relink_unless_reached_unlinks_a_due_entry() {
         let mut wheel = Bare::starting_at(7);
         let linked = wheel.link(100);
         let unlinked = wheel.index();
@@ -325,15 +325,15 @@ mod shard_functions {
         wheel.begin(10);
         for (deadline, is_behind) in [(5, true), (8, false)] {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
-            assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (is_behind, false));
+            assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (is_behind, false));
         }
         // The pass has ended, so an entry that is already due waits for the next pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);
-        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (false, true));
+        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (false, true));
         assert_eq!(wheel.pop(), None);
-        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (false, true));
+        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (false, true));
     }
 
     #[test]

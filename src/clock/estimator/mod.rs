@@ -37,16 +37,16 @@ const READ_ERROR_NANOS: u64 = 1_000;
 
 /// If an anchor's two readings of the counter are further apart than a window divided by this
 /// number, the anchor opens no window. The thread was probably interrupted between them.
-const BRACKET_SHARE: u64 = 8;
+const BRACKET_DIVISOR: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
 /// would make relative errors large; a longer span could overflow.
-const CALIBRATION_MIN: u64 = 1_000_000;
-const CALIBRATION_MAX: u64 = 1_000_000_000;
+const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
+const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
 /// Two rates *agree* if they differ by at most one part in this number. A rate is *precise* if its
 /// two bounds agree.
-const RATE_AGREEMENT: u64 = 64;
+const RATE_TOLERANCE_DIVISOR: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
 const FAULTS_MAX: u32 = 8;
@@ -91,7 +91,7 @@ pub(super) struct ClockEstimator {
     window: Window,
     state: Calibration,
     faults: u32,
-    last_fault: u64,
+    last_fault_nanos: u64,
 }
 
 impl ClockEstimator {
@@ -99,7 +99,7 @@ impl ClockEstimator {
         let anchor = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
         let window =
             Window { last_count: u64::MAX, end_count: 0, anchor, rate: Rate { min: 0, max: 0 } };
-        Self { window, state: Calibration::New, faults: 0, last_fault: 0 }
+        Self { window, state: Calibration::New, faults: 0, last_fault_nanos: 0 }
     }
 
     /// Returns bounds of the clock at `count`, or `None` if the clock must be read and passed to
@@ -137,13 +137,13 @@ impl ClockEstimator {
             Calibration::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
                 self.start_window(rate, anchor);
             }
-            Calibration::Calibrated { .. } => return self.record_fault(anchor),
+            Calibration::Calibrated { .. } => return self.tolerate_fault(anchor),
         }
         true
     }
 
     fn measure_rate(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
-        if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN {
+        if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN_NANOS {
             return;
         }
         match (guess, Rate::measured(since, anchor)) {
@@ -158,7 +158,7 @@ impl ClockEstimator {
         self.state = Calibration::Calibrated { since: anchor, rate };
         let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
-        if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
+        if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_DIVISOR) {
             self.window = Window {
                 last_count: anchor.count_after,
                 end_count: anchor.count_after.saturating_add(counts),
@@ -168,10 +168,11 @@ impl ClockEstimator {
         }
     }
 
-    fn record_fault(&mut self, anchor: Anchor) -> bool {
-        let is_forgiven = anchor.clock_nanos.saturating_sub(self.last_fault) > FAULT_MEMORY_NANOS;
+    fn tolerate_fault(&mut self, anchor: Anchor) -> bool {
+        let is_forgiven =
+            anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_MEMORY_NANOS;
         self.faults = if is_forgiven { 1 } else { self.faults + 1 };
-        self.last_fault = anchor.clock_nanos;
+        self.last_fault_nanos = anchor.clock_nanos;
         self.state = Calibration::Calibrating { since: anchor, guess: None };
         self.faults < FAULTS_MAX
     }
@@ -183,7 +184,7 @@ impl Rate {
         let nanos = anchor
             .clock_nanos
             .checked_sub(since.clock_nanos)
-            .filter(|&nanos| nanos <= CALIBRATION_MAX)?
+            .filter(|&nanos| nanos <= CALIBRATION_MAX_NANOS)?
             << 32;
         let least = anchor.count_before.checked_sub(since.count_after)?;
         let most = anchor.count_after.checked_sub(since.count_before)?;
@@ -191,11 +192,11 @@ impl Rate {
         // Bounds that differ much come from a thread that was interrupted within an anchor. Bounds
         // in the wrong order come from a thread that moved to a core whose counter lags.
         let differ = rate.max.checked_sub(rate.min)?;
-        (differ <= rate.min / RATE_AGREEMENT).then_some(rate)
+        (differ <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }
 
     fn agrees_with(self, other: Self) -> bool {
-        let above = |rate: Self| rate.max + rate.max / RATE_AGREEMENT;
+        let above = |rate: Self| rate.max + rate.max / RATE_TOLERANCE_DIVISOR;
         self.min <= above(other) && other.min <= above(self)
     }
 

@@ -117,7 +117,7 @@ fn readings_are_exact_during_the_short_calibration() {
         let (truth, reading) = machine.read();
         assert!(machine.counter_readings > 0 || reading == Reading::exact(truth));
     }
-    assert!(machine.nanos - begun < 3 * CALIBRATION_MIN);
+    assert!(machine.nanos - begun < 3 * CALIBRATION_MIN_NANOS);
 }
 
 #[test]
@@ -151,7 +151,8 @@ fn bounds_are_rounded_outwards() {
 
 #[test]
 fn a_calibration_has_a_minimum_length() {
-    for (length, is_measured) in [(CALIBRATION_MIN - 1, false), (CALIBRATION_MIN, true)] {
+    for (length, is_measured) in [(CALIBRATION_MIN_NANOS - 1, false), (CALIBRATION_MIN_NANOS, true)]
+    {
         let mut estimator = ClockEstimator::new();
         for nanos in [0, length] {
             assert!(estimator.update(Anchor {
@@ -178,7 +179,7 @@ fn calibration_ends_when_two_rates_agree() {
     ] {
         assert!(!matches!(machine.estimator.state, Calibration::Calibrated { .. }));
         machine.speed = speed;
-        machine.advance(CALIBRATION_MIN);
+        machine.advance(CALIBRATION_MIN_NANOS);
         machine.read_and_check();
     }
     assert!(matches!(machine.estimator.state, Calibration::Calibrated { .. }));
@@ -330,7 +331,7 @@ fn a_counter_with_repeated_faults_is_abandoned() {
             machine.advance(20_000);
         }
     }
-    assert!(machine.nanos - begun < 100 * CALIBRATION_MIN);
+    assert!(machine.nanos - begun < 100 * CALIBRATION_MIN_NANOS);
     machine.read_often_and_check(100);
 }
 
@@ -395,7 +396,7 @@ fn a_rate_from_a_long_or_imprecise_span_is_rejected() {
         )
         .is_some()
     };
-    assert!(measured(CALIBRATION_MAX, 0) && !measured(CALIBRATION_MAX + 1, 0));
+    assert!(measured(CALIBRATION_MAX_NANOS, 0) && !measured(CALIBRATION_MAX_NANOS + 1, 0));
     assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");
 }
 

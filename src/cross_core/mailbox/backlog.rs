@@ -5,7 +5,7 @@
 use std::mem;
 
 use super::{COUNT_LIMIT, Mailbox, MessageList, Stack};
-use crate::limits::REVERSED_PER_PASS_MAX;
+use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 /// The index of urgent messages in arrays with one item per kind.
 const URGENT: usize = 0;
@@ -51,7 +51,7 @@ impl Backlog {
         self.has_taken_low = false;
         self.polling_done = [false; 2];
         self.phase = BacklogPhase::Remaining;
-        self.reversals_left = REVERSED_PER_PASS_MAX;
+        self.reversals_left = REVERSED_MESSAGES_PER_TURN_MAX;
         self.budget = budget;
         self.reserved_for_low = 0;
     }

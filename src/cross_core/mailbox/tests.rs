@@ -3,7 +3,7 @@
 use std::iter;
 
 use super::*;
-use crate::limits::REVERSED_PER_PASS_MAX;
+use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 fn pack(depth: u32, second: u32, newest: u32) -> u64 {
     u64::from(depth) << COUNT_SHIFT | u64::from(second) << INDEX_BITS | u64::from(newest)
@@ -217,7 +217,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
             passes += 1;
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
-        assert_eq!(passes, (count as usize).div_ceil(REVERSED_PER_PASS_MAX).max(1));
+        assert_eq!(passes, (count as usize).div_ceil(REVERSED_MESSAGES_PER_TURN_MAX).max(1));
     }
 }
 

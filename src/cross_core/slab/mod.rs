@@ -104,7 +104,7 @@ use crate::{
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
-        pages::{PAGE_LEN, as_u32, index_of, page_of, place_of},
+        pages::{PAGE_LEN, as_u32, index_of, page_number_of, place_of},
         sync::{AtomicU64, Hint, IS_LOOM, LoomMemoryOrder, Ordering},
     },
 };
@@ -140,7 +140,7 @@ struct Hints {
     /// The number of an adders' page that probably has free nodes.
     page_with_room: Hint,
     /// The approximate count of adders' pages whose nodes are all free.
-    empty_pages: Hint,
+    empty_page_count: Hint,
     /// The generation of the first timer in each node of a new adders' page.
     first_generation: AtomicU64,
 }
@@ -208,7 +208,7 @@ impl Slab {
             hints: Hints {
                 empty_slot_hint: Hint::new(1),
                 page_with_room: Hint::new(1),
-                empty_pages: Hint::new(0),
+                empty_page_count: Hint::new(0),
                 first_generation: AtomicU64::new(1),
             },
         });
@@ -224,7 +224,7 @@ impl Slab {
     /// Returns the node `index`, if its page is published.
     #[inline]
     pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
-        let page = self.page(page_of(index), pinned)?;
+        let page = self.page(page_number_of(index), pinned)?;
         // SAFETY: a published page lives while the thread is pinned (`retired`), and all pages of
         // this slab have its layout.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
@@ -279,7 +279,7 @@ impl Slab {
             self.clear_room_bit(number, pinned);
         }
         if left + 1 == PAGE_LEN {
-            self.hints.empty_pages.decrement();
+            self.hints.empty_page_count.decrement();
         }
         Some((page, index_of(number, place)))
     }
@@ -301,7 +301,7 @@ impl Slab {
     /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty, by their approximate
     /// count.
     fn has_surplus(&self) -> bool {
-        self.hints.empty_pages.get() > SPARE_PAGES
+        self.hints.empty_page_count.get() > SPARE_PAGES
     }
 
     fn set_room_bit(&self, number: usize) {
@@ -401,7 +401,7 @@ impl Drop for NodeView<'_> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the page lives while the thread is pinned.
-        unsafe { self.page.header() }.read_check.assert_allowed();
+        unsafe { self.page.header() }.read_check.assert_read_allowed();
     }
 }
 

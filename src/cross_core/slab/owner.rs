@@ -22,9 +22,9 @@ use crate::{
         reclaim::pin,
         state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
     },
-    limits::{REMOTE_GENERATION, RETIRED_PAGES_MAX, SPARE_PAGES},
+    limits::{REMOTE_GENERATION_BIT, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
-        pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
+        pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_number_of, place_of},
         prefetch::prefetch,
     },
     wheel::{Entry, Links, Location, Placement, Storage},
@@ -95,7 +95,7 @@ impl<T> OwnerNodes<T> {
     /// node, whose generation differs.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
-        generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
+        generation & REMOTE_GENERATION_BIT == 0 || self.adopt_page(page_number_of(index))
     }
 
     #[inline(always)]
@@ -123,7 +123,7 @@ impl<T> OwnerNodes<T> {
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
-        if generation & REMOTE_GENERATION != 0 {
+        if generation & REMOTE_GENERATION_BIT != 0 {
             return self.free_remote(index);
         }
         let before = self.free_places.replace_last_freed(index);
@@ -135,7 +135,7 @@ impl<T> OwnerNodes<T> {
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (next, has_surplus) =
-            self.free_places.put_in_free_list(page_of(index), place_of(index));
+            self.free_places.put_in_free_list(page_number_of(index), place_of(index));
         self.entry(index).set_links(Links { previous: 0, next });
         if has_surplus {
             self.trim();
@@ -145,7 +145,7 @@ impl<T> OwnerNodes<T> {
     /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
-        if self.freed_remote_nodes.page == page_of(index) {
+        if self.freed_remote_nodes.page == page_number_of(index) {
             self.add_freed_remote(index);
         } else {
             self.free_remote_of_other_page(index);
@@ -155,7 +155,7 @@ impl<T> OwnerNodes<T> {
     #[inline(never)]
     fn free_remote_of_other_page(&mut self, index: u32) {
         self.return_freed_remote_nodes();
-        self.freed_remote_nodes.page = page_of(index);
+        self.freed_remote_nodes.page = page_number_of(index);
         self.add_freed_remote(index);
     }
 
@@ -185,15 +185,15 @@ impl<T> OwnerNodes<T> {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first, last, count, .. } =
                 mem::take(&mut self.freed_remote_nodes);
-            let header = &self.page_at(page_of(first)).header;
+            let header = &self.page_at(page_number_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
             header.record_returned(count);
             if before == 0 {
-                self.slab.set_room_bit(page_of(first));
+                self.slab.set_room_bit(page_number_of(first));
             }
             if now == PAGE_LEN {
-                self.slab.hints.empty_pages.increment();
+                self.slab.hints.empty_page_count.increment();
                 if self.slab.has_surplus() {
                     self.trim();
                 }
@@ -205,7 +205,9 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
-        let Some(fresh) = self.free_places.select_page_with_room() else { return self.add_page() };
+        let Some(fresh) = self.free_places.switch_to_page_with_room() else {
+            return self.add_page();
+        };
         for place in fresh.places.clone() {
             let node = self.entry(index_of(fresh.number, place));
             node.set_links(Links { previous: 0, next: fresh.link(place) });
@@ -242,13 +244,13 @@ impl<T> OwnerNodes<T> {
     }
 
     pub(crate) fn has_page_of(&self, index: u32) -> bool {
-        self.pages.has(page_of(index))
+        self.pages.has(page_number_of(index))
     }
 
     /// Adopts the page of a message's node.
     #[inline]
     pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
-        let is_there = self.adopt_page(page_of(index));
+        let is_there = self.adopt_page(page_number_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
     }
 
@@ -284,7 +286,7 @@ impl<T> OwnerNodes<T> {
     /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may
     /// be free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let places = |number| (number, self.free_places.used_places(number));
+        let places = |number| (number, self.free_places.possibly_used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
         let indices = pages
             .into_iter()
@@ -355,7 +357,7 @@ impl<T> OwnerNodes<T> {
         }
         let is_taken = |&number: &usize| self.page_at(number).header.free.try_take_all();
         let at = self.adopted_pages.iter().position(is_taken)?;
-        self.slab.hints.empty_pages.decrement();
+        self.slab.hints.empty_page_count.decrement();
         let number = self.adopted_pages.swap_remove(at);
         self.slab.raise_first_generation(self.page_at(number).header.generation_bound());
         Some(number)
@@ -396,7 +398,7 @@ impl<T> OwnerNodes<T> {
     }
 
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut Schedule {
-        let (number, place) = (page_of(index), place_of(index));
+        let (number, place) = (page_number_of(index), place_of(index));
         if self.schedules.len() <= number {
             self.schedules.resize_with(number + 1, Vec::new);
         }
@@ -444,9 +446,9 @@ impl<T> OwnerNodes<T> {
     /// Returns the first node, from `index` on, that has a pending timer added by the owner, and
     /// this timer's generation.
     pub(crate) fn next_pending(&self, mut index: u32) -> Option<(u32, u64)> {
-        while page_of(index) < self.pages.numbers_end() {
+        while page_number_of(index) < self.pages.numbers_end() {
             if !self.has_page_of(index) {
-                index = index_of(page_of(index) + 1, 0);
+                index = index_of(page_number_of(index) + 1, 0);
             } else if let Some(generation) = self.entry(index).state().pending_owner_generation() {
                 return Some((index, generation));
             } else {
@@ -702,7 +704,7 @@ impl<T> Storage for OwnerNodes<T> {
 
     #[inline]
     fn entry(&self, index: u32) -> NodeRef<'_, T> {
-        NodeRef { page: self.page_at(page_of(index)), index }
+        NodeRef { page: self.page_at(page_number_of(index)), index }
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use crate::{
     cross_core::{
         call_site::CreationRecord, callback::BuildInPlace, mailbox::MailboxLink, state::StateWord,
     },
-    limits::REMOTE_GENERATION,
+    limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
         sync::{AtomicU64, IS_LOOM, Ordering, ReadCheck, UnmodelledFlag, UnsafeCell},
@@ -160,7 +160,7 @@ impl PageHeader {
     /// Makes all nodes available to the adders, except the first, which the caller keeps.
     pub(super) fn release_to_adders(&self, first_generation: u64) {
         // Relaxed: the free list publishes the value, and the caller itself has the first node.
-        self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
+        self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
         self.free.init_without_first();
     }
 
@@ -175,7 +175,7 @@ impl PageHeader {
     pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
-        (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE_LEN as u64
+        (self.first_generation() & !REMOTE_GENERATION_BIT) + returned + PAGE_LEN as u64
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use crossbeam_queue::SegQueue;
 use super::page::{PageHeader, PagePtr};
 use crate::{
     cross_core::reclaim,
-    limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_MAX, RETIRED_PAGES_MAX},
+    limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX, RETIRED_PAGES_MAX},
 };
 
 /// Retracted pages of ended shards. Only threads that end a shard push and pop.
@@ -45,12 +45,12 @@ impl RetiredPages {
         self.0.len() < RETIRED_PAGES_MAX
     }
 
-    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_MAX`] pages that no
+    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`] pages that no
     /// thread can see any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::advance_epoch();
-            self.free_reclaimable(PAGES_FREED_MAX);
+            self.free_reclaimable(PAGES_FREED_PER_CALL_MAX);
         }
     }
 

@@ -193,7 +193,7 @@
 //! `loom-tests/tests/end.rs`.
 
 use crate::{
-    limits::{GENERATION_MAX, REMOTE_GENERATION},
+    limits::{GENERATION_MAX, REMOTE_GENERATION_BIT},
     util::sync::{AtomicU64, Ordering},
 };
 
@@ -206,7 +206,7 @@ const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
 const DEFERRABLE: u64 = 1 << 8;
 const _: () = assert!(
-    REMOTE_GENERATION | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
+    REMOTE_GENERATION_BIT | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
 );
 
@@ -769,7 +769,7 @@ impl StateWord {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         let generation = word >> GENERATION_SHIFT;
-        (is_pending && generation & REMOTE_GENERATION == 0).then_some(generation)
+        (is_pending && generation & REMOTE_GENERATION_BIT == 0).then_some(generation)
     }
 
     /// Returns the generation of the node's current or last timer.
@@ -839,7 +839,7 @@ impl StateWord {
         // the cache line twice: first to read it, then to write it.
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
-        debug_assert_eq!(generation & REMOTE_GENERATION, 0);
+        debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
         // AcqRel (S1, S4): as in `cancel`. Relaxed: a failed swap's value is unused.
         self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -852,7 +852,7 @@ impl StateWord {
                 return (Cancel::Ended, FollowUp::Nothing);
             }
             let (to, answer, next) = match Phase::of(word) {
-                Phase::Armed if generation & REMOTE_GENERATION != 0 => (
+                Phase::Armed if generation & REMOTE_GENERATION_BIT != 0 => (
                     Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
                     FollowUp::TakePayload,
@@ -1012,7 +1012,7 @@ fn without_message_flags(word: u64) -> u64 {
 
 /// Returns true if another thread added the timer, so its payload is `Send`.
 fn is_remotely_added(word: u64) -> bool {
-    (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
+    (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
 }
 
 #[cfg(all(test, not(loom)))]

@@ -274,7 +274,8 @@ fn the_largest_generation_fits_the_word() {
 /// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message has
 /// been consumed.
 fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
-    let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
+    let (state, generation) =
+        (StateWord::default(), crate::limits::REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, TimerKind::Shared);
     if is_consumed {
         assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });

@@ -61,7 +61,7 @@ struct ReadyQueue(Mutex<QueueState>);
 struct QueueState {
     ids: Vec<usize>,
     /// The set of `ids`, for lookups.
-    queued_ids: HashSet<usize>,
+    id_set: HashSet<usize>,
     unfinished_count: usize,
 }
 
@@ -72,12 +72,12 @@ struct TaskWaker {
 
 thread_local! {
     /// The tasks of this thread, if it is a virtual core.
-    static CURRENT: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
+    static CURRENT_TASKS: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
 }
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
 pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
-    let here = CURRENT.try_with(|here| here.borrow().clone()).ok().flatten()?;
+    let here = CURRENT_TASKS.try_with(|here| here.borrow().clone()).ok().flatten()?;
     let task = Task::new();
     here.add(task.clone_handle().run(future));
     Some(task)
@@ -169,11 +169,11 @@ impl Drop for VirtualCore {
 fn run_jobs(jobs: &Receiver<Job>, ready_queue: Arc<ReadyQueue>) {
     let tasks =
         Rc::new(Tasks { futures: RefCell::default(), next_task_id: Cell::new(0), ready_queue });
-    CURRENT.set(Some(Rc::clone(&tasks)));
+    CURRENT_TASKS.set(Some(Rc::clone(&tasks)));
     for job in jobs {
         job(&tasks);
     }
-    CURRENT.set(None);
+    CURRENT_TASKS.set(None);
     // Drops the tasks while the thread still has its wheel, and while `futures` is not borrowed.
     let left = mem::take(&mut *tasks.futures.borrow_mut());
     Local::drop_each(left.into_values());
@@ -217,7 +217,7 @@ impl ReadyQueue {
 
     fn push(&self, id: usize) {
         let mut queue = self.queue();
-        if queue.queued_ids.insert(id) {
+        if queue.id_set.insert(id) {
             queue.ids.push(id);
         }
     }
@@ -226,7 +226,7 @@ impl ReadyQueue {
         let mut queue = self.queue();
         let at = which.checked_rem(queue.ids.len())?;
         let id = queue.ids.swap_remove(at);
-        queue.queued_ids.remove(&id);
+        queue.id_set.remove(&id);
         Some(id)
     }
 }

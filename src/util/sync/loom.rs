@@ -109,7 +109,7 @@ pub(crate) struct ReadCheck {
 
 impl ReadCheck {
     /// Asserts that the value was not released before the read that ends here.
-    pub(crate) fn assert_allowed(&self) {
+    pub(crate) fn assert_read_allowed(&self) {
         if LOOM_SEES_EPOCHS {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`
             // cannot see the store of `forbid_reads`.
@@ -123,7 +123,7 @@ impl ReadCheck {
 
     pub(crate) fn forbid_reads(&self) {
         if LOOM_SEES_EPOCHS {
-            // Relaxed: publishes nothing, see `assert_allowed`.
+            // Relaxed: publishes nothing, see `assert_read_allowed`.
             self.released.store(1, Ordering::Relaxed);
         }
     }
