@@ -4,10 +4,10 @@
 //! each turn, at each admission of a remote timer (`slab`), with each announced sleep, and after
 //! each cancel while a sleep is announced. The number of remote timers that are not yet admitted is
 //! counted separately. A remote add passes if the sum of this number and the published count is
-//! below the limit. Up to 1,024 cancelled timers whose messages the owner has taken do not count,
-//! nor do up to 1,024 whose messages are in the mailbox. Remote adds may exceed the limit by about
-//! the number of timers that the owner has added since its last publication. Without a limit,
-//! nothing is counted.
+//! below the limit. Up to 1,024 cancelled timers whose messages are in the mailbox do not count
+//! toward the limit, nor do up to 1,024 whose messages the owner has taken. Remote adds may exceed
+//! the limit by about the number of timers that the owner has added since its last publication.
+//! Without a limit, nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,

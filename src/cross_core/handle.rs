@@ -287,8 +287,8 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees its
-    /// effects. So values that only a run of the callback uses can be freed. Returns the answer of
-    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
+    /// effects. So values that the callback uses only when it runs can be freed. Returns the answer
+    /// of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
     /// cases, even after `Ended`, the captures may be dropped later, as after `cancel`.
@@ -300,7 +300,7 @@ impl TimerHandle {
     ///
     /// # Errors
     ///
-    /// If user code that a turn runs makes this call, returns an error and cancels nothing. Two
+    /// Returns an error and cancels nothing if the call comes from user code that a turn runs. Two
     /// callbacks that waited for each other would wait for ever.
     ///
     /// # Examples

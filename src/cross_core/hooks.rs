@@ -154,7 +154,7 @@ enum WakeMethod {
     Hook(WakeHook),
     /// The default: unparks the thread that announced the sleep. A shard may move between threads,
     /// so the owner stores its thread before each sleep. No thread waits for the lock: all threads
-    /// only try it.
+    /// only try to take it.
     Unpark(TryLock<Thread>),
 }
 
@@ -320,8 +320,8 @@ impl Hooks {
 /// Runs user code, such as the panic hook, and catches its panic without a report.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // If the drop of the payload panics, leaks the payload of the second panic, because its
-        // drop could panic again.
+        // If the drop of the payload panics, the payload of this second panic is leaked, because
+        // its drop could panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }

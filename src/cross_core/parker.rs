@@ -19,8 +19,8 @@
 //!
 //! A thread that resets a timer may write a new deadline to a node that another resetting thread is
 //! about to push. Then each of these threads executes F2, checks for a sleeping owner, and reads
-//! the node's deadline. So the check after the later F2 uses the new deadline, and comes after the
-//! push.
+//! the node's deadline. The check after the later of these two fences uses the new deadline, and
+//! comes after the push.
 //!
 //! A waking thread clears the announcement only after its call of the hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
@@ -49,14 +49,14 @@ pub(crate) struct Parker {
 /// The last announced sleep is in progress.
 const ASLEEP: u64 = 1;
 /// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
-/// owner must end it.
+/// owner must end the sleep.
 const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
 /// other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_UNIT: u64 = 8;
 
-/// One announcement of a sleep. Ending it has no effect on a later announcement.
+/// One announcement of a sleep. Ending this sleep has no effect on a later one.
 #[derive(Debug)]
 pub(crate) struct Announcement(u64);
 
@@ -79,8 +79,8 @@ impl Parker {
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `sleep_to_end_for_deadline`. An exchange by which a waking
-        // thread clears the `ASLEEP` of an earlier sleep comes before this swap or fails.
+        // Release: publishes `until` to `sleep_to_end_for_deadline`. An exchange by which a
+        // waking thread clears the `ASLEEP` of an earlier sleep comes before this swap or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -137,8 +137,8 @@ impl Parker {
     /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must
     /// have executed the fence F2, or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
-        // Relaxed: the wheel's owner has seen the announcement, and F2 orders the load of other
-        // threads.
+        // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
+        // load.
         SleepId::of(self.announced.load(Ordering::Relaxed))
     }
 
@@ -173,8 +173,8 @@ impl Parker {
     }
 
     /// Returns the sleep in progress if it is long. The caller must have called
-    /// [`sleep_to_end_for_deadline`](Self::sleep_to_end_for_deadline), whose fence F2 orders this
-    /// load.
+    /// [`sleep_to_end_for_deadline`](Self::sleep_to_end_for_deadline), whose fence F2
+    /// orders this load.
     #[inline]
     pub(crate) fn long_sleep_in_progress(&self) -> Option<SleepId> {
         self.sleep_in_progress().filter(|asleep| asleep.0 & LONG != 0)

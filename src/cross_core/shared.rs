@@ -158,15 +158,15 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
-    /// reaches the grace period. Reports only once until the wheel loses its last driver. The
-    /// caller must hold no borrow of corewheel's state.
+    /// reaches the grace period. Reports once, and again only after the wheel has lost its last
+    /// driver. The caller must hold no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         self.report_unless_reported(overdue, true);
     }
 
     /// Reports as [`report_undriven`](Self::report_undriven) does, but without `tracing`. At the
-    /// end of the owner's thread, a subscriber may have lost its thread-local variables.
+    /// end of the owner's thread, a `tracing` subscriber may have lost its thread-local variables.
     pub(crate) fn report_undriven_at_end(&self, overdue: u64) {
         self.report_unless_reported(overdue, false);
     }
@@ -293,8 +293,8 @@ impl Shared {
         }
     }
 
-    /// Returns the deadline, before rounding, of a timer that is reset now. If the deadline may be
-    /// adjusted, also returns the time from which the timer counts its period.
+    /// Returns the deadline, before rounding, of a timer that is reset now. For a delay or an
+    /// instant, also returns the time from which the timer counts its period.
     pub(crate) fn reset_due(&self, when: When) -> (u64, Option<u64>) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
@@ -327,7 +327,8 @@ impl Shared {
             Deadline::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
-            // Adds before the conversion, because the instant may be before the clock's origin.
+            // Adds the offset before the conversion, because the instant may be before the clock's
+            // origin.
             Deadline::At(instant) => {
                 instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
             }
@@ -389,7 +390,7 @@ impl Shared {
 
     /// Returns the sleep in progress if `depth` queued messages must end it. Every
     /// `WAKE_BACKLOG`-th message wakes the owner, since an earlier wake-up may have failed. An
-    /// owner that announces its sleep after the push checks the number itself.
+    /// owner that announces its sleep after the push checks the number of messages itself.
     #[inline]
     fn sleep_to_end_for_backlog(&self, depth: u32) -> Option<SleepId> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 {
@@ -400,7 +401,7 @@ impl Shared {
     }
 }
 
-/// The operations of a remote thread. The thread is pinned, so its operations see no freed page.
+/// The operations of a remote thread. The thread is pinned, so they see no freed page.
 impl Protected<'_, Shared> {
     /// Cancels a timer by one swap and one push, if the owner has added it and its word is `Armed`
     /// without flags. Otherwise returns `None`.
@@ -449,9 +450,9 @@ impl Protected<'_, Shared> {
     }
 
     /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
-    /// its period from `period_start`, which is given if `nanos` may be adjusted, or else from
-    /// `nanos`. Pushes no message if one is queued, if another reset is in progress, or if the
-    /// owner need not know of this reset yet (`state`).
+    /// its period from `period_start`, or from `nanos` if `period_start` is `None`. Pushes no
+    /// message if one is queued, if another reset is in progress, or if the owner need not know of
+    /// this reset yet (`state`).
     #[inline(always)]
     pub(crate) fn reset(
         &self,
@@ -494,8 +495,8 @@ impl Protected<'_, Shared> {
         // Reads the requested deadline after the push: another thread may have reset the timer
         // again and pushed nothing, because *queued* was set.
         let mut wake = self.sleep_to_end(depth, || node.requested_deadline().load_nanos());
-        // Reads the word after the fence in `sleep_to_end`. If another thread has cancelled the
-        // timer, this thread must end a long sleep, so that the payload is dropped in time.
+        // Reads the word after the fence in `sleep_to_end`. If another thread has cancelled
+        // the timer, this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.long_sleep_in_progress()
             && !node.state.is_pending(generation)

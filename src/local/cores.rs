@@ -62,7 +62,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "dropped, the threads run on and nobody waits for them"]
+#[must_use = "if this is dropped, the threads run on and no thread joins them"]
 pub struct Cores<R> {
     /// A thread returns `None` if the start failed and the thread did not enter `run`.
     threads: Vec<JoinHandle<Option<R>>>,
@@ -271,7 +271,7 @@ impl Cores<()> {
     /// default configuration.
     ///
     /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
-    /// quota of a container. If the calling thread is pinned to one core, the number is 1.
+    /// quota of a container.
     ///
     /// The threads are pinned, in the system's order, to the cores that the calling thread may use.
     /// If there are more threads than cores, pinning continues from the first core. To exclude a

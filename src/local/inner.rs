@@ -97,8 +97,8 @@ pub(crate) struct Local {
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
     /// If the value is not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`.
-    /// During an announced sleep, it is the end of the sleep in nanoseconds of the clock. Without a
-    /// driver, it is `u64::MAX`, so that adds check for overdue timers.
+    /// During an announced sleep, the value is the end of the sleep in nanoseconds of the clock.
+    /// Without a driver, it is `u64::MAX`, so that adds check for overdue timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -547,7 +547,7 @@ impl Local {
     }
 
     /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. The call before the due timers fire consumes only adds and resets.
+    /// cancelled timers. Before the due timers fire, a call consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -770,7 +770,8 @@ impl Local {
         self.with_engine(|engine| engine.request_pass());
     }
 
-    /// Reduces the message budget of the turn by `messages`, for a batch that counted as one.
+    /// Reduces the message budget of the turn by `messages`, for a batch that counted as one
+    /// message.
     pub(crate) fn charge_messages(&self, messages: usize) {
         self.with_engine(|engine| engine.charge_messages(messages));
     }
@@ -968,8 +969,8 @@ fn panic_without_driver() -> ! {
     panic!(
         "no loop drives this thread's wheel, so a future that waits for it would never end: before the first poll, call `run` \
          of the package for your runtime (corewheel-tokio, -compio, -monoio, -glommio, -smol), or make a driver by \
-         `corewheel::future::drive` (with the executor's own sleep function) or `LocalTimer::timer_fd`, or call `local_timer().register_driver()` if a loop of yours \
-         turns the wheel later"
+         `corewheel::future::drive` (with the executor's own sleep function) or `LocalTimer::timer_fd`, or call `local_timer().register_driver()` if your own loop \
+         drives the wheel later"
     );
 }
 

@@ -165,7 +165,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// In these cases, the error returns the callback:
+    /// An error, which contains the callback, occurs in these cases:
     ///
     /// - The wheel has ended, because the thread is exiting or has drained the wheel.
     /// - The thread has no wheel yet, and 16,384 shards exist.
@@ -547,7 +547,7 @@ impl LocalTimer {
     }
 
     /// Drives a thread that only runs timers, until [no timer is live](Self::is_empty) and no
-    /// request of another thread is queued.
+    /// remote request is queued.
     ///
     /// # Panics
     ///
@@ -581,9 +581,9 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers again by its next turn.
     ///
-    /// Until the loop's first turn, a timer that stays overdue is reported once: by an add or reset
-    /// on any thread, or by the end of this thread. The timer must be overdue by 100 ms. With a
-    /// registered driver, it must be overdue by 1 s, and this thread's resets report nothing. See
+    /// Until the loop's first turn, a timer that is overdue by 100 ms is reported once: by an add
+    /// or reset on any thread, or by the end of this thread. With a registered driver, the timer
+    /// must be overdue by 1 s, and this thread's resets report nothing. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -842,7 +842,7 @@ impl LocalTimer {
     /// assert!(local_timer().set_period(heartbeat, Duration::from_secs(30)));
     /// assert!(heartbeat.reset(Duration::from_secs(30)));
     /// ```
-    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
         Local::with_current_engine(|engine| engine.set_period(handle, period)).unwrap_or(false)
     }

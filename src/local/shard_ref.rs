@@ -114,7 +114,7 @@ impl ShardRef {
     ///
     /// If the wheel has ended, or has reached its limit of live timers
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Concurrent adds that are being
-    /// refused may count towards the limit. The error carries the callback back.
+    /// refused may count towards the limit. The error contains the callback.
     ///
     /// # Examples
     ///
@@ -186,8 +186,8 @@ impl ShardRef {
     ///
     /// # Errors
     ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add). The error carries the
-    /// callback back.
+    /// If the wheel has ended or is full; see [`try_add`](Self::try_add). The error contains
+    /// the callback.
     ///
     /// # Examples
     ///
@@ -279,7 +279,7 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { wake, .. }) => wake,
             Err(refused) => {
-                // Dropping a request to stop tells the owner to stop waiting.
+                // Dropping a `StopRequest` sets a flag that the owner must wake up to see.
                 drop(refused);
                 self.shared.parker.sleep_to_end().filter(|asleep| !asleep.is_undriven())
             }

@@ -12,10 +12,10 @@
 //!   make the timerfd expire at once     make the timerfd expire at once
 //! ```
 //!
-//! A remote thread may still act on the announcement of an earlier sleep. The remote thread's wake
-//! may then come before the owner's arming, which undoes the wake. But the remote thread had queued
-//! its request before the wake. So the owner has already consumed the request, or finds it in the
-//! check after the announcement.
+//! A remote thread may still act on the announcement of an earlier sleep. Its wake may then come
+//! before the owner's arming, which undoes the wake. But the remote thread had queued its request
+//! before the wake. So the owner has already consumed the request, or finds it in the check after
+//! the announcement.
 //!
 //! Between the announcement and the end of the sleep, the descriptor is armed only to expire at
 //! once.
@@ -37,11 +37,11 @@ use crate::{
 };
 
 /// A file descriptor that is readable when its thread's wheel needs a turn: at the next deadline,
-/// or at once when another thread wakes the owner. From [`LocalTimer::timer_fd`]; with the feature
-/// `fd`, on Linux and Android.
+/// or when another thread wakes the owner. [`LocalTimer::timer_fd`] returns it. Needs the feature
+/// `fd`, on Linux or Android.
 ///
-/// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
-/// the loop of another library. Call [`turn`](Self::turn) when the descriptor is readable. Nothing
+/// Any poller can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or the loop of
+/// another library. Call [`turn`](Self::turn) when the descriptor is readable. Nothing
 /// has to be read from it. Edge-triggered pollers work too: arming makes the descriptor unreadable,
 /// so each expiry is an edge.
 ///
@@ -60,7 +60,8 @@ use crate::{
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
 /// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
-/// descriptor readable, so that the other's holder calls [`turn`](Self::turn), which arms it again.
+/// descriptor readable. Then the loop calls [`turn`](Self::turn) of the other `TimerFd`, which arms
+/// the descriptor again.
 /// Dropping a task of [`drive`](crate::future::drive) also makes the descriptor readable.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
@@ -82,7 +83,7 @@ use crate::{
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "dropped, it no longer drives the wheel"]
+#[must_use = "a dropped `TimerFd` no longer drives the wheel"]
 pub struct TimerFd {
     descriptor: Arc<Descriptor>,
     /// The announced sleep. A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.
@@ -146,7 +147,7 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks within `budget`, as [`LocalTimer::turn_within`] does, and arms the
-    /// descriptor. If work is left, the descriptor is readable at once.
+    /// descriptor. If timers or requests are left, the descriptor is readable at once.
     ///
     /// # Examples
     ///

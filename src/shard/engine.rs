@@ -2,8 +2,8 @@
 //! owner's thread. [`Shared`] has the methods that other threads call.
 //!
 //! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
-//! timer in several steps, and runs user code between two steps, while the engine is not borrowed
-//! (P5).
+//! timer in several steps, and runs user code between two steps, while the engine is not borrowed:
+//! promise P5 of ARCHITECTURE.md.
 
 use std::{
     cell::Cell,
@@ -53,15 +53,15 @@ pub(crate) struct Engine<T> {
     /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// The first generation for which an add must check the limit again
+    /// Before an add uses this generation, it must check the limit again
     /// ([`allow_adds`](Self::allow_adds)).
     add_check_generation: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) time: Time,
-    /// Until this time, no sleep is longer than `drop_within_nanos`, so that the owner soon drops
-    /// remotely cancelled payloads.
+    /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner soon drops remotely
+    /// cancelled payloads.
     pub(super) short_sleeps_until: u64,
     limit: u32,
     /// Messages taken out of the mailbox and not yet consumed.
@@ -93,15 +93,16 @@ pub(crate) struct DueTime {
     period: u64,
 }
 
-/// Work that a consumed message leaves to the caller. The engine of a thread's wheel must not be
-/// borrowed during this work, because the work runs user code.
+/// A message whose processing the caller must finish. This runs user code, so the engine of a
+/// thread's wheel must not be borrowed.
 #[must_use]
 pub(crate) enum UnfinishedMessage<R> {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
     Cancelled(u32),
     /// The timer was added or reset, its deadline has elapsed, and the owner has claimed it: the
-    /// caller runs it. The second value is the result of the closure `fire`.
+    /// caller runs it. The second value is the result of `fire`, an argument of
+    /// [`next_message_work`](Engine::next_message_work).
     Due(ClaimedTimer, R),
 }
 
@@ -177,8 +178,8 @@ impl<T> Engine<T> {
         self.time.tick
     }
 
-    /// Returns the number of live timers, including remotely cancelled ones whose message the owner
-    /// has not consumed.
+    /// Returns the number of live timers, including remotely cancelled ones until the owner
+    /// consumes their message.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -287,8 +288,8 @@ impl<T> Engine<T> {
         now.min >= nanos || now.max >= nanos && self.time.clock.nanos() >= nanos
     }
 
-    /// Returns true if an add is allowed. If not, the caller must call
-    /// [`allow_adds`](Self::allow_adds) before it adds.
+    /// Returns true if an add is allowed. Otherwise the caller must first call
+    /// [`allow_adds`](Self::allow_adds).
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
         self.next_generation < self.add_check_generation
@@ -526,7 +527,7 @@ impl<T> Engine<T> {
 
     /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
     /// run again, or is of another shard.
-    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
         let will_run_again = handle.shard() == self.number
@@ -635,8 +636,8 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`. Counts an overrun if the pass left work, and publishes the counts if that is
-    /// due.
+    /// `turn_start`. Counts an overrun if the pass left entries or messages. Publishes the counts
+    /// after a certain number of turns.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
@@ -758,8 +759,8 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                // If the requested deadline was adjusted, the linked deadline is the time from
-                // which the timer counts its period.
+                // If `adjusted_due` has changed the requested deadline, the timer counts its period
+                // from the linked deadline.
                 let start = self.nodes.entry(index).linked_deadline().load_nanos();
                 let is_adjusted = self.time.tick.backdate_if_elapsed(start, true) == nanos;
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
@@ -941,8 +942,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the number of live timers, which remote adds compare with the limit. Cancelled
-    /// timers in the backlog do not count. A remote add itself subtracts those in the mailbox.
+    /// Publishes the number of live timers, which remote adds compare with the limit. Leaves out
+    /// cancelled timers in the backlog. A remote add itself subtracts those in the mailbox.
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
@@ -1143,10 +1144,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
-    /// Adds the number of timers found remotely cancelled to `collected`. Leaves the payload of
-    /// such a timer to the caller if `wants_payload` returns true for its node. Calls `fire` with
-    /// each timer that it claims.
+    /// Consumes messages within the budget, up to one that the caller must finish, and returns this
+    /// message. Adds the number of timers found remotely cancelled to `collected`. Leaves the
+    /// payload of such a timer to the caller if `wants_payload` returns true for its node. Calls
+    /// `fire` with each timer that it claims.
     #[inline]
     pub(crate) fn next_message_work<R>(
         &mut self,
@@ -1272,7 +1273,7 @@ impl<T> Engine<T> {
             let ConsumedMessage::Cancelled { has_payload } =
                 self.nodes.entry(index).state().consume_message()
             else {
-                unreachable!("a message that can wait is about a cancelled timer");
+                unreachable!("a low-priority message is about a cancelled timer");
             };
             if self.collect_cancelled(index, has_payload, &wants_payload) {
                 return Ok(Some(self.take_cancelled_payload(index)));
@@ -1432,8 +1433,8 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (start, remote_due) =
                 (self.time.turn_start, self.shared.gauges.undriven_remote_due());
-            // A deadline up to `start` had elapsed when another thread added or reset the timer, at
-            // `remote_due` or later.
+            // A deadline up to `start` had elapsed when another thread added or reset the timer.
+            // Such a timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
             let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven_at_end(overdue);

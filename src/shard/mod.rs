@@ -152,8 +152,8 @@ impl<T> Shard<T> {
     ///
     /// If the shard has been drained, is full, or has used up the 2^54 generation numbers that make
     /// its handles unique. It is full at its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the payload
-    /// back.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error contains the
+    /// payload.
     ///
     /// # Examples
     ///
@@ -221,8 +221,8 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard is full or has been drained; see [`try_add`](Self::try_add). The error carries
-    /// the payload back.
+    /// If the shard is full or has been drained; see [`try_add`](Self::try_add). The error contains
+    /// the payload.
     ///
     /// # Examples
     ///
@@ -274,8 +274,9 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset: a turn in progress does not fire it. Returns false if
-    /// the timer has ended, another thread has cancelled it, or the handle is of another shard.
+    /// Returns true if the timer was reset; a turn in progress does not fire a reset timer. Returns
+    /// false if the timer has ended, another thread has cancelled it, or the handle is of another
+    /// shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -321,7 +322,7 @@ impl<T> Shard<T> {
     /// assert!(shard.set_period(heartbeat, Duration::from_secs(30)));
     /// assert!(shard.reset(heartbeat, Duration::from_secs(30)));
     /// ```
-    #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
+    #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         self.engine.set_period(handle, period)
     }
@@ -535,7 +536,7 @@ impl<T> Shard<T> {
 
     /// Returns true if the last pass left entries of the wheel or remote requests to the next pass,
     /// because it used up its budget or was abandoned. Also returns true if an add to a full shard
-    /// has consumed only some of the queued requests.
+    /// has consumed only some queued requests.
     ///
     /// # Examples
     ///

@@ -61,8 +61,8 @@ impl PreparedSleep<'_> {
     }
 
     /// Returns how long the owner may sleep; `None` means until it is woken. A wait in whole
-    /// milliseconds must round this timeout up, as mio does: if the timeout were rounded down, the
-    /// loop would spin before each deadline.
+    /// milliseconds must round this timeout up, as mio does: a rounded-down timeout makes the loop
+    /// spin before each deadline.
     ///
     /// # Examples
     ///

@@ -11,16 +11,15 @@ pub(super) struct Stats {
     /// The counts, except `live`, `held`, `queued`, `panicked`, `touched` and `clock_regressions`,
     /// which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. It is narrower than the counters, because the compiler would
-    /// update two neighbors of equal width by one wide addition. The load of this addition would
-    /// stall after a narrow store.
+    /// The number of live timers. It is narrower than its neighbors: the compiler would update two
+    /// neighbors of equal width by one wide addition, whose load would stall after a narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if each turn ends its pass, as in a thread's wheel. Then only a callback can compute a
     /// sleep during a pass, and such a sleep is not recorded.
     pub(super) never_abandons_passes: bool,
-    /// True if the preceding pass has left work, or an add that made room may have left messages in
-    /// the backlog.
+    /// True if the preceding pass has left entries or messages, or if an add that made room may
+    /// have left messages in the backlog.
     work_left: bool,
     /// A turn before this time may skip its pass. The value is zero before the first pass ends,
     /// after a pass that left work, and after a request for a pass. Otherwise it is the earliest
@@ -40,8 +39,9 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Returns true if a turn at `now` may skip its pass. A pass is required if one was requested,
-    /// if the last pass left work, from the published wake-up time on, and to publish the counts.
+    /// Returns true if a turn at `now` may skip its pass. A pass is required if it was requested,
+    /// the last pass left work, the published wake-up time has come, or the counts must be
+    /// published.
     #[inline]
     pub(super) fn may_skip_pass(&self, now: u64) -> bool {
         now < self.may_skip_pass_until.get() && self.counts.turns < self.publish_at_turn.get()

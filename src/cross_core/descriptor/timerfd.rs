@@ -29,7 +29,7 @@ use crate::{
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
 /// In `armed_deadline`, means that no deadline is armed. In `fires_begun_when_armed`, means that a
-/// call of `fire` was in progress.
+/// call of `fire` was in progress during the arming.
 const NONE: u64 = u64::MAX;
 
 /// A timerfd. It becomes readable when it expires. Arming it again makes it unreadable, without a

@@ -1,6 +1,6 @@
 //! The messages that the owner has taken out of the mailbox and not consumed yet, and the message
-//! budget of a *pass*. A pass is the work of one turn. The owner consumes urgent messages in FIFO
-//! order, and low-priority messages newest first.
+//! budget of a *pass*, the part of a turn that consumes messages and fires timers. The owner
+//! consumes urgent messages in FIFO order, and low-priority messages newest first.
 
 use std::mem;
 
@@ -26,15 +26,16 @@ enum BacklogPhase {
 pub(crate) struct Backlog {
     /// The messages of each kind that are ready to be consumed, urgent messages in FIFO order.
     pub(super) taken: [MessageList; 2],
-    /// Urgent messages that are still newest first. While there are any, no urgent message is
-    /// consumed, and `reversed` holds the urgent messages that are already in FIFO order.
+    /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
+    /// message is consumed, and `reversed` holds the urgent messages that are already in FIFO
+    /// order.
     unreversed: MessageList,
     reversed: MessageList,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
     /// True if this pass has taken low-priority messages out of the mailbox.
     has_taken_low: bool,
-    /// True for each kind that this pass does not poll again, because a poll may miss the cache.
+    /// True for each kind that this pass does not poll again. Each poll may cost a cache miss.
     polling_done: [bool; 2],
     phase: BacklogPhase,
     /// The number of messages that may be consumed now.
@@ -98,8 +99,8 @@ impl Backlog {
         self.polling_done = [true, self.has_taken_low];
     }
 
-    /// Reduces the budget by `messages`, the number of further messages that the last message, a
-    /// batch, contained.
+    /// Reduces the budget by `messages`, because the last message was a batch of this many further
+    /// messages.
     pub(crate) fn charge(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(messages);
     }
@@ -110,7 +111,7 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes the queued messages of each kind that the backlog lacks, at most once per pass.
+    /// Takes the queued messages of each kind of which the backlog has none, at most once per pass.
     /// Messages that arrive later wait for the next pass, so that a flood does not prolong this
     /// pass.
     #[inline]
@@ -209,8 +210,8 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken low-priority messages. From `COUNT_LIMIT` on, the number may be
-    /// inexact.
+    /// Returns the number of taken low-priority messages. From `COUNT_LIMIT` on, the number
+    /// may be inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.taken[LOW].count()
     }
@@ -226,7 +227,8 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages. From `COUNT_LIMIT` on, the number may be inexact.
+    /// Returns the number of taken messages. From `COUNT_LIMIT` on, the number may be
+    /// inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.taken[URGENT], self.unreversed, self.reversed];

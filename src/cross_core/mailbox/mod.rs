@@ -15,8 +15,8 @@
 //!
 //! A message's link is the index of the message after the next one, so the links form two
 //! interleaved chains. Usually another core has just written a link's cache line, so reading the
-//! link stalls the owner. With two chains, the owner can load two such lines at once. When a count
-//! overflows, it continues at `COUNT_LIMIT`, and is inexact from then on.
+//! link stalls the owner. With two chains, the owner can load two such lines at once. If a stack's
+//! count overflows, it continues at `COUNT_LIMIT`, and is inexact from then on.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
@@ -120,9 +120,9 @@ pub(crate) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
-    /// The message is queued, and its stack now has `depth` messages. From `COUNT_LIMIT` on,
-    /// `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this push has
-    /// set the stack's flag *payload*.
+    /// The message is queued, and its stack now has `depth` messages. From `COUNT_LIMIT`
+    /// on, `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this push
+    /// has set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
@@ -157,8 +157,8 @@ impl Mailbox {
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
-    /// `backlog` low-priority messages are queued. If `is_long` is true, one message about a
-    /// payload to drop suffices.
+    /// `backlog` low-priority messages are queued. Before a long sleep, one message about a payload
+    /// to drop suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
         self.has_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
@@ -290,8 +290,8 @@ impl MessageList {
         Self { first: self.second, second: third, count: self.count_minus(1) }
     }
 
-    /// Returns the count minus `messages`. A count of at least `COUNT_LIMIT` becomes `COUNT_LIMIT`,
-    /// because the true count is unknown.
+    /// Returns the count minus `messages`. A count of at least `COUNT_LIMIT` becomes
+    /// `COUNT_LIMIT`, because the true count is unknown.
     #[inline]
     const fn count_minus(self, messages: u32) -> u32 {
         if self.count < COUNT_LIMIT { self.count.wrapping_sub(messages) } else { COUNT_LIMIT }

@@ -113,8 +113,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         }
         let release_ref = move || {
             // SAFETY: `publish` made the pointer from an `Arc`, whose reference the swap has taken
-            // out of the cell; this runs once. A thread that loaded the pointer before the swap has
-            // unpinned before this runs.
+            // out of the cell; this closure runs once. A thread that loaded the pointer before the
+            // swap has unpinned before the closure runs.
             release_ref(unsafe { Arc::from_raw(old.as_raw()) });
         };
         // SAFETY: the closure may run on another thread: it captures a function, and a pointer that
@@ -189,7 +189,7 @@ impl<T> Default for PublishedPointer<T> {
 }
 
 impl<T> PublishedPointer<T> {
-    /// Publishes `pointer` if the cell is empty. Returns true if it was.
+    /// Publishes `pointer` if the cell is empty. Returns true if the cell was empty.
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());

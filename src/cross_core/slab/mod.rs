@@ -27,11 +27,11 @@
 //!
 //! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
 //! owner takes its timers' generations from a counter. An adder gives the node's first timer the
-//! page's first generation, and each later timer the next one, so adders share no counter. The
-//! first generation of a new adders' page is above all generations of earlier adders' pages with
-//! its number. Each remote add uses one generation of its node, and the owner returns the node
-//! between two adds. So the number of nodes returned to a page bounds the generations that its
-//! nodes have used.
+//! page's first generation, and each later timer the node's last generation plus one. So adders
+//! share no counter. The first generation of a new adders' page is above all generations of earlier
+//! adders' pages with its number. Each remote add uses one generation of its node, and the owner
+//! returns the node between two adds. So the number of nodes returned to a page bounds the
+//! generations that its nodes have used.
 //!
 //! # Publication and retirement
 //!
@@ -118,7 +118,7 @@ struct PageSlot {
     loom_order: LoomMemoryOrder,
 }
 
-/// The nodes of one shard, as other threads see them.
+/// The nodes of one shard, for other threads.
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
@@ -171,7 +171,7 @@ impl PageSlot {
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_LOOM) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
-        // Zeros, because an allocator can often provide zeroed memory without writing it.
+        // Allocates zeros, because an allocator can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
@@ -187,14 +187,12 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Creates a slab to which only the owner may add timers. Returns the other threads' view, and
-    /// the owner's view.
+    /// Creates a slab to which only the owner may add timers, and the owner's access to it.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
         Self::with_layout(false)
     }
 
-    /// Creates a slab to which other threads may add timers. Returns their view, and the owner's
-    /// view.
+    /// Creates a slab to which other threads may add timers, and the owner's access to it.
     pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
         Self::with_layout::<Callback>(true)
     }
@@ -313,7 +311,7 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        // The nodes of a new page have at least half of all generations left, and never use them
+        // So the nodes of a new page have at least half of all generations left, and never use them
         // up.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;

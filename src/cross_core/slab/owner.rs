@@ -1,4 +1,4 @@
-//! The owner's view of a shard's nodes.
+//! The owner's access to a shard's nodes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -34,8 +34,8 @@ use crate::{
 /// owner admits a timer by counting and linking it.
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one adders' page that are not yet in the page's free list, chained from `first`
-/// to `last`.
+/// Freed nodes of one adders' page, chained from `first` to `last`, before they join the page's
+/// free list.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page: usize,
@@ -91,8 +91,8 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Adopts the page of a node, if `generation` marks a remote timer. Returns false if that page
-    /// is not published. Even if this returns true, a stale handle may lead to another timer or
-    /// node, whose generation differs.
+    /// is not published. Even if this returns true, the node may have another timer, of another
+    /// generation.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.adopt_page(page_number_of(index))
@@ -299,8 +299,8 @@ impl<T> OwnerNodes<T> {
         self.may_need_trim
     }
 
-    /// Retires surplus empty pages, until [`RETIRED_PAGES_MAX`] are retired and not freed. Frees
-    /// some retired pages that no other thread can see.
+    /// Retires surplus empty pages, until [`RETIRED_PAGES_MAX`] retired pages wait to be freed.
+    /// Frees some retired pages that no other thread can see.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -443,8 +443,8 @@ impl<T> OwnerNodes<T> {
             && self.entry(index).state().pending_owner_generation() == Some(generation)
     }
 
-    /// Returns the first node, from `index` on, that has a pending timer added by the owner, and
-    /// this timer's generation.
+    /// Finds the first pending timer, from `index` on, that the owner has added. Returns its index
+    /// and generation.
     pub(crate) fn next_pending(&self, mut index: u32) -> Option<(u32, u64)> {
         while page_number_of(index) < self.pages.numbers_end() {
             if !self.has_page_of(index) {

@@ -25,7 +25,7 @@ impl<T: Copy> ExclusiveCell<T> {
 
     /// # Safety
     ///
-    /// Only this thread uses the cell: as the shard's owner, or because it has taken the node.
+    /// Only this thread uses the cell: it owns the shard, or has taken the node.
     #[inline]
     pub(super) unsafe fn get(&self) -> T {
         // SAFETY: no other thread uses the cell at the same time (caller).
@@ -34,7 +34,7 @@ impl<T: Copy> ExclusiveCell<T> {
 
     /// # Safety
     ///
-    /// Only this thread uses the cell: as the shard's owner, or because it has taken the node.
+    /// Only this thread uses the cell: it owns the shard, or has taken the node.
     #[inline]
     pub(super) unsafe fn set(&self, value: T) {
         // SAFETY: no other thread uses the cell at the same time (caller).
@@ -95,7 +95,7 @@ pub(super) struct PageHeader {
     /// The number of times that the owner has returned a node to the adders.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
-    /// The page has been retracted, and no thread but the owner can read it.
+    /// Set when the page has been retracted and no thread but the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
     /// Frees a page of this page's payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
@@ -109,10 +109,10 @@ pub(super) struct Page<T> {
     pub(super) nodes: [Node<T>; PAGE_LEN],
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The deadlines at which the owner has linked *deferrable* timers (`state`). For a periodic
-    /// timer, which is never deferrable, this is the time from which the timer counts its period
-    /// after a remote reset to an elapsed time. The resetting thread writes it together with the
-    /// requested deadline.
+    /// The deadlines at which the owner has linked *deferrable* timers (`state`). A periodic timer
+    /// is never deferrable. Its entry is the time from which it counts its period after a remote
+    /// reset to an elapsed time. The resetting thread writes this entry together with the requested
+    /// deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -120,7 +120,7 @@ pub(super) struct Page<T> {
     pub(super) creation_records: [ExclusiveCell<CreationRecord>; PAGE_LEN],
 }
 
-/// The layout of a slab's pages in bytes, for threads that do not know the payload type.
+/// The layout of a slab's pages, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     nodes: usize,
@@ -187,7 +187,7 @@ impl PageHeader {
 }
 
 impl<T> Page<T> {
-    /// Allocates a page. All nodes are idle and have no payload.
+    /// Allocates a page of idle nodes without payloads.
     pub(super) fn allocate_page() -> PagePtr {
         let page = pages::allocate_page::<Self>();
         let header = PageHeader {
@@ -323,8 +323,8 @@ impl PagePtr {
 impl<T> Node<T> {
     /// # Safety
     ///
-    /// Only this thread uses the node: as the shard's owner, or because it has taken the node. The
-    /// node has no payload.
+    /// Only this thread uses the node: it owns the shard, or has taken the node. The node has no
+    /// payload.
     #[inline]
     pub(super) unsafe fn put_payload(&self, payload: impl BuildInPlace<T>) {
         // SAFETY: the memory of the payload is part of the node, and only this thread uses it
@@ -428,7 +428,7 @@ impl FreeList {
         }
     }
 
-    /// Takes all nodes of the page if all are free. Returns true if they were free.
+    /// Takes all nodes of the page if all are free. Returns true if they were.
     pub(super) fn try_take_all(&self) -> bool {
         // Relaxed: checked by the swap.
         let head = self.0.load(Ordering::Relaxed);

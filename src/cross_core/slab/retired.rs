@@ -1,4 +1,4 @@
-//! Pages that an owner has retracted and not yet freed, because other threads may be reading them.
+//! Retracted pages that are not yet freed, because other threads may be reading them.
 
 use std::{collections::VecDeque, ptr::NonNull};
 
@@ -17,8 +17,8 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
-/// Marks a page as reclaimable. Runs after the last thread that could read the page has unpinned.
-/// Frees nothing, because a canceller may run this function, and freeing would delay the canceller.
+/// Marks a page as reclaimable. Runs once every thread that could read the page has unpinned. Frees
+/// nothing, because freeing would delay a canceller that runs this function.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr::of(page).header() };

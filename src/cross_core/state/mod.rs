@@ -102,12 +102,12 @@
 //!    that the next request pushes the node again. If a timer ends while its message is queued, its
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
-//! 2. *Leftover entries.* A timer has one entry in the wheel, in at most one slot. A reset leaves
-//!    the entry in its slot or relinks it, and never makes a second entry. A `Moving`,
+//! 2. *Leftover entries.* A timer has only one wheel entry, which is in at most one slot. A reset
+//!    leaves the entry in its slot or relinks it, and never makes a second entry. A `Moving`,
 //!    `Cancelling`, `Cancelled` or *moved* timer can have an entry that is in no slot. In that case
 //!    the owner has not admitted the timer, has cancelled it, or has popped it as due and failed to
-//!    claim it. Before the owner unlinks or relinks such an entry, it checks whether the entry is in
-//!    a slot.
+//!    claim it. Before the owner unlinks or relinks such an entry, it checks whether the entry is
+//!    in a slot.
 //! 3. *Reset from another core.* From the swap to `Moving` until the swap that ends the reset, only
 //!    the resetting thread writes the requested deadline. The node is not reused between these
 //!    swaps: a cancel only changes `Moving` to `Cancelling`, and only the resetting thread ends
@@ -279,7 +279,7 @@ pub(crate) enum ClaimOutcome {
     AwaitsMessage,
 }
 
-/// Proof that the owner has claimed a timer; contains the `Running` word.
+/// Proof that the owner has claimed a timer. Contains the state word, in phase `Running`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct ClaimedRun(u64);
@@ -400,7 +400,7 @@ pub(crate) enum Swept {
     NoPayload,
 }
 
-/// The next step, after its swap, of a thread that cancels or resets a timer.
+/// What a thread that cancels or resets a timer must do after its swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum FollowUp {
@@ -700,8 +700,8 @@ impl StateWord {
         }
     }
 
-    /// Returns whether the owner may reset the timer. If so, discards the deadline of an earlier
-    /// remote reset. A remote reset in progress will then send a message.
+    /// Returns whether the owner may reset the timer. If it may, discards the deadline of an
+    /// earlier remote reset, and makes a remote reset in progress send a message.
     #[inline]
     pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMoveOutcome {
         let plain = generation << GENERATION_SHIFT;
@@ -722,7 +722,7 @@ impl StateWord {
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
                 // A remote reset in progress is ordered after this reset. The remote deadline may
-                // be earlier, so the remote thread must send a message.
+                // be before the owner's, so the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
                 _ => return OwnMoveOutcome::Refused,
             };
@@ -935,7 +935,7 @@ impl StateWord {
 
     /// Ends a reset, or a cancel whose thread has taken the payload. The returned flag is false if
     /// the shard has ended since the reset or cancel began. If the timer was cancelled during a
-    /// remote reset, the next step may be to take the payload.
+    /// remote reset, the caller may have to take the payload.
     #[inline]
     pub(crate) fn end_move_or_cancel(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();
