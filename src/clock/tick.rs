@@ -92,8 +92,8 @@ impl TickLength {
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
     /// clock reading of the reset was between `min` and `max`. If `due` has elapsed,
-    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have made it almost a tick earlier. The
-    /// result undoes this, but is not after `max`.
+    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have made it almost a tick earlier.
+    /// The result undoes this, but is not after `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

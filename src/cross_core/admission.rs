@@ -63,7 +63,7 @@ impl AdmissionLimit {
 
     /// Publishes the owner's count of live timers.
     #[inline]
-    pub(crate) fn set_live_count(&self, live: u32) {
+    pub(crate) fn publish_live_count(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
         // it.
         if !self.is_unlimited() && self.live.load(Ordering::Relaxed) != live {
@@ -84,14 +84,14 @@ mod tests {
     #[test]
     fn reservations_are_accepted_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
-        admission.set_live_count(1);
+        admission.publish_live_count(1);
         assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
         admission.release();
         assert!(admission.try_reserve(|| 0));
-        admission.set_live_count(2);
+        admission.publish_live_count(2);
         admission.release();
         assert!(!admission.try_reserve(|| 0));
-        admission.set_live_count(1);
+        admission.publish_live_count(1);
         admission.reserve_beyond_limit();
         assert!(!admission.try_reserve(|| 0), "a reservation beyond the limit counts");
         admission.release();

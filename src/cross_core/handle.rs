@@ -436,7 +436,7 @@ impl TimerHandle {
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
         self.send_request(|shared, payload_out| {
-            shared.reset(self.index(), self.generation, shared.reset_due(when), payload_out)
+            shared.reset(self.index(), self.generation, shared.due_of_reset(when), payload_out)
         })
         .unwrap_or(false)
     }
@@ -702,7 +702,7 @@ pub(crate) struct OwnerOps {
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
-    pub(crate) is_turning: fn() -> bool,
+    pub(crate) is_in_turn: fn() -> bool,
 }
 
 impl Owner {
@@ -733,7 +733,7 @@ impl Owner {
     }
 
     pub(crate) fn is_in_turn() -> bool {
-        Self::current().is_some_and(|owner| (owner.ops.is_turning)())
+        Self::current().is_some_and(|owner| (owner.ops.is_in_turn)())
     }
 }
 

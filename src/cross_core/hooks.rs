@@ -145,7 +145,7 @@ pub(crate) struct Hooks {
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
     /// announced, so a thread that sees the sleep also sees the waker. An `OnceLock` adds no step
     /// to the loom models; a `SetOnce` would add one per wake-up.
-    driver_task: OnceLock<TryLock<Option<Arc<Waker>>>>,
+    driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
 }
@@ -175,7 +175,7 @@ impl Hooks {
         Self {
             wake_method,
             descriptor: LazyDescriptor::default(),
-            driver_task: OnceLock::new(),
+            driver_waker: OnceLock::new(),
             panic_hook,
             panic_count: AtomicU64::new(0),
         }
@@ -195,14 +195,15 @@ impl Hooks {
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         self.descriptor.fire();
-        let task_is_woken = self.driver_task.get().is_none_or(|task| self.wake_task(asleep, task));
+        let task_is_woken =
+            self.driver_waker.get().is_none_or(|task| self.wake_driver_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken
     }
 
     /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
     /// or could not be called.
     #[cold]
-    fn wake_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
+    fn wake_driver_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
         let mut has_woken = waker.is_none();
         self.call_unless_nested(asleep, || {
@@ -218,8 +219,8 @@ impl Hooks {
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
     /// this. Changes nothing and returns false while another thread copies the waker.
-    pub(crate) fn set_driver_task(&self, mut task: Option<Arc<Waker>>) -> bool {
-        let place = self.driver_task.get_or_init(|| TryLock::new(None));
+    pub(crate) fn set_driver_waker(&self, mut task: Option<Arc<Waker>>) -> bool {
+        let place = self.driver_waker.get_or_init(|| TryLock::new(None));
         let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
         // Dropping a waker may run user code, so it happens outside of the lock.
         self.drop_catching_panic(task);
@@ -331,7 +332,7 @@ impl Drop for Hooks {
         // Dropping the values that a hook captured may panic.
         let wake = mem::replace(&mut self.wake_method, WakeMethod::Hook(Arc::new(|| ())));
         let panic = self.panic_hook.take();
-        let task = self.driver_task.take();
+        let task = self.driver_waker.take();
         catch_panic_silently(|| drop(wake));
         catch_panic_silently(|| drop(task));
         catch_panic_silently(|| drop(panic));

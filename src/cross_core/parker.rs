@@ -40,7 +40,7 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 #[derive(Debug)]
 pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
-    /// [`LONG`] and [`UNDRIVEN`].
+    /// [`LONG_SLEEP`] and [`UNDRIVEN`].
     announced: AtomicU64,
     /// The time by which the last announced sleep ends, in nanoseconds of the clock.
     until: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) struct Parker {
 const ASLEEP: u64 = 1;
 /// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
 /// owner must end the sleep.
-const LONG: u64 = 2;
+const LONG_SLEEP: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
 /// other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
@@ -77,9 +77,9 @@ impl Parker {
         // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
-        let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `sleep_to_end_for_deadline`. An exchange by which a
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG_SLEEP | UNDRIVEN);
+        let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG_SLEEP } else { 0 };
+        // Release: publishes `until` to `sleep_to_interrupt_for_deadline`. An exchange by which a
         // waking thread clears the `ASLEEP` of an earlier sleep comes before this swap or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
@@ -91,8 +91,8 @@ impl Parker {
         // Relaxed: the store of `announced` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Release: publishes `until` to
-        // `sleep_to_end_for_deadline`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
+        // `sleep_to_interrupt_for_deadline`.
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG_SLEEP | UNDRIVEN);
         self.announced.store(before + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
@@ -144,22 +144,22 @@ impl Parker {
 
     /// Returns the sleep in progress, from which the caller must wake the owner. The caller must
     /// have queued its request.
-    pub(crate) fn sleep_to_end(&self) -> Option<SleepId> {
+    pub(crate) fn sleep_to_interrupt(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep is long.
-    pub(crate) fn sleep_to_end_if_long(&self) -> Option<SleepId> {
-        self.sleep_to_end().filter(|asleep| asleep.0 & LONG != 0)
+    pub(crate) fn long_sleep_to_interrupt(&self) -> Option<SleepId> {
+        self.sleep_to_interrupt().filter(|asleep| asleep.0 & LONG_SLEEP != 0)
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
     /// time that `deadline` returns. The caller's last atomic operation must be the swap that made
     /// its request, unless the shard has ended.
     #[inline]
-    pub(crate) fn sleep_to_end_for_deadline(
+    pub(crate) fn sleep_to_interrupt_for_deadline(
         &self,
         deadline: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
@@ -173,11 +173,11 @@ impl Parker {
     }
 
     /// Returns the sleep in progress if it is long. The caller must have called
-    /// [`sleep_to_end_for_deadline`](Self::sleep_to_end_for_deadline), whose fence F2
+    /// [`sleep_to_interrupt_for_deadline`](Self::sleep_to_interrupt_for_deadline), whose fence F2
     /// orders this load.
     #[inline]
     pub(crate) fn long_sleep_in_progress(&self) -> Option<SleepId> {
-        self.sleep_in_progress().filter(|asleep| asleep.0 & LONG != 0)
+        self.sleep_in_progress().filter(|asleep| asleep.0 & LONG_SLEEP != 0)
     }
 }
 
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn every_requester_wakes_until_one_wake_up_has_ended() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_to_end(), None);
+        assert_eq!(parker.sleep_to_interrupt(), None);
         let announcement = parker.announce(0, false);
-        let woken = parker.sleep_to_end().expect("it sleeps");
-        assert_eq!(parker.sleep_to_end(), Some(woken), "the first wake-up may be unfinished");
+        let woken = parker.sleep_to_interrupt().expect("it sleeps");
+        assert_eq!(parker.sleep_to_interrupt(), Some(woken), "the first wake-up may be unfinished");
         parker.end_woken_sleep(woken);
-        assert_eq!((parker.sleep_to_end(), parker.sleep_in_progress()), (None, None));
+        assert_eq!((parker.sleep_to_interrupt(), parker.sleep_in_progress()), (None, None));
         parker.end_sleep(&announcement);
         assert_eq!(parker.sleep_in_progress(), None);
     }
@@ -212,28 +212,31 @@ mod tests {
     #[test]
     fn a_payload_ends_only_a_long_sleep() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_to_end_if_long(), None);
+        assert_eq!(parker.long_sleep_to_interrupt(), None);
         for is_long in [true, false, true] {
             let announcement = parker.announce(0, is_long);
-            assert!(parker.sleep_to_end().is_some());
-            assert_eq!(parker.sleep_to_end_if_long().is_some(), is_long);
+            assert!(parker.sleep_to_interrupt().is_some());
+            assert_eq!(parker.long_sleep_to_interrupt().is_some(), is_long);
             parker.end_sleep(&announcement);
-            assert_eq!((parker.sleep_to_end_if_long(), parker.sleep_in_progress()), (None, None));
+            assert_eq!(
+                (parker.long_sleep_to_interrupt(), parker.sleep_in_progress()),
+                (None, None)
+            );
         }
     }
 
     #[test]
     fn only_an_earlier_deadline_wakes_the_owner() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_to_end_for_deadline(|| 0), None);
+        assert_eq!(parker.sleep_to_interrupt_for_deadline(|| 0), None);
         let _announcement = parker.announce(100, false);
         assert_eq!(
-            [100, 101].map(|deadline| parker.sleep_to_end_for_deadline(|| deadline)),
+            [100, 101].map(|deadline| parker.sleep_to_interrupt_for_deadline(|| deadline)),
             [None; 2]
         );
-        let woken = parker.sleep_to_end_for_deadline(|| 99).expect("the deadline is earlier");
+        let woken = parker.sleep_to_interrupt_for_deadline(|| 99).expect("the deadline is earlier");
         parker.end_woken_sleep(woken);
-        assert_eq!(parker.sleep_to_end_for_deadline(|| 98), None);
+        assert_eq!(parker.sleep_to_interrupt_for_deadline(|| 98), None);
     }
 
     #[test]
@@ -242,14 +245,14 @@ mod tests {
         assert!(!parker.is_undriven());
         parker.set_undriven();
         let asleep =
-            parker.sleep_to_end_for_deadline(|| u64::MAX - 1).expect("the sleep has no end");
+            parker.sleep_to_interrupt_for_deadline(|| u64::MAX - 1).expect("the sleep has no end");
         assert!(asleep.is_undriven() && parker.is_undriven());
-        assert_eq!(parker.sleep_to_end_if_long(), None);
+        assert_eq!(parker.long_sleep_to_interrupt(), None);
         parker.set_driven();
-        assert_eq!((parker.sleep_to_end(), parker.is_undriven()), (None, false));
+        assert_eq!((parker.sleep_to_interrupt(), parker.is_undriven()), (None, false));
         parker.set_undriven();
         let announcement = parker.announce(100, false);
-        assert!(!parker.is_undriven() && parker.sleep_to_end_for_deadline(|| 100).is_none());
+        assert!(!parker.is_undriven() && parker.sleep_to_interrupt_for_deadline(|| 100).is_none());
         parker.set_undriven();
         parker.end_sleep(&announcement);
         assert!(parker.is_undriven(), "only an earlier sleep has ended");
@@ -259,12 +262,12 @@ mod tests {
     fn the_end_of_a_sleep_does_not_end_a_later_one() {
         let parker = Parker::default();
         let first = parker.announce(7, false);
-        let woken = parker.sleep_to_end().expect("it sleeps");
+        let woken = parker.sleep_to_interrupt().expect("it sleeps");
         let second = parker.announce(7, false);
         parker.end_sleep(&first);
         parker.end_woken_sleep(woken);
         assert!(parker.sleep_in_progress().is_some_and(|asleep| asleep != woken));
         parker.end_sleep(&second);
-        assert_eq!((parker.sleep_in_progress(), parker.sleep_to_end()), (None, None));
+        assert_eq!((parker.sleep_in_progress(), parker.sleep_to_interrupt()), (None, None));
     }
 }

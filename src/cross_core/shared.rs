@@ -199,7 +199,7 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
-            && let Some(asleep) = self.parker.sleep_to_end()
+            && let Some(asleep) = self.parker.sleep_to_interrupt()
         {
             self.wake(asleep);
         }
@@ -261,7 +261,7 @@ impl Shared {
         let armed = RemoteTimer { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => {
-                Ok(RemoteOutcome { answer: armed, wake: self.sleep_to_end(depth, || nanos) })
+                Ok(RemoteOutcome { answer: armed, wake: self.sleep_to_interrupt(depth, || nanos) })
             }
             PushOutcome::Closed => {
                 self.admission.release();
@@ -295,7 +295,7 @@ impl Shared {
 
     /// Returns the deadline, before rounding, of a timer that is reset now. For a delay or an
     /// instant, also returns the time from which the timer counts its period.
-    pub(crate) fn reset_due(&self, when: When) -> (u64, Option<u64>) {
+    pub(crate) fn due_of_reset(&self, when: When) -> (u64, Option<u64>) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
         }
@@ -368,16 +368,16 @@ impl Shared {
     /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
     /// messages after this thread's push, or 0 if it pushed none.
     #[inline]
-    fn sleep_to_end(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
+    fn sleep_to_interrupt(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
-        let asleep = self.parker.sleep_to_end_for_deadline(|| {
+        let asleep = self.parker.sleep_to_interrupt_for_deadline(|| {
             due = self.tick.round_up(nanos());
             due
         });
         if asleep.is_some_and(SleepId::is_undriven) {
             self.publish_remote_due(due);
         }
-        asleep.or_else(|| self.sleep_to_end_for_backlog(depth))
+        asleep.or_else(|| self.sleep_to_interrupt_for_backlog(depth))
     }
 
     /// Publishes the deadline of a remote request for an owner without a loop. A deadline that has
@@ -392,9 +392,9 @@ impl Shared {
     /// `WAKE_BACKLOG`-th message wakes the owner, since an earlier wake-up may have failed. An
     /// owner that announces its sleep after the push checks the number of messages itself.
     #[inline]
-    fn sleep_to_end_for_backlog(&self, depth: u32) -> Option<SleepId> {
+    fn sleep_to_interrupt_for_backlog(&self, depth: u32) -> Option<SleepId> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 {
-            self.parker.sleep_to_end()
+            self.parker.sleep_to_interrupt()
         } else {
             None
         }
@@ -442,7 +442,7 @@ impl Protected<'_, Shared> {
             // pushes none, and need not end the owner's sleep. But the payload must not wait for
             // the end of a long sleep.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
-                self.parker.sleep_to_end_if_long()
+                self.parker.long_sleep_to_interrupt()
             }
             _ => None,
         };
@@ -494,8 +494,8 @@ impl Protected<'_, Shared> {
         }
         // Reads the requested deadline after the push: another thread may have reset the timer
         // again and pushed nothing, because *queued* was set.
-        let mut wake = self.sleep_to_end(depth, || node.requested_deadline().load_nanos());
-        // Reads the word after the fence in `sleep_to_end`. If another thread has cancelled
+        let mut wake = self.sleep_to_interrupt(depth, || node.requested_deadline().load_nanos());
+        // Reads the word after the fence in `sleep_to_interrupt`. If another thread has cancelled
         // the timer, this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.long_sleep_in_progress()
@@ -517,10 +517,11 @@ impl Protected<'_, Shared> {
         match self.mailbox.push(index, link, priority) {
             // The first message about a payload ends a long sleep, so that the owner drops the
             // payload in time.
-            PushOutcome::Queued { depth, is_first_payload: true } => {
-                self.parker.sleep_to_end_if_long().or_else(|| self.sleep_to_end_for_backlog(depth))
-            }
-            PushOutcome::Queued { depth, .. } => self.sleep_to_end_for_backlog(depth),
+            PushOutcome::Queued { depth, is_first_payload: true } => self
+                .parker
+                .long_sleep_to_interrupt()
+                .or_else(|| self.sleep_to_interrupt_for_backlog(depth)),
+            PushOutcome::Queued { depth, .. } => self.sleep_to_interrupt_for_backlog(depth),
             PushOutcome::Closed => None,
         }
     }

@@ -14,7 +14,7 @@ use crate::{
         state::TimerKind,
     },
     error::AddErrorReason,
-    local::{Local, LocalTimer},
+    local::{LocalTimer, ThreadWheel},
     when::When,
 };
 
@@ -98,29 +98,29 @@ impl BackendOps for LocalTimer {
 
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
-        Local::with_current_engine(|engine| engine.nanos_after(delay))
+        ThreadWheel::with_current_engine(|engine| engine.nanos_after(delay))
     }
 
     fn now_nanos(&self) -> Result<u64, AddErrorReason> {
-        Local::with_current_engine(|engine| engine.now_nanos())
+        ThreadWheel::with_current_engine(|engine| engine.now_nanos())
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        Local::with_current_engine(|engine| engine.clock().nanos_at(instant))
+        ThreadWheel::with_current_engine(|engine| engine.clock().nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        let instant = Local::with_current_engine(|engine| engine.clock().instant_at(nanos));
+        let instant = ThreadWheel::with_current_engine(|engine| engine.clock().instant_at(nanos));
         instant.unwrap_or_else(|_| self.now())
     }
 
     #[inline]
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
-        Local::with_current_engine(|engine| engine.has_elapsed(nanos))
+        ThreadWheel::with_current_engine(|engine| engine.has_elapsed(nanos))
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Local::with_current_engine(|engine| engine.tick_length().period_nanos(period))
+        ThreadWheel::with_current_engine(|engine| engine.tick_length().period_nanos(period))
     }
 
     #[inline(always)]
@@ -131,7 +131,7 @@ impl BackendOps for LocalTimer {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(RunOnce(move || waker.wake()));
-        let added = Local::with(|local| {
+        let added = ThreadWheel::with(|local| {
             local.assert_driven();
             local.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
         });
@@ -144,25 +144,25 @@ impl BackendOps for LocalTimer {
 
     #[inline]
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        Local::is_pending(handle)
+        ThreadWheel::is_pending(handle)
     }
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        Local::cancel(handle)
+        ThreadWheel::cancel(handle)
     }
 
     fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        Local::reset(handle, |_| nanos).is_some()
+        ThreadWheel::reset(handle, |_| nanos).is_some()
     }
 
     fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        Local::reset(handle, |engine| engine.nanos_after(delay))
+        ThreadWheel::reset(handle, |engine| engine.nanos_after(delay))
     }
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
         let mut has_elapsed = false;
-        let nanos = Local::reset(handle, |engine| {
+        let nanos = ThreadWheel::reset(handle, |engine| {
             let nanos = engine.clock().nanos_at(instant);
             has_elapsed = engine.has_elapsed(nanos);
             nanos

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     limits::DRIVE_BUDGET,
-    local::{DriverRegistration, DriverTaskId, Local, local_timer},
+    local::{DriverRegistration, DriverTaskId, ThreadWheel, local_timer},
     shard::PreparedSleep,
 };
 
@@ -62,8 +62,10 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     let _ = local_timer().shard_ref();
     let drives = DriverRegistration::new();
     async move {
-        let task =
-            DrivingTask { id: Local::with(Local::new_driver_task).ok(), _registration: drives };
+        let task = DrivingTask {
+            id: ThreadWheel::with(ThreadWheel::new_driver_task).ok(),
+            _registration: drives,
+        };
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
@@ -74,7 +76,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
             // next turn.
             let timeout =
-                if Local::has_ended() { Some(SLEEP_AFTER_END) } else { announced.timeout() };
+                if ThreadWheel::has_ended() { Some(SLEEP_AFTER_END) } else { announced.timeout() };
             let must_yield = timeout == Some(Duration::ZERO);
             let timeout = timeout.filter(|_| !must_yield);
             let slept =
@@ -96,7 +98,7 @@ async fn sleep_or_yield<S: Future>(sleep: Option<S>, yields: bool) {
             cx.waker().wake_by_ref();
         }
         let Some(sleep) = sleep.as_mut().as_pin_mut() else { return Poll::Pending };
-        Local::poll_driver_sleep(|| sleep.poll(cx).map(drop))
+        ThreadWheel::poll_driver_sleep(|| sleep.poll(cx).map(drop))
     })
     .await;
 }
@@ -111,13 +113,13 @@ impl DrivingTask {
     /// Announces the task's sleep, which `waker` ends early. If the thread has no wheel, returns a
     /// sleep of zero length.
     fn prepare_sleep(&self, waker: &Waker) -> PreparedSleep<'static> {
-        let prepare = |id| Local::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
+        let prepare = |id| ThreadWheel::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
         self.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length)
     }
 }
 
 impl Drop for DrivingTask {
     fn drop(&mut self) {
-        let _ = Local::with(|local| local.wake_other_drivers(self.id));
+        let _ = ThreadWheel::with(|local| local.wake_other_drivers(self.id));
     }
 }

@@ -25,7 +25,7 @@ use crate::{
         handle::{Cancel, Owner, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
-    local::{Local, ShardRef},
+    local::{ShardRef, ThreadWheel},
     util::sync::per_thread,
     when::When,
 };
@@ -539,9 +539,9 @@ impl Remote {
                 wheel.try_add(converted, call_site, wake)
             } else {
                 if self.wheel_set.shards[index].is_own() {
-                    let _ = Local::with(Local::assert_driven);
+                    let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
-                self.wheel_set.shards[index].try_add_from(
+                self.wheel_set.shards[index].try_add_with_call_site(
                     call_site,
                     When::at_nanos(converted),
                     wake,

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, ptr, task::Waker};
 
-use crate::local::Local;
+use crate::local::ThreadWheel;
 
 /// A waker that serves as a timer's callback. Firing the timer wakes the task. So does the end of
 /// the wheel. A cancel usually only drops the waker.
@@ -34,7 +34,7 @@ impl Drop for WakerCallback {
         // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll again
         // to notice the end. The end also drops callbacks of remotely cancelled timers. Waking
         // their tasks is needless but harmless.
-        if self.0.is_some() && WAKES_ON_DROP.get().unwrap_or_else(Local::has_ended) {
+        if self.0.is_some() && WAKES_ON_DROP.get().unwrap_or_else(ThreadWheel::has_ended) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn with_wake_on_drop(end: impl FnOnce()) {
 /// waker.
 #[cold]
 pub(super) fn drop_refused<F>(callback: F) {
-    without_wake_on_drop(|| Local::drop_each([callback]));
+    without_wake_on_drop(|| ThreadWheel::drop_each_catching_panic([callback]));
 }
 
 /// Calls `drops`, which drops the callback of a cancelled or refused timer. The callback does not

@@ -213,7 +213,7 @@ impl WorkerWheel {
             (Some(Ok(handle)), _) => Ok(handle),
             (Some(Err(reason)), Some(RunOnce(callback))) => Err(AddError::new(reason, callback)),
             (None, Some(RunOnce(callback))) => {
-                self.shard_ref.try_add_from(call_site, When::at_nanos(nanos), callback)
+                self.shard_ref.try_add_with_call_site(call_site, When::at_nanos(nanos), callback)
             }
             (_, None) => unreachable!("a refused callback stays"),
         }
@@ -241,7 +241,7 @@ impl WorkerWheel {
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
-            engine.publish_live();
+            engine.publish_live_count();
             let due = engine.due_nanos(handle.index());
             if overdue.is_some() {
                 let _ = engine.publish_before_first_turn();
@@ -307,9 +307,10 @@ impl WorkerWheel {
         let Some(mut guard) = self.claim_with_retries() else { return handle.cancel() };
         let cancelled = guard.engine.cancel(handle, OwnerNodes::needs_drop);
         let left = cancelled.ok().flatten();
-        let callback = left.map(|freed| guard.engine.take_cancelled(handle, freed));
+        let callback =
+            left.map(|freed| guard.engine.take_payload_cancelled_by_owner(handle, freed));
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
-        guard.engine.publish_live();
+        guard.engine.publish_live_count();
         drop(guard);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
@@ -391,15 +392,15 @@ impl WorkerWheel {
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
         let (until, is_long) = guard.engine.sleep_end();
-        guard.engine.trim_before_sleep(until);
+        guard.engine.trim_before_long_sleep(until);
         let OwnerState { engine, announced_until, earliest_woken_deadline } = &mut *guard;
         if engine.has_elapsed(*earliest_woken_deadline) {
             *earliest_woken_deadline = u64::MAX;
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*earliest_woken_deadline);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let time_until = || engine.time_until(until);
-        Some(PreparedSleep::new(&self.shared, until, is_long, time_until))
+        let record_sleep_until = || engine.record_sleep_until(until);
+        Some(PreparedSleep::new(&self.shared, until, is_long, record_sleep_until))
     }
 
     /// Ends the wheel and drops the pending callbacks.
@@ -440,12 +441,12 @@ impl WorkerWheels {
     }
 
     pub(super) fn stop_watcher(&self) {
-        // Relaxed: the fence in `sleep_to_end` comes between this store and the load of the
-        // announcement. So either `sleep_to_end` sees the announced sleep, or the watcher reads
-        // this `true`.
+        // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
+        // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
+        // reads this `true`.
         self.is_over.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
-        if let Some(asleep) = first.parker.sleep_to_end() {
+        if let Some(asleep) = first.parker.sleep_to_interrupt() {
             first.wake(asleep);
         }
     }

@@ -2,11 +2,11 @@
 
 use std::marker::PhantomData;
 
-use super::inner::Local;
+use super::inner::ThreadWheel;
 
 /// A purgatory, which keeps many timers on a thread's wheel. It sends messages and frees memory at
 /// the end of turns.
-pub(crate) trait Client {
+pub(crate) trait WheelClient {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
 
@@ -28,13 +28,13 @@ pub(crate) struct DriverRegistration(PhantomData<*const ()>);
 impl DriverRegistration {
     pub(crate) fn new() -> Self {
         // Without a wheel, there is nothing to drive.
-        let _ = Local::with(Local::add_driver);
+        let _ = ThreadWheel::with(ThreadWheel::add_driver);
         Self(PhantomData)
     }
 }
 
 impl Drop for DriverRegistration {
     fn drop(&mut self) {
-        let _ = Local::with(Local::remove_driver);
+        let _ = ThreadWheel::with(ThreadWheel::remove_driver);
     }
 }

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Client, ClientId, ShardRef, Turn};
+use super::{ClientId, ShardRef, Turn, WheelClient};
 use crate::{
     config::Config,
     cross_core::{
@@ -34,13 +34,13 @@ use crate::{
 };
 
 per_thread! {
-    static LOCAL: OnceCell<Local> = OnceCell::new();
+    static LOCAL: OnceCell<ThreadWheel> = OnceCell::new();
 }
 
 per_thread! {
     /// A pointer to the value in `LOCAL`. The pointer needs no destructor, so on most platforms an
     /// access need not check whether the thread has destroyed `CURRENT`.
-    static CURRENT: Cell<Option<NonNull<Local>>> = Cell::new(None);
+    static CURRENT: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
 
 /// Whether a loop drives the wheel.
@@ -65,12 +65,12 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Ends the effect of [`Local::poll_driver_sleep`], even if the poll panics.
+/// Ends the effect of [`ThreadWheel::poll_driver_sleep`], even if the poll panics.
 struct DriverStateGuard;
 
 impl Drop for DriverStateGuard {
     fn drop(&mut self) {
-        let _ = Local::with(|local| {
+        let _ = ThreadWheel::with(|local| {
             if let DriverState::Undriven = local.driver.get() {
                 local.driver.set(DriverState::BetweenTurns);
             }
@@ -82,7 +82,7 @@ impl Drop for DriverStateGuard {
 pub(crate) struct DriverTaskId(u32);
 
 /// A thread's wheel and the state of its loop.
-pub(crate) struct Local {
+pub(crate) struct ThreadWheel {
     /// Never borrowed while the user's code runs.
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
@@ -91,10 +91,10 @@ pub(crate) struct Local {
     driver_count: Cell<u32>,
     /// The wakers of the driving tasks that have announced a sleep.
     driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
-    next_driver_task: Cell<u32>,
+    next_driver_task_id: Cell<u32>,
     /// True if the wheel also has a driver other than `TimerFd`s and tasks.
     has_registered_loop: Cell<bool>,
-    clients: RefCell<Vec<Weak<dyn Client>>>,
+    clients: RefCell<Vec<Weak<dyn WheelClient>>>,
     requested_work: Cell<EndOfTurnWork>,
     /// If the value is not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`.
     /// During an announced sleep, the value is the end of the sleep in nanoseconds of the clock.
@@ -107,12 +107,12 @@ pub(crate) struct Local {
 struct Sampler {
     one_in: u32,
     /// The number of callbacks up to the next selected one, inclusive.
-    until_selected: Cell<u32>,
+    countdown: Cell<u32>,
 }
 
 impl Sampler {
     fn new(one_in: u32) -> Self {
-        Self { one_in, until_selected: Cell::new(one_in) }
+        Self { one_in, countdown: Cell::new(one_in) }
     }
 
     #[inline]
@@ -120,8 +120,8 @@ impl Sampler {
         if self.one_in == 0 {
             return false;
         }
-        let left = self.until_selected.get() - 1;
-        self.until_selected.set(if left == 0 { self.one_in } else { left });
+        let left = self.countdown.get() - 1;
+        self.countdown.set(if left == 0 { self.one_in } else { left });
         left == 0
     }
 }
@@ -136,7 +136,7 @@ struct EndOfTurnWork {
 /// The value of `announced_until` while the thread is known to be awake.
 const AWAKE: u64 = 0;
 
-impl Local {
+impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.measure_one_in());
         let mut engine = Engine::of_callbacks(config)?;
@@ -149,7 +149,7 @@ impl Local {
             driver: Cell::new(DriverState::Undriven),
             driver_count: Cell::new(0),
             driver_tasks: RefCell::default(),
-            next_driver_task: Cell::new(0),
+            next_driver_task_id: Cell::new(0),
             has_registered_loop: Cell::new(false),
             clients: RefCell::default(),
             requested_work: Cell::default(),
@@ -359,7 +359,7 @@ impl Local {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
         }
-        self.shared.hooks.set_driver_task(None);
+        self.shared.hooks.set_driver_waker(None);
         for (_, task) in self.driver_tasks.take() {
             self.shared.hooks.catch_panic(PanicPlace::Wake, move || task.wake_by_ref());
         }
@@ -495,7 +495,7 @@ impl Local {
     /// at once.
     #[inline(always)]
     fn finish_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
-        if engine.finish_if_idle() {
+        if engine.finish_turn_if_idle() {
             return Turn { live: engine.len(), ..Turn::default() };
         }
         self.run_pass(engine, budget)
@@ -551,20 +551,20 @@ impl Local {
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
-        while let Some(message) = engine.next_message_work(
+        while let Some(message) = engine.next_unfinished_message(
             &mut turn.collected,
             OwnerNodes::needs_drop,
             OwnerNodes::claimed_callback,
         ) {
             engine = match message {
                 UnfinishedMessage::Cancelled(index) => {
-                    let callback = engine.take_cancelled_payload(index);
+                    let callback = engine.take_payload_cancelled_remotely(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
                 }
                 UnfinishedMessage::Due(claimed, callback) => {
-                    engine.count_run(claimed.run);
+                    engine.count_fired_if_one_shot(claimed.run);
                     drop(engine);
                     turn.fired += 1;
                     self.run_callback(claimed, callback)
@@ -581,7 +581,7 @@ impl Local {
         claimed: ClaimedTimer,
         callback: CallbackInPlace,
     ) -> RefMut<'_, Engine<Callback>> {
-        self.call_measured(|| callback.run());
+        self.call_and_sample(|| callback.run());
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
         }
@@ -612,7 +612,7 @@ impl Local {
     }
 
     #[inline]
-    fn call_measured(&self, callback: impl FnOnce()) {
+    fn call_and_sample(&self, callback: impl FnOnce()) {
         let began = self.sampler.sample_next().then(|| self.shared.clock().nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
@@ -636,7 +636,7 @@ impl Local {
     fn publish_live_after_cancel(&self) {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
-            engine.publish_live();
+            engine.publish_live_count();
             if let DriverState::Undriven = self.driver.get() {
                 let _ = engine.publish_before_first_turn();
             }
@@ -663,7 +663,9 @@ impl Local {
     }
 
     pub(crate) fn new_driver_task(&self) -> DriverTaskId {
-        DriverTaskId(self.next_driver_task.replace(self.next_driver_task.get().wrapping_add(1)))
+        DriverTaskId(
+            self.next_driver_task_id.replace(self.next_driver_task_id.get().wrapping_add(1)),
+        )
     }
 
     pub(crate) fn prepare_sleep_of_task(
@@ -679,9 +681,9 @@ impl Local {
             self.driver_tasks.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_task` fails while another thread is waking the task. Then the task must not
+        // `set_driver_waker` fails while another thread is waking the task. Then the task must not
         // sleep.
-        if !self.shared.hooks.set_driver_task(Some(waker)) {
+        if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
         }
         self.prepare_sleep()
@@ -702,14 +704,14 @@ impl Local {
         }
         let (until, is_long, trims) = self.with_engine(|engine| {
             let (until, is_long) = engine.sleep_end();
-            (until, is_long, engine.trim_before_sleep(until))
+            (until, is_long, engine.trim_before_long_sleep(until))
         });
         if trims {
             self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
-            let time = self.with_engine(|engine| engine.time_until(until));
+            let time = self.with_engine(|engine| engine.record_sleep_until(until));
             // A wake hook that the last flush called may have queued messages, which a turn must
             // send.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
@@ -735,7 +737,7 @@ impl Local {
 
     /// Registers a client. A client must cancel its timers before it is dropped. Otherwise these
     /// timers would expire for a later client with the same identifier.
-    pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
+    pub(crate) fn register_client(&self, client: Weak<dyn WheelClient>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // Clients keep their positions, because timers refer to clients by position. After a drain,
         // no position is reused, because the timers that the drain returned refer to positions too.
@@ -752,7 +754,7 @@ impl Local {
         )
     }
 
-    pub(super) fn client(&self, ClientId(place): ClientId) -> Option<Rc<dyn Client>> {
+    pub(super) fn client(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {
         self.clients.borrow().get(place as usize)?.upgrade()
     }
 
@@ -772,8 +774,8 @@ impl Local {
 
     /// Reduces the message budget of the turn by `messages`, for a batch that counted as one
     /// message.
-    pub(crate) fn charge_messages(&self, messages: usize) {
-        self.with_engine(|engine| engine.charge_messages(messages));
+    pub(crate) fn charge_message_budget(&self, messages: usize) {
+        self.with_engine(|engine| engine.charge_message_budget(messages));
     }
 
     #[inline]
@@ -802,7 +804,7 @@ impl Local {
     }
 
     #[cold]
-    fn for_each_client(&self, mut act: impl FnMut(&dyn Client)) {
+    fn for_each_client(&self, mut act: impl FnMut(&dyn WheelClient)) {
         let at = |place: usize| self.clients.borrow().get(place).cloned();
         (0..).map_while(at).filter_map(|client| client.upgrade()).for_each(|client| act(&*client));
     }
@@ -870,7 +872,7 @@ impl Local {
                     // Dropping the callback runs user code, which may run a turn. Such a turn may
                     // consume the timer's message and free the node. So the callback is first taken
                     // out of the node.
-                    let callback = engine.take_cancelled(handle, Freed::Later);
+                    let callback = engine.take_payload_cancelled_by_owner(handle, Freed::Later);
                     drop(engine);
                     local.publish_live_if_asleep();
                     local.shared.hooks.drop_catching_panic(callback);
@@ -946,7 +948,7 @@ impl Local {
     }
 
     /// Drops values one by one. If a destructor panics, reports the panic and continues.
-    pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
+    pub(crate) fn drop_each_catching_panic<T>(values: impl IntoIterator<Item = T>) {
         values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
     }
 
@@ -974,12 +976,12 @@ fn panic_without_driver() -> ! {
     );
 }
 
-impl Drop for Local {
+impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
         // Destructors that run from here on use handles as a remote thread would.
         Owner::set_current(None);
-        self.shared.hooks.set_driver_task(None);
+        self.shared.hooks.set_driver_waker(None);
         for (_, task) in self.driver_tasks.take() {
             self.shared.hooks.drop_catching_panic(task);
         }
@@ -988,27 +990,27 @@ impl Drop for Local {
 
 /// The functions that a handle calls on the thread that owns its timer.
 static OWNER_OPS: OwnerOps = OwnerOps {
-    cancel: Local::cancel,
+    cancel: ThreadWheel::cancel,
     reset,
     reset_after,
-    is_pending: Local::is_pending,
+    is_pending: ThreadWheel::is_pending,
     share,
-    is_turning,
+    is_in_turn,
 };
 
 fn reset(handle: TimerHandle, when: When) -> bool {
-    Local::reset(handle, |engine| engine.reset_due(when)).is_some()
+    ThreadWheel::reset(handle, |engine| engine.due_of_reset(when)).is_some()
 }
 
 fn reset_after(handle: TimerHandle, delay: Duration) -> bool {
-    Local::reset(handle, |engine| engine.reset_due(When::after(delay))).is_some()
+    ThreadWheel::reset(handle, |engine| engine.due_of_reset(When::after(delay))).is_some()
 }
 
-fn is_turning() -> bool {
-    Local::with(|local| matches!(local.driver.get(), DriverState::InTurn)).unwrap_or(false)
+fn is_in_turn() -> bool {
+    ThreadWheel::with(|local| matches!(local.driver.get(), DriverState::InTurn)).unwrap_or(false)
 }
 
 fn share(handle: TimerHandle) {
     // Without a wheel, the timer has ended.
-    let _ = Local::with_current_engine(|engine| engine.share(handle));
+    let _ = ThreadWheel::with_current_engine(|engine| engine.share(handle));
 }

@@ -24,8 +24,8 @@ pub use self::shard_ref::ShardRef;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use self::timer_fd::TimerFd;
 pub(crate) use self::{
-    client::{Client, ClientId, DriverRegistration},
-    inner::{DriverTaskId, Local},
+    client::{ClientId, DriverRegistration, WheelClient},
+    inner::{DriverTaskId, ThreadWheel},
 };
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::cross_core::descriptor::TimerFdError;
@@ -381,7 +381,7 @@ impl LocalTimer {
     /// ```
     #[inline]
     pub fn turn_within(self, budget: usize) -> Turn {
-        Local::turn(budget)
+        ThreadWheel::turn(budget)
     }
 
     /// Fires the due timers as [`turn`](Self::turn) does, but uses `now` instead of reading the
@@ -402,7 +402,7 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        Local::turn_at(now)
+        ThreadWheel::turn_at(now)
     }
 
     /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
@@ -421,7 +421,7 @@ impl LocalTimer {
     /// assert_eq!(local_timer().next_deadline(), local_timer().deadline(idle));
     /// ```
     pub fn next_deadline(self) -> Option<Instant> {
-        Local::with(Local::next_deadline).ok().flatten()
+        ThreadWheel::with(ThreadWheel::next_deadline).ok().flatten()
     }
 
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
@@ -442,7 +442,7 @@ impl LocalTimer {
     /// assert!(local_timer().time_until_next() <= Some(Duration::from_millis(6)));
     /// ```
     pub fn time_until_next(self) -> Option<Duration> {
-        Local::with(Local::time_until_next).ok().flatten()
+        ThreadWheel::with(ThreadWheel::time_until_next).ok().flatten()
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
@@ -480,7 +480,8 @@ impl LocalTimer {
     /// }
     /// ```
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
-        Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::zero_length())
+        ThreadWheel::with(ThreadWheel::prepare_sleep)
+            .unwrap_or_else(|_| PreparedSleep::zero_length())
     }
 
     /// [Announces a sleep](Self::prepare_sleep), calls `wait` with its
@@ -539,7 +540,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
-        while !is_over() && !Local::has_ended() {
+        while !is_over() && !ThreadWheel::has_ended() {
             assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel: let it return");
             self.prepare_sleep().park();
             self.turn();
@@ -600,7 +601,7 @@ impl LocalTimer {
     /// ```
     pub fn register_driver(self) {
         // Without a wheel, futures report the error when polled.
-        let _ = Local::with(Local::register_driver);
+        let _ = ThreadWheel::with(ThreadWheel::register_driver);
     }
 
     /// Returns a reference by which other threads can add timers to this thread's wheel.
@@ -622,7 +623,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn shard_ref(self) -> ShardRef {
-        match Local::with(Local::shard_ref) {
+        match ThreadWheel::with(ThreadWheel::shard_ref) {
             Ok(shard) => shard,
             Err(reason) => panic!("no timer to refer to: {reason}"),
         }
@@ -644,7 +645,7 @@ impl LocalTimer {
     /// assert_eq!(local_timer().len(), 0);
     /// ```
     pub fn len(self) -> usize {
-        Local::with_current_engine(|engine| engine.len()).unwrap_or(0)
+        ThreadWheel::with_current_engine(|engine| engine.len()).unwrap_or(0)
     }
 
     /// Returns true if no timer is live. A timer that another thread has added is live once a turn
@@ -680,7 +681,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn now(self) -> Instant {
-        Local::with_current_engine(|engine| engine.now())
+        ThreadWheel::with_current_engine(|engine| engine.now())
             .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
@@ -709,7 +710,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn clock(self) -> Clock {
-        Local::with_current_engine(|engine| engine.clock().clone())
+        ThreadWheel::with_current_engine(|engine| engine.clock().clone())
             .unwrap_or_else(|_| Clock::monotonic())
     }
 
@@ -727,7 +728,7 @@ impl LocalTimer {
     /// assert_eq!((counts.added, counts.cancelled, counts.live), (1, 1, 0));
     /// ```
     pub fn counts(self) -> Counts {
-        Local::with_current_engine(|engine| engine.counts()).unwrap_or_default()
+        ThreadWheel::with_current_engine(|engine| engine.counts()).unwrap_or_default()
     }
 
     /// Returns the counts of this thread's wheel and the lateness of its timers; see
@@ -746,7 +747,7 @@ impl LocalTimer {
     /// assert_eq!(metrics.loop_lateness.count(), 1);
     /// ```
     pub fn metrics(self) -> Option<ShardMetrics> {
-        Local::with_current_engine(|engine| engine.metrics()).ok()
+        ThreadWheel::with_current_engine(|engine| engine.metrics()).ok()
     }
 
     /// Returns, for each call site that added live timers, their number and the age of the oldest.
@@ -771,7 +772,7 @@ impl LocalTimer {
     /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(self) -> crate::metrics::LiveReport {
-        Local::with_current_engine(|engine| engine.live_report()).unwrap_or_default()
+        ThreadWheel::with_current_engine(|engine| engine.live_report()).unwrap_or_default()
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. The deadline
@@ -844,7 +845,8 @@ impl LocalTimer {
     /// ```
     #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
-        Local::with_current_engine(|engine| engine.set_period(handle, period)).unwrap_or(false)
+        ThreadWheel::with_current_engine(|engine| engine.set_period(handle, period))
+            .unwrap_or(false)
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
@@ -887,7 +889,7 @@ impl LocalTimer {
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
         assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel: drain after the turn");
-        let drained = Local::with(Local::drain).unwrap_or_default();
+        let drained = ThreadWheel::with(ThreadWheel::drain).unwrap_or_default();
         drained.into_iter().map(PendingTimer::new).collect()
     }
 
@@ -926,7 +928,7 @@ impl LocalTimer {
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         let mut callback = Some(callback);
-        Local::add_to_current(kind, call_site, when, &mut callback)
+        ThreadWheel::add_to_current(kind, call_site, when, &mut callback)
             .map_err(|reason| Self::refused_add(reason, callback))
     }
 
@@ -964,7 +966,7 @@ impl Config {
     /// # Ok::<(), ConfigError>(())
     /// ```
     pub fn install(self) -> Result<(), ConfigError> {
-        Local::install(self, true)
+        ThreadWheel::install(self, true)
     }
 
     /// Like [`install`](Self::install), but registers no driver. It is for packages that then drive
@@ -975,7 +977,7 @@ impl Config {
     /// In the same cases as `install`.
     #[doc(hidden)]
     pub fn install_without_driver(self) -> Result<(), ConfigError> {
-        Local::install(self, false)
+        ThreadWheel::install(self, false)
     }
 }
 
@@ -1024,5 +1026,5 @@ fn with_pending<R>(
     let if_pending = |engine: &mut Engine<Callback>| {
         if engine.is_pending(handle) { look(engine) } else { None }
     };
-    Local::with_current_engine(if_pending).ok().flatten()
+    ThreadWheel::with_current_engine(if_pending).ok().flatten()
 }

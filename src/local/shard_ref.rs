@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Local, LocalTimer, local_timer};
+use super::{LocalTimer, ThreadWheel, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
@@ -133,7 +133,7 @@ impl ShardRef {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_from(CallSite::caller(), when.into(), callback)
+        self.try_add_with_call_site(CallSite::caller(), when.into(), callback)
     }
 
     /// Runs `callback` every `period` on the thread that owns the wheel, until the timer is
@@ -266,7 +266,7 @@ impl ShardRef {
         &self,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_from(CallSite::caller(), When::at_nanos(0), callback)
+        self.try_add_with_call_site(CallSite::caller(), When::at_nanos(0), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn, even if
@@ -281,7 +281,7 @@ impl ShardRef {
             Err(refused) => {
                 // Dropping a `StopRequest` sets a flag that the owner must wake up to see.
                 drop(refused);
-                self.shared.parker.sleep_to_end().filter(|asleep| !asleep.is_undriven())
+                self.shared.parker.sleep_to_interrupt().filter(|asleep| !asleep.is_undriven())
             }
         };
         if let Some(asleep) = wake {
@@ -290,7 +290,7 @@ impl ShardRef {
     }
 
     #[inline(always)]
-    pub(crate) fn try_add_from<F: FnOnce() + Send + 'static>(
+    pub(crate) fn try_add_with_call_site<F: FnOnce() + Send + 'static>(
         &self,
         call_site: CallSite,
         when: When,
@@ -312,7 +312,7 @@ impl ShardRef {
         when: When,
         callback: &mut Option<RunOnce<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        Local::add_to_current(TimerKind::Shared, call_site, when, callback)
+        ThreadWheel::add_to_current(TimerKind::Shared, call_site, when, callback)
     }
 
     /// Returns the present time of the wheel's clock, which [`Config::clock`](crate::Config::clock)
@@ -397,8 +397,8 @@ impl ShardRef {
     /// the same number.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        let is_own = |local: &Local| Arc::ptr_eq(&local.shared, &self.shared);
-        Owner::owns(self.number) && Local::with(is_own).unwrap_or(false)
+        let is_own = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
+        Owner::owns(self.number) && ThreadWheel::with(is_own).unwrap_or(false)
     }
 
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, wakes the owner

@@ -30,7 +30,7 @@ use std::{
 
 #[cfg(doc)]
 use super::LocalTimer;
-use super::{DriverRegistration, Turn, inner::Local, local_timer};
+use super::{DriverRegistration, Turn, inner::ThreadWheel, local_timer};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
     shard::PreparedSleep,
@@ -88,10 +88,10 @@ pub struct TimerFd {
     descriptor: Arc<Descriptor>,
     /// The announced sleep. A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.
     sleep: Cell<Option<PreparedSleep<'static>>>,
-    _drives: DriverRegistration,
+    _driver: DriverRegistration,
 }
 
-impl Local {
+impl ThreadWheel {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
         self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
@@ -109,7 +109,7 @@ impl Local {
         self.flush_clients();
         // Arming after the announcement might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
-        descriptor.arm(until, || self.with_engine(|engine| engine.time_until(until)));
+        descriptor.arm(until, || self.with_engine(|engine| engine.record_sleep_until(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.fire();
@@ -120,8 +120,9 @@ impl Local {
 
 impl TimerFd {
     pub(super) fn open() -> Result<Self, TimerFdError> {
-        let descriptor = Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)??;
-        Ok(Self { descriptor, sleep: Cell::new(None), _drives: DriverRegistration::new() })
+        let descriptor =
+            ThreadWheel::with(ThreadWheel::descriptor).map_err(TimerFdError::NoTimer)??;
+        Ok(Self { descriptor, sleep: Cell::new(None), _driver: DriverRegistration::new() })
     }
 
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
@@ -197,7 +198,8 @@ impl TimerFd {
     /// ```
     pub fn arm(&self) {
         self.sleep.set(None);
-        let sleep = Local::with(|local| local.prepare_sleep_on(&self.descriptor)).ok().flatten();
+        let sleep =
+            ThreadWheel::with(|local| local.prepare_sleep_on(&self.descriptor)).ok().flatten();
         if sleep.is_none() {
             self.descriptor.arm(None, || None);
         }
@@ -208,7 +210,7 @@ impl TimerFd {
 impl Drop for TimerFd {
     fn drop(&mut self) {
         if self.sleep.take().is_some() {
-            let _ = Local::with(|local| local.wake_other_drivers(None));
+            let _ = ThreadWheel::with(|local| local.wake_other_drivers(None));
         }
     }
 }

@@ -22,7 +22,7 @@ use std::{
 use super::operation::{Id, WatchKey};
 use crate::{
     limits::{BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
-    local::{Local, ShardRef},
+    local::{ShardRef, ThreadWheel},
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
@@ -361,7 +361,7 @@ impl<K: Send + 'static> Member<K> {
         if let Some(batch) = full {
             self.group.post(core, batch);
         } else if count == 1 {
-            let _ = Local::with(Local::request_flush);
+            let _ = ThreadWheel::with(ThreadWheel::request_flush);
         }
     }
 
@@ -468,7 +468,7 @@ impl<K: Send + 'static> Batch<K> {
         if let Some(receiver) = receiver.flatten() {
             // The budget of the turn already counts the batch as one message.
             let others = self.len().saturating_sub(1);
-            let _ = Local::with(|local| local.charge_messages(others));
+            let _ = ThreadWheel::with(|local| local.charge_message_budget(others));
             receiver.receive(self);
         }
     }
@@ -478,8 +478,8 @@ impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
         let BatchContent { group, from, events, messages } = &mut *self.0;
         group.send_answers(*from, messages.iter().filter_map(Message::refusal).collect());
-        Local::drop_each(messages.drain(..));
-        Local::drop_each(events.drain(..));
+        ThreadWheel::drop_each_catching_panic(messages.drain(..));
+        ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
 }
 
@@ -516,7 +516,7 @@ impl<K: Send + 'static> Drop for WatchBuffer<K> {
             let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
             group.send_answers(watches[0].0, answers);
         }
-        Local::drop_each(self.watches.drain(..));
+        ThreadWheel::drop_each_catching_panic(self.watches.drain(..));
     }
 }
 

@@ -93,7 +93,7 @@ use crate::{
     cross_core::{call_site::CallSite, hooks::PanicPlace},
     error::{AddError, AddErrorReason},
     limits::{NESTED_COMPLETIONS_MAX, SPARE_COMPLETIONS_MAX},
-    local::{Client, ClientId, Local, ShardRef},
+    local::{ClientId, ShardRef, ThreadWheel, WheelClient},
     util::sync::per_thread,
 };
 
@@ -749,8 +749,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         match self.park_slow(operation, key, timeout) {
             Ok(id) => Ok(self.watch_remaining(id, changes, next, keys)),
             Err((reason, (operation, key))) => {
-                Local::catch_panic(PanicPlace::Drop, || drop(key.or(next)));
-                Local::catch_panic(PanicPlace::Drop, || drop(keys));
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(next)));
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
                 Err(AddError::new(reason, operation))
             }
         }
@@ -771,14 +771,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.entry(self.hash_builder.of(&key), key));
         let index = table.next_index();
-        let Some(timer) = Local::add_client_timer(client, index, timeout, CallSite::caller())
+        let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout, CallSite::caller())
         else {
             return Err((operation, entry.map(KeyEntry::into_key)));
         };
         let id = table.park(index, operation, timer, entry);
         drop(table);
         self.drop_removed_keys();
-        Local::wake_for_client_timer(timer);
+        ThreadWheel::wake_for_client_timer(timer);
         Ok(id)
     }
 
@@ -796,7 +796,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks, whose
         // destructors may use the table.
-        let with_room = |client| Local::with(|local| local.engine_with_room().map(|_room| client))?;
+        let with_room =
+            |client| ThreadWheel::with(|local| local.engine_with_room().map(|_room| client))?;
         match client.and_then(with_room) {
             Ok(client) => self
                 .try_park(client, operation, key, timeout)
@@ -836,8 +837,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     #[cold]
     fn register_with_wheel(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
-        let this: Rc<dyn Client> = Rc::clone(self) as _;
-        let client = Local::with(|local| local.register_client(Rc::downgrade(&this)))?;
+        let this: Rc<dyn WheelClient> = Rc::clone(self) as _;
+        let client = ThreadWheel::with(|local| local.register_client(Rc::downgrade(&this)))?;
         self.client_id.set(Some(client));
         Ok(client)
     }
@@ -1002,7 +1003,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         while mem::needs_drop::<K>() {
             let key = self.table.borrow_mut().pop_key_to_drop();
             let Some(key) = key else { break };
-            Local::catch_panic(PanicPlace::Drop, || drop(key));
+            ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key));
         }
     }
 
@@ -1016,7 +1017,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return;
         }
         self.completion_depth.set(outer + 1);
-        Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
+        ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         if outer == 0 && self.has_deferred_completions.get() {
             self.run_deferred_completions();
         }
@@ -1028,7 +1029,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let next = self.deferred_completions.borrow_mut().pop_front();
             let Some((operation, how)) = next else { break };
-            Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
+            ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
         self.has_deferred_completions.set(false);
         self.deferred_completions.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
@@ -1109,7 +1110,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn handle_catching_panic(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.refusal() } else { None };
         let mut is_handled = false;
-        Local::catch_panic(PanicPlace::Operation, || {
+        ThreadWheel::catch_panic(PanicPlace::Operation, || {
             self.handle_message(from, message);
             is_handled = true;
         });
@@ -1147,7 +1148,7 @@ impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
             let on_event = |key: K| {
-                Local::catch_panic(PanicPlace::Operation, move || _ = self.run_event(&key));
+                ThreadWheel::catch_panic(PanicPlace::Operation, move || _ = self.run_event(&key));
             };
             member.consume(batch, on_event, |from, message| {
                 self.handle_catching_panic(from, message);
@@ -1160,7 +1161,7 @@ impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     }
 }
 
-impl<K: WatchKey, Op: DelayedOperation> Client for Inner<K, Op> {
+impl<K: WatchKey, Op: DelayedOperation> WheelClient for Inner<K, Op> {
     fn expire(&self, index: u32) {
         self.complete(index, Completion::Expired);
     }
@@ -1187,11 +1188,11 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
         for id in ids {
             let operation = self.table.get_mut().complete_and_take(id.index, Completion::Forced);
             self.remove(self.table.borrow_mut(), id.index);
-            Local::catch_panic(PanicPlace::Drop, || drop(operation));
+            ThreadWheel::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
         // Drops the keys that operations of other cores still watch.
-        Local::drop_each(self.table.get_mut().take_keys());
+        ThreadWheel::drop_each_catching_panic(self.table.get_mut().take_keys());
     }
 }
 
@@ -1199,6 +1200,6 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 #[inline]
 fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut condition_holds = false;
-    Local::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
+    ThreadWheel::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
     condition_holds
 }

@@ -187,8 +187,8 @@ impl<T: Record> Records<T> {
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used_count = PAGE_LEN_U32;
-            // The page is the last of `pages_with_room`, else the last of `spare`, else a page without
-            // memory.
+            // The page is the last of `pages_with_room`, else the last of `spare`, else a page
+            // without memory.
             if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.min_spare_pages = self.min_spare_pages.min(self.spare.len());
             }

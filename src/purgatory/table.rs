@@ -29,7 +29,7 @@ use crate::{
         CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX,
         CHAINS_REMOVED_PER_TURN, SPARE_CHAINS_MAX, TRIM_INTERVAL_TURNS,
     },
-    local::Local,
+    local::ThreadWheel,
 };
 
 pub(super) struct Table<K, Op> {
@@ -241,7 +241,8 @@ impl<K, Op> ParkedOperation<K, Op> {
     /// was pending, or the thread's wheel has ended and the operation is not completed.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
-        Local::cancel_client_timer(self.timer) || self.completion.is_none() && Local::has_ended()
+        ThreadWheel::cancel_client_timer(self.timer)
+            || self.completion.is_none() && ThreadWheel::has_ended()
     }
 }
 
@@ -367,7 +368,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     pub(super) fn cancel_timer(&mut self, index: u32) {
-        Local::cancel_client_timer(self.operations.record_mut(index).timer);
+        ThreadWheel::cancel_client_timer(self.operations.record_mut(index).timer);
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
@@ -742,7 +743,7 @@ impl<K, Op> Table<K, Op> {
         self.extra_watches.free_surplus_pages();
         self.remote_watches.free_surplus_pages();
         if !mem::replace(&mut self.trim_is_requested, true) {
-            let _ = Local::with(Local::request_trim);
+            let _ = ThreadWheel::with(ThreadWheel::request_trim);
         }
     }
 

@@ -32,7 +32,7 @@ use crate::{
         slab::{EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
             Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, MoveOutcome, Mover,
-            OwnMoveOutcome, Swept, TimerKind,
+            OwnerMoveOutcome, Swept, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
@@ -98,11 +98,11 @@ pub(crate) struct DueTime {
 #[must_use]
 pub(crate) enum UnfinishedMessage<R> {
     /// The timer was cancelled: the caller takes its payload
-    /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
+    /// ([`take_payload_cancelled_remotely`](Engine::take_payload_cancelled_remotely)) and drops it.
     Cancelled(u32),
     /// The timer was added or reset, its deadline has elapsed, and the owner has claimed it: the
     /// caller runs it. The second value is the result of `fire`, an argument of
-    /// [`next_message_work`](Engine::next_message_work).
+    /// [`next_unfinished_message`](Engine::next_unfinished_message).
     Due(ClaimedTimer, R),
 }
 
@@ -235,7 +235,7 @@ impl<T> Engine<T> {
     /// delay. If the delay is zero, subtracts almost a tick from the deadline, so that the next
     /// turn fires the timer.
     #[inline(always)]
-    fn due_after(&mut self, delay: Duration) -> u64 {
+    fn due_nanos_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock();
         let delay = saturating_nanos(delay);
         // The next turn may have this same reading, and fires timers only up to its lower bound.
@@ -245,9 +245,9 @@ impl<T> Engine<T> {
 
     /// Returns the deadline, before rounding, of a timer that is reset now.
     #[inline(always)]
-    pub(crate) fn reset_due(&mut self, when: When) -> u64 {
+    pub(crate) fn due_of_reset(&mut self, when: When) -> u64 {
         match (when.deadline, when.delay()) {
-            (_, Some(delay)) => self.due_after(delay),
+            (_, Some(delay)) => self.due_nanos_after(delay),
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => {
                 let now = self.read_clock();
@@ -264,7 +264,7 @@ impl<T> Engine<T> {
                 let period = self.time.tick.period_nanos(period);
                 (self.nanos_after(Duration::from_nanos(period)), period)
             }
-            (_, Some(delay)) => (self.due_after(delay), 0),
+            (_, Some(delay)) => (self.due_nanos_after(delay), 0),
             (Deadline::AtNanos(nanos), _) => (nanos, 0),
             _ => return self.due_slow(when),
         };
@@ -342,7 +342,8 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended.
-    /// Returns `Some` and leaves the payload for [`take_cancelled`](Self::take_cancelled) if
+    /// Returns `Some` and leaves the payload for
+    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner) if
     /// `wants_payload` returns true, or if a message about the timer will free the node. Otherwise
     /// frees the node without dropping the payload.
     #[inline(always)]
@@ -352,13 +353,13 @@ impl<T> Engine<T> {
         wants_payload: impl FnOnce(NodeRef<'_, T>) -> bool,
     ) -> Result<Option<Freed>, Cancel> {
         let (index, generation) = (handle.index(), handle.generation());
-        if !self.nodes.ensure_adopted(index, generation) {
+        if !self.nodes.try_adopt_page_of(index, generation) {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
-        let freed = node.state().cancel_own(generation)?;
+        let freed = node.state().cancel_by_owner(generation)?;
         if freed == Freed::Later {
-            return Ok(Some(self.cancel_queued(index)));
+            return Ok(Some(self.unlink_cancelled_with_message(index)));
         }
         let wants_payload = wants_payload(node);
         self.wheel.unlink(&self.nodes, node);
@@ -371,7 +372,11 @@ impl<T> Engine<T> {
     }
 
     #[inline(always)]
-    pub(crate) fn take_cancelled(&mut self, handle: TimerHandle, freed: Freed) -> T {
+    pub(crate) fn take_payload_cancelled_by_owner(
+        &mut self,
+        handle: TimerHandle,
+        freed: Freed,
+    ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if freed == Freed::Now {
             self.free(handle.index(), handle.generation());
@@ -391,7 +396,7 @@ impl<T> Engine<T> {
     /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed.
     /// Consuming the message frees the node.
     #[cold]
-    fn cancel_queued(&mut self, index: u32) -> Freed {
+    fn unlink_cancelled_with_message(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.count_cancelled_before_admission();
@@ -416,29 +421,29 @@ impl<T> Engine<T> {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
-        if !self.nodes.ensure_adopted(index, generation) {
+        if !self.nodes.try_adopt_page_of(index, generation) {
             return false;
         }
         let node = self.nodes.entry(index);
         if handle.is_remotely_added() && node.is_not_admitted() {
-            return self.reset_not_admitted(handle, due);
+            return self.reset_before_admission(handle, due);
         }
-        match node.state().begin_own_move(generation) {
+        match node.state().begin_move_by_owner(generation) {
             // A concurrent remote cancel is ordered after this reset.
-            OwnMoveOutcome::Fast => {
+            OwnerMoveOutcome::LinkedOneShot => {
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
                 self.stats.counts.resets += 1;
                 true
             }
-            OwnMoveOutcome::Slow { periodic, may_be_unlinked } => {
+            OwnerMoveOutcome::Pending { periodic, may_be_unlinked } => {
                 self.reset_slow(index, due, periodic, may_be_unlinked);
                 true
             }
-            OwnMoveOutcome::Refused => false,
+            OwnerMoveOutcome::Refused => false,
         }
     }
 
-    /// Resets a timer for which `begin_own_move` has returned `Slow`.
+    /// Resets a timer for which `begin_move_by_owner` has returned `Pending`.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, may_be_unlinked: bool) {
@@ -461,7 +466,7 @@ impl<T> Engine<T> {
     /// false if the timer has ended.
     #[cold]
     #[inline(never)]
-    fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
+    fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
         let index = handle.index();
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
@@ -491,7 +496,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
-        self.nodes.ensure_adopted(handle.index(), handle.generation()) && self.is_armed(handle)
+        self.nodes.try_adopt_page_of(handle.index(), handle.generation()) && self.is_armed(handle)
     }
 
     fn is_armed(&self, handle: TimerHandle) -> bool {
@@ -513,7 +518,7 @@ impl<T> Engine<T> {
             return None;
         }
         let node = self.nodes.entry(index);
-        if node.state().is_pending_and_moved(handle.generation())? {
+        if node.state().moved_if_pending(handle.generation())? {
             Some(self.time.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
             Some(self.due_nanos(index))
@@ -531,7 +536,7 @@ impl<T> Engine<T> {
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
         let will_run_again = handle.shard() == self.number
-            && self.nodes.ensure_adopted(index, generation)
+            && self.nodes.try_adopt_page_of(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
             let period = self.time.tick.period_nanos(period);
@@ -562,7 +567,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
         self.read_clock();
-        self.finish_if_idle()
+        self.finish_turn_if_idle()
     }
 
     /// Takes `now`, which the caller's loop has read, as the current time, unless it is before the
@@ -576,13 +581,13 @@ impl<T> Engine<T> {
     #[inline(never)]
     pub(super) fn turn_slow(&mut self, budget: usize) {
         if !self.try_idle_turn() {
-            self.begin_unless_idle(budget);
+            self.begin_pass_unless_idle(budget);
         }
     }
 
     /// If a turn at the latest reading certainly needs no pass, counts the turn and returns true.
     #[inline(always)]
-    pub(crate) fn finish_if_idle(&mut self) -> bool {
+    pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
         let now = self.time.latest.min;
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
             && self.stats.may_skip_pass(now)
@@ -591,14 +596,14 @@ impl<T> Engine<T> {
         if is_idle {
             self.time.begin_turn(now);
             self.stats.counts.turns += 1;
-            self.publish_live();
+            self.publish_live_count();
         }
         is_idle
     }
 
     /// Begins a pass at the latest reading of the clock. Returns true if the pass has entries or
     /// messages to process. Otherwise ends the pass and returns false.
-    pub(crate) fn begin_unless_idle(&mut self, budget: usize) -> bool {
+    pub(crate) fn begin_pass_unless_idle(&mut self, budget: usize) -> bool {
         self.begin_pass(budget);
         let is_idle = self.wheel.is_pass_done() && self.backlog.is_empty();
         if is_idle {
@@ -619,13 +624,13 @@ impl<T> Engine<T> {
         if self.nodes.has_housekeeping() {
             self.do_housekeeping();
         }
-        self.publish_live();
+        self.publish_live_count();
         // Within the budget, the urgent messages, which request adds and resets, are consumed
         // before the first due timer fires. So timers fire in tick order, regardless of which
         // thread added or reset them.
         self.message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         if self.has_messages() {
-            self.take_first_messages();
+            self.begin_urgent_phase();
         } else {
             self.backlog.begin_empty_pass();
         }
@@ -666,9 +671,9 @@ impl<T> Engine<T> {
     /// Takes queued messages out of the mailbox, and divides the budget between urgent and
     /// low-priority messages.
     #[inline(never)]
-    fn take_first_messages(&mut self) {
+    fn begin_urgent_phase(&mut self) {
         self.backlog.begin_pass(self.message_budget);
-        self.take_mailbox();
+        self.take_mailbox_messages();
         self.backlog.begin_urgent_phase();
     }
 
@@ -682,7 +687,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn end_urgent_phase(&mut self) -> bool {
         self.backlog.end_urgent_phase(self.message_budget);
-        self.take_mailbox();
+        self.take_mailbox_messages();
         !self.backlog.is_empty()
     }
 
@@ -695,7 +700,7 @@ impl<T> Engine<T> {
     /// messages of this priority or this pass has already polled for them. Reverses urgent messages
     /// into FIFO order, up to a limit per pass.
     #[inline]
-    pub(super) fn take_mailbox(&mut self) {
+    pub(super) fn take_mailbox_messages(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
         if self.backlog.must_reverse() {
             let nodes = &mut self.nodes;
@@ -709,7 +714,7 @@ impl<T> Engine<T> {
     /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
     /// result of `fire`.
     #[inline]
-    pub(crate) fn claim_due<R>(
+    pub(crate) fn claim_next_due<R>(
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<(ClaimedTimer, R)> {
@@ -719,13 +724,13 @@ impl<T> Engine<T> {
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
                     let fired = fire(node, run);
-                    self.stats.count_due(deadline, &self.time, &self.shared.gauges);
+                    self.stats.count_due_run(deadline, &self.time, &self.shared.gauges);
                     let due = self.time.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, fired));
                 }
                 ClaimOutcome::Moved { periodic } => {
                     self.stats.counts.remote_resets += 1;
-                    if let Some(claimed) = self.apply_move(index, periodic) {
+                    if let Some(claimed) = self.apply_remote_reset(index, periodic) {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
@@ -739,12 +744,16 @@ impl<T> Engine<T> {
     /// reached this deadline, claims and returns the timer, unless another thread resets or cancels
     /// it first.
     #[inline]
-    pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
+    pub(super) fn apply_remote_reset(
+        &mut self,
+        index: u32,
+        periodic: bool,
+    ) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
         let nanos = node.requested_deadline().load_nanos();
         let deadline = self.time.tick.deadline_tick(nanos);
         if periodic || deadline <= self.wheel.now() {
-            return self.apply_move_slow(index, periodic);
+            return self.apply_remote_reset_slow(index, periodic);
         }
         if self.wheel.relink_deferrable(&self.nodes, node, deadline) {
             node.linked_deadline().store_nanos(nanos);
@@ -754,7 +763,7 @@ impl<T> Engine<T> {
     }
 
     #[inline(never)]
-    fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
+    fn apply_remote_reset_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
         for _ in 0..RESETS_APPLIED_MAX {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
@@ -771,7 +780,7 @@ impl<T> Engine<T> {
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    return Some(self.count_already_due(index, run, deadline, due));
+                    return Some(self.count_already_due_run(index, run, deadline, due));
                 }
                 ClaimOutcome::Moved { periodic: again } => {
                     self.stats.counts.remote_resets += 1;
@@ -791,7 +800,7 @@ impl<T> Engine<T> {
     /// Counts a claimed timer whose requested deadline the pass has already reached. Returns the
     /// timer as due at `due`, the current tick of the pass.
     #[inline]
-    fn count_already_due(
+    fn count_already_due_run(
         &mut self,
         index: u32,
         run: ClaimedRun,
@@ -799,7 +808,7 @@ impl<T> Engine<T> {
         due: u64,
     ) -> ClaimedTimer {
         let requested = self.time.tick.start_nanos(deadline);
-        self.stats.count_already_due(requested, &self.time, &self.shared.gauges);
+        self.stats.count_already_due_run(requested, &self.time, &self.shared.gauges);
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(due) }
     }
 
@@ -863,15 +872,15 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time until the shard next needs a turn, and records the sleep like
-    /// [`time_until`](Self::time_until).
+    /// [`record_sleep_until`](Self::record_sleep_until).
     pub(crate) fn time_until_next(&self) -> Option<Duration> {
-        self.time_until(self.next_turn_nanos())
+        self.record_sleep_until(self.next_turn_nanos())
     }
 
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
     /// During a turn of a thread's wheel, records no sleep, because then a callback calls this
     /// function, not the loop.
-    pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
+    pub(crate) fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         self.record_sleep(now.max(self.time.latest.min), turn);
         turn.map(|nanos| self.time.wait_until(nanos, now))
@@ -894,7 +903,7 @@ impl<T> Engine<T> {
 
     /// If the sleep lasts at least `LONG_SLEEP_NANOS`, frees surplus pages, since no turn would
     /// free them during the sleep, and returns true.
-    pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
+    pub(crate) fn trim_before_long_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
             self.nodes.return_freed_remote_nodes();
@@ -903,7 +912,7 @@ impl<T> Engine<T> {
         is_long
     }
 
-    pub(super) fn free_retired_before_sleep(&self, until: Option<u64>) {
+    pub(super) fn free_retired_before_long_sleep(&self, until: Option<u64>) {
         if self.is_long_sleep(until) {
             self.nodes.free_retired();
         }
@@ -915,7 +924,7 @@ impl<T> Engine<T> {
 
     pub(crate) fn counts(&self) -> Counts {
         let waiting = self.backlog.taken().into_iter().chain(self.shared.mailbox.peek());
-        let (held, queued) = self.count_messages(waiting);
+        let (held, queued) = self.count_held_and_queued(waiting);
         Counts { held, queued, ..self.counts_without_messages() }
     }
 
@@ -945,10 +954,10 @@ impl<T> Engine<T> {
     /// Publishes the number of live timers, which remote adds compare with the limit. Leaves out
     /// cancelled timers in the backlog. A remote add itself subtracts those in the mailbox.
     #[inline]
-    pub(crate) fn publish_live(&self) {
+    pub(crate) fn publish_live_count(&self) {
         if self.limit < INDEX_MAX {
             let cancelled = self.backlog.cancelled_count().min(WAKE_BACKLOG);
-            self.shared.admission.set_live_count(self.stats.live.saturating_sub(cancelled));
+            self.shared.admission.publish_live_count(self.stats.live.saturating_sub(cancelled));
         }
     }
 
@@ -979,7 +988,7 @@ impl<T> Engine<T> {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
             self.stats.end_pass(is_behind, &self.time, &self.shared.gauges);
-            self.publish_live();
+            self.publish_live_count();
             if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
                 self.publish();
             }
@@ -991,7 +1000,7 @@ impl<T> Engine<T> {
     fn record_sleep(&self, now: u64, next: Option<u64>) {
         // The loop may have cancelled timers since its last turn. During the sleep, remote adds may
         // use the room of these timers.
-        self.publish_live();
+        self.publish_live_count();
         if self.stats.in_pass && self.stats.never_abandons_passes {
             return;
         }
@@ -1112,8 +1121,8 @@ impl<T> Engine<T> {
     /// Consumes urgent messages at the beginning of a pass, up to one that fires a timer, and
     /// returns the timer. If no message fires a timer, lets the pass consume low-priority messages.
     #[cold]
-    pub(super) fn next_due_urgent_message(&mut self) -> Option<ClaimedTimer> {
-        let claimed = self.next_due_message();
+    pub(super) fn claim_due_by_urgent_message(&mut self) -> Option<ClaimedTimer> {
+        let claimed = self.claim_due_by_message();
         if claimed.is_none() {
             self.end_urgent_phase();
         }
@@ -1123,8 +1132,9 @@ impl<T> Engine<T> {
     /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If no
     /// message fires a timer, ends the pass.
     #[inline]
-    pub(super) fn next_due_message_or_end_pass(&mut self) -> Option<ClaimedTimer> {
-        let claimed = if self.take_remaining_messages() { self.next_due_message() } else { None };
+    pub(super) fn claim_due_by_message_or_end_pass(&mut self) -> Option<ClaimedTimer> {
+        let claimed =
+            if self.take_remaining_messages() { self.claim_due_by_message() } else { None };
         if claimed.is_none() {
             self.backlog.end_pass();
             self.end_pass();
@@ -1132,11 +1142,11 @@ impl<T> Engine<T> {
         claimed
     }
 
-    fn next_due_message(&mut self) -> Option<ClaimedTimer> {
+    fn claim_due_by_message(&mut self) -> Option<ClaimedTimer> {
         loop {
-            match self.next_message_work(&mut 0, |_| true, |_, _| ())? {
+            match self.next_unfinished_message(&mut 0, |_| true, |_, _| ())? {
                 UnfinishedMessage::Cancelled(index) => {
-                    let payload = self.take_cancelled_payload(index);
+                    let payload = self.take_payload_cancelled_remotely(index);
                     self.shared.hooks.drop_catching_panic(payload);
                 }
                 UnfinishedMessage::Due(claimed, ()) => return Some(claimed),
@@ -1149,7 +1159,7 @@ impl<T> Engine<T> {
     /// payload of such a timer to the caller if `wants_payload` returns true for its node. Calls
     /// `fire` with each timer that it claims.
     #[inline]
-    pub(crate) fn next_message_work<R>(
+    pub(crate) fn next_unfinished_message<R>(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
@@ -1157,7 +1167,7 @@ impl<T> Engine<T> {
     ) -> Option<UnfinishedMessage<R>> {
         loop {
             let index = match self.backlog.next() {
-                0 => self.next_new_message()?,
+                0 => self.next_from_mailbox()?,
                 index => index,
             };
             self.nodes.adopt_page_of_message(index);
@@ -1196,7 +1206,7 @@ impl<T> Engine<T> {
                         // The live count includes the timer before its reservation ends. So a
                         // remote add, which reads the live count and the reservations, never misses
                         // the timer; see `admission`.
-                        self.publish_live();
+                        self.publish_live_count();
                         self.shared.admission.release();
                     }
                     let nanos = node.requested_deadline().load_nanos();
@@ -1210,18 +1220,18 @@ impl<T> Engine<T> {
                         node.set_deadline(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let fired = fire(node, run);
-                            let claimed = self.count_already_due(index, run, deadline, current);
+                            let claimed = self.count_already_due_run(index, run, deadline, current);
                             return Some(UnfinishedMessage::Due(claimed, fired));
                         }
                     }
-                    if let Some(claimed) = self.apply_move_slow(index, periodic) {
+                    if let Some(claimed) = self.apply_remote_reset_slow(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
                         return Some(UnfinishedMessage::Due(claimed, fired));
                     }
                 }
                 ConsumedMessage::Moved { periodic } => {
                     self.stats.counts.remote_resets += 1;
-                    if let Some(claimed) = self.apply_move(index, periodic) {
+                    if let Some(claimed) = self.apply_remote_reset(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
                         return Some(UnfinishedMessage::Due(claimed, fired));
                     }
@@ -1233,7 +1243,7 @@ impl<T> Engine<T> {
 
     /// Reduces the message budget of the pass, because the last message was a batch that contained
     /// `messages` further messages.
-    pub(crate) fn charge_messages(&mut self, messages: usize) {
+    pub(crate) fn charge_message_budget(&mut self, messages: usize) {
         self.backlog.charge(messages);
     }
 
@@ -1241,11 +1251,11 @@ impl<T> Engine<T> {
     /// priorities. Returns the index of the first message, or `None` if there is no message or no
     /// budget.
     #[inline(never)]
-    fn next_new_message(&mut self) -> Option<u32> {
+    fn next_from_mailbox(&mut self) -> Option<u32> {
         if !self.backlog.has_unpolled_kind() {
             return None;
         }
-        self.take_mailbox();
+        self.take_mailbox_messages();
         Some(self.backlog.next()).filter(|&index| index != 0)
     }
 
@@ -1276,7 +1286,7 @@ impl<T> Engine<T> {
                 unreachable!("a low-priority message is about a cancelled timer");
             };
             if self.collect_cancelled(index, has_payload, &wants_payload) {
-                return Ok(Some(self.take_cancelled_payload(index)));
+                return Ok(Some(self.take_payload_cancelled_remotely(index)));
             }
         }
         Ok(None)
@@ -1285,7 +1295,8 @@ impl<T> Engine<T> {
     /// Counts a remotely cancelled timer, and unlinks it if it is in the wheel. A timer is not in
     /// the wheel if the owner has not admitted it, or has popped it as due but could not claim it.
     /// Returns true if the caller must call
-    /// [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise frees the node.
+    /// [`take_payload_cancelled_remotely`](Self::take_payload_cancelled_remotely). Otherwise frees
+    /// the node.
     #[inline(always)]
     fn collect_cancelled(
         &mut self,
@@ -1319,7 +1330,7 @@ impl<T> Engine<T> {
     /// Takes the payload that [`collect_cancelled`](Self::collect_cancelled) has left in a node,
     /// and frees the node.
     #[cold]
-    pub(crate) fn take_cancelled_payload(&mut self, index: u32) -> T {
+    pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);
@@ -1328,7 +1339,7 @@ impl<T> Engine<T> {
 
     /// Returns how many messages in the lists are about live, remotely cancelled timers, and the
     /// number of all messages in the lists.
-    fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
+    fn count_held_and_queued(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
             loop {
@@ -1336,7 +1347,7 @@ impl<T> Engine<T> {
                 if index == 0 {
                     break;
                 }
-                let (link, is_cancelled_remotely) = self.inspect_message(index);
+                let (link, is_cancelled_remotely) = self.message_link_and_is_held(index);
                 waiting = waiting.without_first(link);
                 messages += 1;
                 held += u64::from(is_cancelled_remotely);
@@ -1347,7 +1358,7 @@ impl<T> Engine<T> {
 
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
     /// timer.
-    fn inspect_message(&self, index: u32) -> (u32, bool) {
+    fn message_link_and_is_held(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (
@@ -1370,8 +1381,8 @@ impl Engine<Callback> {
     /// Claims the next due timer of this pass, and returns its callback.
     #[inline]
     pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackInPlace)> {
-        let (claimed, callback) = self.claim_due(OwnerNodes::claimed_callback)?;
-        self.count_run(claimed.run);
+        let (claimed, callback) = self.claim_next_due(OwnerNodes::claimed_callback)?;
+        self.count_fired_if_one_shot(claimed.run);
         Some((claimed, callback))
     }
 
@@ -1407,20 +1418,22 @@ impl Engine<Callback> {
     }
 
     fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
-        Some(match self.next_message_work(&mut 0, |_| true, OwnerNodes::claimed_callback)? {
-            UnfinishedMessage::Cancelled(index) => {
-                TakenCallback::Cancelled(self.take_cancelled_payload(index))
-            }
-            UnfinishedMessage::Due(claimed, callback) => {
-                self.count_run(claimed.run);
-                TakenCallback::Due(claimed, callback)
-            }
-        })
+        Some(
+            match self.next_unfinished_message(&mut 0, |_| true, OwnerNodes::claimed_callback)? {
+                UnfinishedMessage::Cancelled(index) => {
+                    TakenCallback::Cancelled(self.take_payload_cancelled_remotely(index))
+                }
+                UnfinishedMessage::Due(claimed, callback) => {
+                    self.count_fired_if_one_shot(claimed.run);
+                    TakenCallback::Due(claimed, callback)
+                }
+            },
+        )
     }
 
     /// Counts a one-shot timer as fired. A periodic timer stays live.
     #[inline]
-    pub(crate) fn count_run(&mut self, run: ClaimedRun) {
+    pub(crate) fn count_fired_if_one_shot(&mut self, run: ClaimedRun) {
         if !run.is_periodic() {
             self.stats.count_fired();
         }

@@ -268,7 +268,7 @@ impl<T> Shard<T> {
             return None;
         }
         let freed = self.engine.cancel(handle, |_| true).ok().flatten()?;
-        Some(self.engine.take_cancelled(handle, freed))
+        Some(self.engine.take_payload_cancelled_by_owner(handle, freed))
     }
 
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
@@ -298,7 +298,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return false;
         }
-        let due = self.engine.reset_due(when.into());
+        let due = self.engine.due_of_reset(when.into());
         self.engine.reset_to_nanos(handle, due)
     }
 
@@ -494,8 +494,8 @@ impl<T> Shard<T> {
     /// ```
     pub fn turn_at(&mut self, now: Instant) {
         self.engine.use_loop_reading(now);
-        if !self.engine.finish_if_idle() {
-            self.engine.begin_unless_idle(usize::MAX);
+        if !self.engine.finish_turn_if_idle() {
+            self.engine.begin_pass_unless_idle(usize::MAX);
         }
     }
 
@@ -529,8 +529,8 @@ impl<T> Shard<T> {
     pub fn turn_within(&mut self, budget: usize) {
         if !self.engine.try_read_clock() {
             self.engine.turn_slow(budget);
-        } else if !self.engine.finish_if_idle() {
-            self.engine.begin_unless_idle(budget);
+        } else if !self.engine.finish_turn_if_idle() {
+            self.engine.begin_pass_unless_idle(budget);
         }
     }
 
@@ -593,7 +593,7 @@ impl<T> Shard<T> {
     #[inline]
     #[must_use = "the payload of a timer that has ended"]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        if self.engine.stats.in_pass { self.next_in_pass() } else { None }
+        if self.engine.stats.in_pass { self.next_expired_in_pass() } else { None }
     }
 
     /// Returns the next due timer of this pass, and lends the payload of a periodic timer. Order
@@ -717,8 +717,10 @@ impl<T> Shard<T> {
             return PreparedSleep::zero_length();
         }
         let (until, is_long) = self.engine.sleep_end();
-        self.engine.free_retired_before_sleep(until);
-        PreparedSleep::new(&self.engine.shared, until, is_long, || self.engine.time_until(until))
+        self.engine.free_retired_before_long_sleep(until);
+        PreparedSleep::new(&self.engine.shared, until, is_long, || {
+            self.engine.record_sleep_until(until)
+        })
     }
 
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its
@@ -827,9 +829,9 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.iter().collect::<Vec<_>>(), [(lease, deadline, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (TimerHandle, Instant, &T)> {
-        let first = self.engine.nodes.next_pending(0);
+        let first = self.engine.nodes.first_pending_from(0);
         let pending =
-            iter::successors(first, |(index, _)| self.engine.nodes.next_pending(index + 1));
+            iter::successors(first, |(index, _)| self.engine.nodes.first_pending_from(index + 1));
         pending.filter_map(|(index, generation)| {
             let handle = TimerHandle::new(self.engine.number, index, generation);
             Some((handle, self.deadline(handle)?, self.get(handle)?))
@@ -860,7 +862,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(TimerHandle, Instant, &mut T) -> bool) {
         let mut next = 0;
-        while let Some((index, generation)) = self.engine.nodes.next_pending(next) {
+        while let Some((index, generation)) = self.engine.nodes.first_pending_from(next) {
             next = index + 1;
             let handle = TimerHandle::new(self.engine.number, index, generation);
             let Some(deadline) = self.deadline(handle) else { continue };
@@ -1111,20 +1113,20 @@ impl<T> Shard<T> {
         Ok(())
     }
 
-    fn next_in_pass(&mut self) -> Option<Expired<T>> {
+    fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         // Repeats the steps of `claim_in_pass`, because a call would slow each expiry.
         let before = if self.engine.is_in_urgent_phase() {
-            self.engine.next_due_urgent_message()
+            self.engine.claim_due_by_urgent_message()
         } else {
             None
         };
         let (claimed, ended) = match before {
             Some(claimed) => self.engine.end_claimed(claimed),
             None => {
-                if let Some(fired) = self.engine.claim_due(EndedTimer::of) {
+                if let Some(fired) = self.engine.claim_next_due(EndedTimer::of) {
                     fired
                 } else {
-                    let claimed = self.engine.next_due_message_or_end_pass()?;
+                    let claimed = self.engine.claim_due_by_message_or_end_pass()?;
                     self.engine.end_claimed(claimed)
                 }
             }
@@ -1151,13 +1153,13 @@ impl<T> Shard<T> {
     /// Claims the next due timer of this pass. If there is none, ends the pass.
     fn claim_in_pass(&mut self) -> Option<ClaimedTimer> {
         let before = if self.engine.is_in_urgent_phase() {
-            self.engine.next_due_urgent_message()
+            self.engine.claim_due_by_urgent_message()
         } else {
             None
         };
         before
-            .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
-            .or_else(|| self.engine.next_due_message_or_end_pass())
+            .or_else(|| Some(self.engine.claim_next_due(|_, _| ())?.0))
+            .or_else(|| self.engine.claim_due_by_message_or_end_pass())
     }
 
     /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about

@@ -25,12 +25,12 @@ pub(super) struct Stats {
     /// after a pass that left work, and after a request for a pass. Otherwise it is the earliest
     /// wake-up time published since the last pass, or `u64::MAX` if there is none.
     may_skip_pass_until: Cell<u64>,
-    /// The tick of the timers that `last_due_count` counts.
+    /// The tick of the timers that `unpublished_due_count` counts.
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
-    last_due_count: u32,
+    unpublished_due_count: u32,
     /// True if the last pass has ended, and its length has not been measured.
-    turn_is_unmeasured: Cell<bool>,
+    turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, when the counts were last
     /// published. `Engine::publish` publishes again only if one of the two numbers has changed.
     pub(super) last_published_sums: Cell<(u64, u32)>,
@@ -87,7 +87,7 @@ impl Stats {
         self.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
         gauges.record_turn_end(self.counts.turns);
-        self.turn_is_unmeasured.set(true);
+        self.turn_length_is_unmeasured.set(true);
     }
 
     #[inline]
@@ -104,18 +104,18 @@ impl Stats {
 
     /// Counts a run of a timer that was due at tick `due`.
     #[inline]
-    pub(super) fn count_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
+    pub(super) fn count_due_run(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
         if due != self.last_due_tick {
             self.publish_due_lateness(time, gauges);
             self.last_due_tick = due;
         }
-        self.last_due_count += 1;
+        self.unpublished_due_count += 1;
     }
 
     /// Counts a run of a remotely added or reset timer whose deadline had elapsed before the owner
     /// linked it. `due` is this deadline in nanoseconds.
-    pub(super) fn count_already_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
+    pub(super) fn count_already_due_run(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
         // A deadline of zero means "run at once", which is never late.
         if due > 0 {
@@ -126,7 +126,7 @@ impl Stats {
     /// Publishes the lateness of the timers of `last_due_tick`.
     #[inline]
     pub(super) fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
-        let timers = mem::take(&mut self.last_due_count);
+        let timers = mem::take(&mut self.unpublished_due_count);
         if timers > 0 {
             self.record_lateness(time.tick.start_nanos(self.last_due_tick), timers, time, gauges);
         }
@@ -154,7 +154,7 @@ impl Stats {
             // A sleep during a pass abandons the pass.
             gauges.record_turn_end(self.counts.turns);
         }
-        if self.turn_is_unmeasured.replace(false) {
+        if self.turn_length_is_unmeasured.replace(false) {
             gauges.record_turn_length(now.saturating_sub(time.turn_start));
         }
     }

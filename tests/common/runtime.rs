@@ -54,7 +54,8 @@ fn leaves_no_driver(run: impl Run) {
     });
 }
 
-/// A runtime may still poll tasks after the end of the main future. Then their waits must not panic.
+/// A runtime may still poll tasks after the end of the main future. Then their waits must not
+/// panic.
 fn ends_before_its_tasks_wait(run: impl Run, spawn: fn(Task<'static>)) {
     on_a_thread(move || {
         run(Box::pin(async move {

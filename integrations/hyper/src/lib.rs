@@ -20,7 +20,8 @@
 //! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
 //! time, so it serves as the idle timeout of connections.
 //!
-//! If [no timer is available](corewheel::future#without-a-timer), the task of the connection panics.
+//! If [no timer is available](corewheel::future#without-a-timer), the task of the connection
+//! panics.
 
 use std::{
     pin::Pin,

@@ -92,16 +92,17 @@ impl Driver {
     /// clock, even if the wheel has another clock.
     ///
     /// The last entry in the queue must not be linked to a next one (`IO_LINK`), because the
-    /// driver's poll would wait for it. No entry may wait for all earlier ones (`IO_DRAIN`), because
-    /// the driver's poll may never complete. After the wheel was drained, the call does not wait.
+    /// driver's poll would wait for it. No entry may wait for all earlier ones (`IO_DRAIN`),
+    /// because the driver's poll may never complete. After the wheel was drained, the call does not
+    /// wait.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
     /// # Errors
     ///
     /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which demands
-    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, and for a
-    /// ring that polls for completions (`setup_iopoll`), which cannot poll the driver's eventfd.
+    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, and for
+    /// a ring that polls for completions (`setup_iopoll`), which cannot poll the driver's eventfd.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(

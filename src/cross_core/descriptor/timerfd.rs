@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The longest time for which the descriptor is armed, 68 years.
-const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
+const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
 /// In `armed_deadline`, means that no deadline is armed. In `fires_begun_when_armed`, means that a
 /// call of `fire` was in progress during the arming.
@@ -104,8 +104,8 @@ impl Descriptor {
         if is_armed && begun == Some(self.fires_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
-        self.set_time(after());
-        // Relaxed, both: only the owner uses these fields. `begun` was read before `set_time`,
+        self.set_expiry(after());
+        // Relaxed, both: only the owner uses these fields. `begun` was read before `set_expiry`,
         // because a call of `fire` that began later may have replaced this deadline.
         self.fires_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed_deadline.store(until, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Descriptor {
     pub(crate) fn fire(&self) {
         // Relaxed: the kernel's lock orders this increment before the effect of the system call.
         self.fires_begun.fetch_add(1, Ordering::Relaxed);
-        self.set_time(Some(Duration::ZERO));
+        self.set_expiry(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `fires_begun`;
         // pairs with the Acquire of `fires_begun_if_idle`.
         self.fires_ended.fetch_add(1, Ordering::Release);
@@ -133,7 +133,7 @@ impl Descriptor {
         (begun == done).then_some(begun)
     }
 
-    fn set_time(&self, after: Option<Duration>) {
+    fn set_expiry(&self, after: Option<Duration>) {
         let expires =
             Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
         // The call fails only for an invalid time, or a descriptor that is no timerfd.
@@ -152,7 +152,7 @@ impl AsFd for Descriptor {
 const DISARMED: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
-    Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST))
+    Timespec::try_from(after.clamp(Duration::from_nanos(1), ARM_DURATION_MAX))
         .expect("the kernel accepts such a duration")
 }
 
@@ -246,7 +246,7 @@ mod tests {
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
             // The thread inside `fire` makes its system call.
-            descriptor.set_time(Some(Duration::ZERO));
+            descriptor.set_expiry(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);
         }

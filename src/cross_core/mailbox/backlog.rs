@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use super::{COUNT_LIMIT, Mailbox, MessageList, Stack};
+use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList, Stack};
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 /// The index of urgent messages in arrays with one item per kind.
@@ -19,7 +19,7 @@ enum BacklogPhase {
     Urgent,
     /// The pass consumes messages of both kinds.
     #[default]
-    Remaining,
+    BothKinds,
 }
 
 #[derive(Debug, Default)]
@@ -41,9 +41,9 @@ pub(crate) struct Backlog {
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
-    reserved_for_low: usize,
+    budget_reserved_for_low: usize,
     /// True if the last odd budget was divided in favor of low-priority messages.
-    pub(super) odd_went_to_low: bool,
+    pub(super) last_odd_budget_favored_low: bool,
 }
 
 impl Backlog {
@@ -51,10 +51,10 @@ impl Backlog {
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
         self.polling_done = [false; 2];
-        self.phase = BacklogPhase::Remaining;
+        self.phase = BacklogPhase::BothKinds;
         self.reversals_left = REVERSED_MESSAGES_PER_TURN_MAX;
         self.budget = budget;
-        self.reserved_for_low = 0;
+        self.budget_reserved_for_low = 0;
     }
 
     /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets its
@@ -74,10 +74,10 @@ impl Backlog {
         if self.has_urgent() {
             self.phase = BacklogPhase::Urgent;
             let is_odd = !self.budget.is_multiple_of(2);
-            self.odd_went_to_low ^= is_odd;
-            let half = self.budget / 2 + usize::from(is_odd && self.odd_went_to_low);
-            self.reserved_for_low = half.min(self.taken[LOW].count() as usize);
-            self.budget -= self.reserved_for_low;
+            self.last_odd_budget_favored_low ^= is_odd;
+            let half = self.budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
+            self.budget_reserved_for_low = half.min(self.taken[LOW].count() as usize);
+            self.budget -= self.budget_reserved_for_low;
         }
     }
 
@@ -94,8 +94,8 @@ impl Backlog {
         if self.phase == BacklogPhase::BeganEmpty {
             self.begin_pass(budget);
         }
-        self.budget += mem::take(&mut self.reserved_for_low);
-        self.phase = BacklogPhase::Remaining;
+        self.budget += mem::take(&mut self.budget_reserved_for_low);
+        self.phase = BacklogPhase::BothKinds;
         self.polling_done = [true, self.has_taken_low];
     }
 
@@ -161,7 +161,7 @@ impl Backlog {
             reversed += 1;
         }
         from.count = from.count_minus(reversed);
-        to.count = (to.count + reversed).min(COUNT_LIMIT);
+        to.count = (to.count + reversed).min(FIRST_INEXACT_COUNT);
         self.reversals_left -= reversed as usize;
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
@@ -210,7 +210,7 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken low-priority messages. From `COUNT_LIMIT` on, the number
+    /// Returns the number of taken low-priority messages. From `FIRST_INEXACT_COUNT` on, the number
     /// may be inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.taken[LOW].count()
@@ -227,13 +227,13 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages. From `COUNT_LIMIT` on, the number may be
+    /// Returns the number of taken messages. From `FIRST_INEXACT_COUNT` on, the number may be
     /// inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.taken[URGENT], self.unreversed, self.reversed];
         let urgent: u32 = urgent.iter().map(MessageList::count).sum();
-        urgent.min(COUNT_LIMIT) + self.cancelled_count()
+        urgent.min(FIRST_INEXACT_COUNT) + self.cancelled_count()
     }
 
     #[inline]

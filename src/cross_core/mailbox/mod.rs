@@ -16,7 +16,7 @@
 //! A message's link is the index of the message after the next one, so the links form two
 //! interleaved chains. Usually another core has just written a link's cache line, so reading the
 //! link stalls the owner. With two chains, the owner can load two such lines at once. If a stack's
-//! count overflows, it continues at `COUNT_LIMIT`, and is inexact from then on.
+//! count overflows, it continues at `FIRST_INEXACT_COUNT`, and is inexact from then on.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
@@ -71,13 +71,13 @@ const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
 /// The value at which a count continues after an overflow. Counts from this value on may be
 /// inexact.
-const COUNT_LIMIT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
+const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
     "the parts fit the word"
 );
 const _: () = assert!(
-    COUNT_LIMIT.is_multiple_of(WAKE_BACKLOG),
+    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_BACKLOG),
     "a count that has overflowed reaches multiples as often as before"
 );
 
@@ -120,7 +120,7 @@ pub(crate) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
-    /// The message is queued, and its stack now has `depth` messages. From `COUNT_LIMIT`
+    /// The message is queued, and its stack now has `depth` messages. From `FIRST_INEXACT_COUNT`
     /// on, `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this push
     /// has set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
@@ -182,12 +182,12 @@ impl Mailbox {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages, counting at most `COUNT_LIMIT` of each kind.
+    /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` of each kind.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued low-priority messages, counting at most `COUNT_LIMIT`.
+    /// Returns the number of queued low-priority messages, counting at most `FIRST_INEXACT_COUNT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
@@ -280,7 +280,7 @@ impl MessageList {
         Self {
             first: newest_of(head),
             second: second_of(head),
-            count: depth_of(head).min(COUNT_LIMIT),
+            count: depth_of(head).min(FIRST_INEXACT_COUNT),
         }
     }
 
@@ -290,11 +290,15 @@ impl MessageList {
         Self { first: self.second, second: third, count: self.count_minus(1) }
     }
 
-    /// Returns the count minus `messages`. A count of at least `COUNT_LIMIT` becomes
-    /// `COUNT_LIMIT`, because the true count is unknown.
+    /// Returns the count minus `messages`. A count of at least `FIRST_INEXACT_COUNT` becomes
+    /// `FIRST_INEXACT_COUNT`, because the true count is unknown.
     #[inline]
     const fn count_minus(self, messages: u32) -> u32 {
-        if self.count < COUNT_LIMIT { self.count.wrapping_sub(messages) } else { COUNT_LIMIT }
+        if self.count < FIRST_INEXACT_COUNT {
+            self.count.wrapping_sub(messages)
+        } else {
+            FIRST_INEXACT_COUNT
+        }
     }
 
     #[inline]
@@ -337,7 +341,7 @@ fn add_one_to_count(head: u64) -> u64 {
 #[cold]
 #[inline(never)]
 fn add_one_wrapping(head: u64) -> u64 {
-    head.wrapping_add(1 << COUNT_SHIFT) | u64::from(COUNT_LIMIT) << COUNT_SHIFT
+    head.wrapping_add(1 << COUNT_SHIFT) | u64::from(FIRST_INEXACT_COUNT) << COUNT_SHIFT
 }
 
 #[inline]

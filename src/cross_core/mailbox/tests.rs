@@ -132,7 +132,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
 /// starves.
 #[test]
 fn half_of_the_budget_is_reserved_for_low_priority() {
-    for (budget, others, odd_went_to_low, first) in [
+    for (budget, others, last_odd_budget_favored_low, first) in [
         (8, 9, false, 4),
         (8, 2, true, 6),
         (8, 0, true, 8),
@@ -147,7 +147,7 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         (1..=others).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
         let mut backlog = backlog_in_pass(budget);
-        backlog.odd_went_to_low = !odd_went_to_low;
+        backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
         backlog.take_from(&mailbox);
         reverse(&mut backlog, &links);
         backlog.begin_urgent_phase();
@@ -225,17 +225,17 @@ fn urgent_messages_are_consumed_in_fifo_order() {
 fn a_partly_reversed_flood_counts_as_count_limit() {
     let (mailbox, links) = (
         Mailbox::default(),
-        (0..=2 * COUNT_LIMIT).map(|_| MailboxLink::default()).collect::<Vec<_>>(),
+        (0..=2 * FIRST_INEXACT_COUNT).map(|_| MailboxLink::default()).collect::<Vec<_>>(),
     );
-    (1..=2 * COUNT_LIMIT)
+    (1..=2 * FIRST_INEXACT_COUNT)
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
     let mut backlog = backlog_in_pass(UNLIMITED);
     backlog.take_from(&mailbox);
-    for _ in 0..if cfg!(miri) { 3 } else { COUNT_LIMIT } {
+    for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
         backlog.begin_pass(UNLIMITED);
         backlog.reversals_left = 1;
         reverse(&mut backlog, &links);
-        assert_eq!(backlog.count(), COUNT_LIMIT);
+        assert_eq!(backlog.count(), FIRST_INEXACT_COUNT);
     }
 }
 
@@ -300,7 +300,7 @@ fn a_wrapped_count_still_reaches_multiples_of_wake_backlog() {
             pushed.is_multiple_of(WAKE_BACKLOG),
             "message {pushed}"
         );
-        assert!(stack.depth() == pushed.min(COUNT_LIMIT) && stack.depth() >= last);
+        assert!(stack.depth() == pushed.min(FIRST_INEXACT_COUNT) && stack.depth() >= last);
         last = stack.depth();
     }
 }
@@ -321,13 +321,13 @@ fn a_count_at_its_limit_stays_until_the_last_message() {
         counts.push(backlog.count());
         assert!(consume_next(&mut backlog, &links).is_some());
     }
-    assert_eq!((counts, backlog.count()), (vec![COUNT_LIMIT; 3], 0));
+    assert_eq!((counts, backlog.count()), (vec![FIRST_INEXACT_COUNT; 3], 0));
 }
 
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
         let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
-        assert_eq!(depth_of(stack.push(index, &MailboxLink::default(), 0)), COUNT_LIMIT);
+        assert_eq!(depth_of(stack.push(index, &MailboxLink::default(), 0)), FIRST_INEXACT_COUNT);
     }
 }

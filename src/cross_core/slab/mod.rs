@@ -377,7 +377,7 @@ impl Slab {
         self.hints.empty_slot_hint.lower(as_u32(number));
     }
 
-    fn published_pages(&self) -> Vec<usize> {
+    fn published_page_numbers(&self) -> Vec<usize> {
         let pinned = crate::cross_core::reclaim::pin();
         (0..PAGES_MAX).filter(|&number| self.page(number, &pinned).is_some()).collect()
     }

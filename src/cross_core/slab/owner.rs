@@ -50,7 +50,7 @@ pub(crate) struct OwnerNodes<T> {
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
     free_places: FreePlaces,
-    adopted_pages: Vec<usize>,
+    adopted_page_numbers: Vec<usize>,
     /// The schedules of periodic timers, by page number and by place in the page.
     schedules: Vec<Vec<Schedule>>,
     freed_remote_nodes: FreedRemoteNodes,
@@ -74,7 +74,7 @@ impl<T> OwnerNodes<T> {
             slab,
             pages: PageTable::new(first),
             free_places: FreePlaces::new(),
-            adopted_pages: Vec::new(),
+            adopted_page_numbers: Vec::new(),
             schedules: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
             retired: RefCell::default(),
@@ -94,8 +94,8 @@ impl<T> OwnerNodes<T> {
     /// is not published. Even if this returns true, the node may have another timer, of another
     /// generation.
     #[inline]
-    pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
-        generation & REMOTE_GENERATION_BIT == 0 || self.adopt_page(page_number_of(index))
+    pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
+        generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))
     }
 
     #[inline(always)]
@@ -230,16 +230,16 @@ impl<T> OwnerNodes<T> {
 
     /// Adds the page of this number to the owner's table. Returns false if it is not published.
     #[inline]
-    pub(crate) fn adopt_page(&mut self, number: usize) -> bool {
-        self.pages.has(number) || self.adopt_page_slow(number)
+    pub(crate) fn try_adopt_page(&mut self, number: usize) -> bool {
+        self.pages.has(number) || self.try_adopt_page_slow(number)
     }
 
     #[cold]
     #[inline(never)]
-    fn adopt_page_slow(&mut self, number: usize) -> bool {
+    fn try_adopt_page_slow(&mut self, number: usize) -> bool {
         let Some(page) = self.slab.page(number, &pin()) else { return false };
         self.pages.set(number, page);
-        self.adopted_pages.push(number);
+        self.adopted_page_numbers.push(number);
         true
     }
 
@@ -250,13 +250,13 @@ impl<T> OwnerNodes<T> {
     /// Adopts the page of a message's node.
     #[inline]
     pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
-        let is_there = self.adopt_page(page_number_of(index));
+        let is_there = self.try_adopt_page(page_number_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
     }
 
     pub(crate) fn adopt_all_pages(&mut self) {
-        for number in self.slab.published_pages() {
-            self.adopt_page(number);
+        for number in self.slab.published_page_numbers() {
+            self.try_adopt_page(number);
         }
     }
 
@@ -356,9 +356,9 @@ impl<T> OwnerNodes<T> {
             return None;
         }
         let is_taken = |&number: &usize| self.page_at(number).header.free.try_take_all();
-        let at = self.adopted_pages.iter().position(is_taken)?;
+        let at = self.adopted_page_numbers.iter().position(is_taken)?;
         self.slab.hints.empty_page_count.decrement();
-        let number = self.adopted_pages.swap_remove(at);
+        let number = self.adopted_page_numbers.swap_remove(at);
         self.slab.raise_first_generation(self.page_at(number).header.generation_bound());
         Some(number)
     }
@@ -366,8 +366,10 @@ impl<T> OwnerNodes<T> {
     /// Returns a generation above the generations of all remote timers. The mailbox must be closed,
     /// so that no further add returns a handle. All pages must be adopted.
     pub(crate) fn next_remote_generation(&self) -> u64 {
-        let bounds =
-            self.adopted_pages.iter().map(|&number| self.page_at(number).header.generation_bound());
+        let bounds = self
+            .adopted_page_numbers
+            .iter()
+            .map(|&number| self.page_at(number).header.generation_bound());
         bounds.fold(self.slab.first_generation(), u64::max)
     }
 
@@ -440,16 +442,18 @@ impl<T> OwnerNodes<T> {
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
-            && self.entry(index).state().pending_owner_generation() == Some(generation)
+            && self.entry(index).state().pending_owner_added_generation() == Some(generation)
     }
 
     /// Finds the first pending timer, from `index` on, that the owner has added. Returns its index
     /// and generation.
-    pub(crate) fn next_pending(&self, mut index: u32) -> Option<(u32, u64)> {
+    pub(crate) fn first_pending_from(&self, mut index: u32) -> Option<(u32, u64)> {
         while page_number_of(index) < self.pages.numbers_end() {
             if !self.has_page_of(index) {
                 index = index_of(page_number_of(index) + 1, 0);
-            } else if let Some(generation) = self.entry(index).state().pending_owner_generation() {
+            } else if let Some(generation) =
+                self.entry(index).state().pending_owner_added_generation()
+            {
                 return Some((index, generation));
             } else {
                 index += 1;

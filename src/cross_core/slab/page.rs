@@ -394,7 +394,7 @@ impl FreeList {
         loop {
             let place = first_free_of(head)?;
             let left = free_count_of(head) - 1;
-            let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
+            let next = if left == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
             // Acquire, both (G1): sees the writes of the node's last user. After a failed swap,
             // sees the links of the list at the new head.
@@ -459,7 +459,7 @@ pub(super) fn relative_link(place: usize, next: usize) -> u32 {
 
 /// Returns one plus the place to which the link of the node at `place` leads. A stale link may lead
 /// anywhere.
-fn follow_link(place: usize, link: u32) -> u16 {
+fn next_place_plus_one(place: usize, link: u32) -> u16 {
     let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
     u16::from_le_bytes([low, high])
 }

@@ -45,8 +45,8 @@ impl RetiredPages {
         self.0.len() < RETIRED_PAGES_MAX
     }
 
-    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`] pages that no
-    /// thread can see any more.
+    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`] pages
+    /// that no thread can see any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::advance_epoch();

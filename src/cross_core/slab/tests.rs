@@ -21,7 +21,7 @@ fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
 
 /// Cancels a timer as its owner, and frees its node.
 fn cancel_and_free(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
-    assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
+    assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(Freed::Now));
     assert_eq!(own.entry(index).take_payload(), 7);
     own.free(index, generation);
 }
@@ -70,7 +70,7 @@ fn payloads_of_any_type_are_returned_unchanged() {
             .map(|generation| add(&mut own, generation, payload.clone()).expect("there is a node"))
             .collect();
         for (index, generation) in indices.into_iter().zip(1..) {
-            assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
+            assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(Freed::Now));
             assert_eq!(&own.entry(index).take_payload(), payload);
             own.free(index, generation);
         }
@@ -208,7 +208,7 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
             own.entry(index).state().consume_message(),
             ConsumedMessage::Moved { periodic: false }
         ));
-        assert!(own.entry(index).state().cancel_own(generation).is_ok());
+        assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
         own.free(index, generation);
         own.return_freed_remote_nodes();
     }
@@ -223,7 +223,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
     let stalled = slab.take_remote_node(pin()).expect("there is a node");
     let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut own)).collect();
     for (index, generation) in timers {
-        assert!(own.entry(index).state().cancel_own(generation).is_ok());
+        assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
         assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
         own.free(index, generation);
     }
@@ -264,7 +264,7 @@ fn concurrent_adders_never_take_the_same_node() {
         drop(sender);
         for (index, generation) in receiver {
             own.adopt_page_of_message(index);
-            assert!(own.entry(index).state().cancel_own(generation).is_ok());
+            assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
             assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
             assert!(used.lock().unwrap().remove(&index));
             own.free(index, generation);
@@ -309,7 +309,7 @@ fn remote_cancels_are_correct_while_pages_are_retired() {
             let others = many(&mut own);
             let index = add(&mut own, generation, 7).expect("there is a node");
             live.store(u64::from(index) << 32 | generation, SeqCst);
-            if own.entry(index).state().cancel_own(generation).is_err() {
+            if own.entry(index).state().cancel_by_owner(generation).is_err() {
                 assert_eq!(
                     own.entry(index).state().consume_message(),
                     ConsumedMessage::Cancelled { has_payload: true }

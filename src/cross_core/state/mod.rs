@@ -57,15 +57,15 @@
 //! | `claim` | `Private` | `Running` (store) |
 //! | `claim` | `Armed`, not moved | `Running` |
 //! | `claim`, `consume_message` | `Armed`, moved | not moved |
-//! | `claim`, `begin_own_move` | `Armed` or `Moving`, deferrable | not deferrable |
-//! | `begin_own_move` | `Armed` or `Moving`, moved | not moved |
+//! | `claim`, `begin_move_by_owner` | `Armed` or `Moving`, deferrable | not deferrable |
+//! | `begin_move_by_owner` | `Armed` or `Moving`, moved | not moved |
 //! | `set_deferrable` | `Armed`, no flags | deferrable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
-//! | `cancel_own` | `Private` | `Idle` (store) |
-//! | `cancel_own` | `Armed` | `Idle` |
-//! | `cancel_own` | `Moving` | `Cancelling`, by owner |
-//! | `cancel_own` | `Running`, periodic | `Stopping`, by owner |
+//! | `cancel_by_owner` | `Private` | `Idle` (store) |
+//! | `cancel_by_owner` | `Armed` | `Idle` |
+//! | `cancel_by_owner` | `Moving` | `Cancelling`, by owner |
+//! | `cancel_by_owner` | `Running`, periodic | `Stopping`, by owner |
 //! | `consume_message` | `Cancelled` | `Idle`, not queued (store) |
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
@@ -163,8 +163,8 @@
 //!   So every later plain store releases too. A swap continues the release sequence of the value
 //!   that it replaces.
 //! - S3: `end_move_or_cancel`, `end_deferred_move` and `arm_remote` release. The owner's calls that
-//!   clear *moved* (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
-//!   `is_pending_and_moved` and the next `begin_move`. So each reset overwrites the earlier
+//!   clear *moved* (`claim`, `begin_move_by_owner`, `consume_message`, `sweep`) acquire, and so do
+//!   `moved_if_pending` and the next `begin_move`. So each reset overwrites the earlier
 //!   requests, and the owner reads the last requested deadline and the adder's period.
 //!   `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
@@ -239,7 +239,7 @@ impl Phase {
     }
 
     #[inline]
-    const fn is_plain_armed(word: u64) -> bool {
+    const fn is_armed_without_flags(word: u64) -> bool {
         word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
     }
 
@@ -361,11 +361,11 @@ pub(crate) enum Freed {
 /// Tells whether the owner can reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum OwnMoveOutcome {
+pub(crate) enum OwnerMoveOutcome {
     /// The timer is pending, one-shot, and linked in the wheel.
-    Fast,
+    LinkedOneShot,
     /// The timer is pending. If `may_be_unlinked` is false, it is linked in the wheel.
-    Slow { periodic: bool, may_be_unlinked: bool },
+    Pending { periodic: bool, may_be_unlinked: bool },
     /// The timer has ended or is running.
     Refused,
 }
@@ -495,7 +495,7 @@ impl StateWord {
     #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
-        if Phase::is_plain_armed(word) {
+        if Phase::is_armed_without_flags(word) {
             let running = Phase::Running.set_in(word);
             // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
             // owner. A failed swap is retried.
@@ -540,7 +540,7 @@ impl StateWord {
     /// Cancels a timer on the owner's thread. After `Ok`, the caller must take, drop or forget the
     /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
-    pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
+    pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<Freed, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         // Relaxed, both: the swap publishes no data. A failed swap is retried.
@@ -555,11 +555,11 @@ impl StateWord {
             self.0.store(idle, Ordering::Release);
             return Ok(Freed::Now);
         }
-        self.cancel_slow(generation)
+        self.cancel_by_owner_slow(generation)
     }
 
     #[inline(never)]
-    fn cancel_slow(&self, generation: u64) -> Result<Freed, Cancel> {
+    fn cancel_by_owner_slow(&self, generation: u64) -> Result<Freed, Cancel> {
         loop {
             let word = self.load_relaxed();
             if word >> GENERATION_SHIFT != generation {
@@ -703,28 +703,29 @@ impl StateWord {
     /// Returns whether the owner may reset the timer. If it may, discards the deadline of an
     /// earlier remote reset, and makes a remote reset in progress send a message.
     #[inline]
-    pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMoveOutcome {
+    pub(crate) fn begin_move_by_owner(&self, generation: u64) -> OwnerMoveOutcome {
         let plain = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
-            return OwnMoveOutcome::Fast;
+            return OwnerMoveOutcome::LinkedOneShot;
         }
-        self.begin_own_move_slow(generation)
+        self.begin_move_by_owner_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn begin_own_move_slow(&self, generation: u64) -> OwnMoveOutcome {
+    fn begin_move_by_owner_slow(&self, generation: u64) -> OwnerMoveOutcome {
         loop {
             let word = self.load_relaxed();
             let may_be_unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
-            let outcome = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
+            let outcome =
+                OwnerMoveOutcome::Pending { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return OwnerMoveOutcome::Refused,
                 // A remote reset in progress is ordered after this reset. The remote deadline may
                 // be before the owner's, so the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
-                _ => return OwnMoveOutcome::Refused,
+                _ => return OwnerMoveOutcome::Refused,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // swap is retried.
@@ -740,14 +741,14 @@ impl StateWord {
     #[inline]
     pub(crate) fn set_deferrable(&self) {
         let word = self.load_relaxed();
-        if Phase::is_plain_armed(word) {
+        if Phase::is_armed_without_flags(word) {
             // Release (S3): publishes the linked deadline. Relaxed: a failed swap is not retried.
             let _ = self.cas(word, word | DEFERRABLE, Ordering::Release, Ordering::Relaxed);
         }
     }
 
     /// Returns whether a pending timer is *moved*, or `None` if the timer is not pending.
-    pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
+    pub(crate) fn moved_if_pending(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
         let is_pending = word >> GENERATION_SHIFT == generation
@@ -765,7 +766,7 @@ impl StateWord {
 
     /// Returns the generation of the node's timer, if it is pending and the owner added it. Such a
     /// timer's payload is present until the owner takes it.
-    pub(crate) fn pending_owner_generation(&self) -> Option<u64> {
+    pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         let generation = word >> GENERATION_SHIFT;

@@ -38,8 +38,8 @@ fn cancel(state: &StateWord) -> Cancel {
     state.cancel(GENERATION).0
 }
 
-fn cancel_own(state: &StateWord) -> Cancel {
-    match state.cancel_own(GENERATION) {
+fn cancel_by_owner(state: &StateWord) -> Cancel {
+    match state.cancel_by_owner(GENERATION) {
         Ok(_) => Cancel::Cancelled,
         Err(answer) => answer,
     }
@@ -51,10 +51,10 @@ fn a_fired_timer_cannot_be_cancelled() {
         let state = armed(kind);
         let run = fire(&state);
         assert!(state.is_running(GENERATION) && !state.is_pending(GENERATION));
-        assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Running, Cancel::Running));
+        assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Running, Cancel::Running));
         assert_eq!(move_remotely(&state), None);
         assert_eq!(state.finish(run), Freed::Now);
-        assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
+        assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert_eq!(move_remotely(&state), None);
         assert!(state.is_free() && !state.is_running(GENERATION));
     }
@@ -64,7 +64,7 @@ fn a_fired_timer_cannot_be_cancelled() {
 fn a_cancelled_timer_cannot_fire() {
     let state = armed(TimerKind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
-    assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
+    assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(move_remotely(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
@@ -78,11 +78,14 @@ fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
         assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
-        assert_eq!(state.cancel_own(stale), Err(Cancel::Ended));
+        assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_move(stale), MoveOutcome::Refused);
-        assert!(!state.is_pending(stale) && state.begin_own_move(stale) == OwnMoveOutcome::Refused);
+        assert!(
+            !state.is_pending(stale)
+                && state.begin_move_by_owner(stale) == OwnerMoveOutcome::Refused
+        );
     }
-    assert!(state.is_pending(7) && state.begin_own_move(7) == OwnMoveOutcome::Fast);
+    assert!(state.is_pending(7) && state.begin_move_by_owner(7) == OwnerMoveOutcome::LinkedOneShot);
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn a_private_timer_is_cancelled_remotely_only_once_shared() {
 
 #[test]
 fn a_cancel_during_a_run_ends_a_periodic_timer() {
-    for cancel in [cancel, cancel_own] {
+    for cancel in [cancel, cancel_by_owner] {
         let state = armed(TimerKind::Periodic);
         let _ = fire(&state);
         assert!(state.rearm());
@@ -116,7 +119,7 @@ fn a_claim_reports_a_move_before_the_timer_fires() {
         let run = fire(&state);
         if periodic {
             assert!(state.rearm());
-            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
         } else {
             assert_eq!(state.finish(run), Freed::Later);
         }
@@ -142,8 +145,8 @@ fn a_message_or_a_claim_reports_a_move_once() {
 fn an_owner_move_overrides_an_earlier_remote_move() {
     let state = moved(TimerKind::Shared);
     assert_eq!(
-        state.begin_own_move(GENERATION),
-        OwnMoveOutcome::Slow { periodic: false, may_be_unlinked: true }
+        state.begin_move_by_owner(GENERATION),
+        OwnerMoveOutcome::Pending { periodic: false, may_be_unlinked: true }
     );
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
@@ -157,8 +160,8 @@ fn a_timer_does_not_fire_during_a_remote_move() {
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(
-        state.begin_own_move(GENERATION),
-        OwnMoveOutcome::Slow { periodic: false, may_be_unlinked: true }
+        state.begin_move_by_owner(GENERATION),
+        OwnerMoveOutcome::Pending { periodic: false, may_be_unlinked: true }
     );
     assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
@@ -172,11 +175,11 @@ fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         if own {
-            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
         } else {
             assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
         }
-        assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
+        assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert!(
             !state.is_free()
                 && !state.is_pending(GENERATION)
@@ -194,7 +197,7 @@ fn a_cancel_after_a_move_sends_no_second_message() {
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = moved(TimerKind::Shared);
-    assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
+    assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
@@ -249,7 +252,7 @@ fn a_move_that_ends_after_the_sweep_fails() {
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
-        assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
+        assert_eq!(if own { cancel_by_owner(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
         assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
     }
@@ -290,10 +293,10 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
         // Until the canceller calls `end_move_or_cancel`, no other call changes the outcome.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
-        assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
+        assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
-            (state.claim(), state.begin_own_move(generation)),
-            (ClaimOutcome::AwaitsMessage, OwnMoveOutcome::Refused)
+            (state.claim(), state.begin_move_by_owner(generation)),
+            (ClaimOutcome::AwaitsMessage, OwnerMoveOutcome::Refused)
         );
         if !is_consumed {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
@@ -335,7 +338,7 @@ fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
-    assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
+    assert_eq!(state.cancel_by_owner(generation), Ok(Freed::Later));
     assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }

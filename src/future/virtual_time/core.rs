@@ -21,7 +21,7 @@ use super::{super::timers::assign_thread_number, Task};
 use crate::{
     clock::ManualClock,
     config::Config,
-    local::{Local, ShardRef, local_timer},
+    local::{ShardRef, ThreadWheel, local_timer},
 };
 
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ impl VirtualCore {
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
             // would depend on earlier shards of the process.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
-            let _ = Local::with(|local| local.shared.spread.seed_from(number));
+            let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(number));
             assign_thread_number(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, queue);
@@ -114,7 +114,8 @@ impl VirtualCore {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
                 // If the turn sends messages of a purgatory, other cores need a turn.
-                let flush_is_pending = || Local::with(Local::flush_is_pending).unwrap_or(false);
+                let flush_is_pending =
+                    || ThreadWheel::with(ThreadWheel::flush_is_pending).unwrap_or(false);
                 let sends = flush_is_pending();
                 let turn = local_timer().turn();
                 sends || turn.fired + turn.collected > 0 || turn.behind || flush_is_pending()
@@ -176,7 +177,7 @@ fn run_jobs(jobs: &Receiver<Job>, ready_queue: Arc<ReadyQueue>) {
     CURRENT_TASKS.set(None);
     // Drops the tasks while the thread still has its wheel, and while `futures` is not borrowed.
     let left = mem::take(&mut *tasks.futures.borrow_mut());
-    Local::drop_each(left.into_values());
+    ThreadWheel::drop_each_catching_panic(left.into_values());
 }
 
 impl Tasks {
