@@ -27,8 +27,11 @@ macro_rules! counts {
         }
 
         /// The number of fields that an owner publishes together: all, or two in loom models.
-        pub(crate) const WORD_COUNT: usize =
-            if PUBLISHED_COUNTERS_MAX < FIELDS.len() { PUBLISHED_COUNTERS_MAX } else { FIELDS.len() };
+        pub(crate) const WORD_COUNT: usize = if PUBLISHED_COUNTERS_MAX < FIELDS.len() {
+            PUBLISHED_COUNTERS_MAX
+        } else {
+            FIELDS.len()
+        };
         const FIELDS: &[&str] = &[$(stringify!($field)),*];
     };
 }
