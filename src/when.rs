@@ -60,7 +60,7 @@ pub(crate) enum Deadline {
 }
 
 impl When {
-    /// Returns a deadline `delay` after the clock reading that the add or reset takes.
+    /// Returns a deadline that is `delay` after the clock reading of the add or reset.
     ///
     /// # Examples
     ///

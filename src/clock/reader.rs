@@ -29,8 +29,8 @@ impl Reading {
     }
 }
 
-/// Reads the clock of one shard. The reader of a fast clock has an estimator, until the counter is
-/// abandoned.
+/// Reads the clock of one shard. The reader of a fast clock has an estimator, until the time-stamp
+/// counter is abandoned.
 #[derive(Debug)]
 pub(crate) struct ClockReader(Option<ClockEstimator>);
 

@@ -477,16 +477,17 @@ impl Protected<'_, Shared> {
                 }
             }
         }
-        let (answer, next) = node.end_move_or_cancel(payload_out);
+        let next = node.end_move(payload_out);
+        let answer = next.is_some();
         if payload_out.is_some() {
             // Another thread cancelled the timer during the reset, so this thread has taken the
             // payload.
             let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
-            let wake = (next == FollowUp::Push).then(push).flatten();
+            let wake = (next == Some(FollowUp::Push)).then(push).flatten();
             return RemoteOutcome { answer, wake };
         }
         let mut depth = 0;
-        if next == FollowUp::Push {
+        if next == Some(FollowUp::Push) {
             match self.mailbox.push(index, node.link, Priority::Urgent) {
                 PushOutcome::Queued { depth: pushed, .. } => depth = pushed,
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),

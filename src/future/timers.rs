@@ -423,7 +423,7 @@ impl Timers {
         Timeout::new(future.into_future(), self.sleep_until(deadline))
     }
 
-    /// Ticks every `period`, the first time at once. See [`Interval`].
+    /// Returns an interval that ticks every `period`, the first time at once. See [`Interval`].
     ///
     /// # Examples
     ///
@@ -445,8 +445,8 @@ impl Timers {
         Interval::new(self.sleep(Duration::ZERO), period)
     }
 
-    /// Ticks every `period`, the first time at `start`, an instant of the clock that
-    /// [`now`](Self::now) reads. See [`Interval`].
+    /// Returns an interval that ticks every `period`, the first time at `start`, an instant of the
+    /// clock that [`now`](Self::now) reads. See [`Interval`].
     ///
     /// # Examples
     ///

@@ -28,7 +28,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 ///
 /// # Examples
 ///
-/// Each thread has a poll, whose waker ends the thread's sleep when another thread adds an earlier
+/// Each thread has a `mio::Poll`, whose waker ends the thread's sleep when another thread adds an earlier
 /// timer:
 ///
 /// ```
@@ -518,9 +518,10 @@ impl CoresBuilder {
 
     /// Starts a thread for each element of `args`, and runs `run` on it with that element.
     ///
-    /// An element is a value prepared for its thread, such as a poll whose waker the configuration
-    /// uses. The number of threads is the number of elements; [`shards`](Self::shards) has no
-    /// effect. `run` starts only after every thread has its wheel and, where possible, is pinned.
+    /// An element is a value prepared for one thread, such as a `mio::Poll`, whose waker the wake
+    /// hook of the thread's [`Config`] can use. The number of threads is the number of elements;
+    /// [`shards`](Self::shards) has no effect. `run` starts only after every thread has its wheel
+    /// and, where possible, is pinned.
     ///
     /// # Errors
     ///

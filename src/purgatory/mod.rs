@@ -1192,7 +1192,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
         }
         self.notify_remote_watchers_of_end();
         // Drops the keys that operations of other cores still watch.
-        ThreadWheel::drop_each_catching_panic(self.table.get_mut().take_keys());
+        ThreadWheel::drop_each_catching_panic(self.table.get_mut().take_all_keys());
     }
 }
 

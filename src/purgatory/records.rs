@@ -39,7 +39,7 @@ pub(super) struct Records<T> {
     spare: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
-    min_spare_pages: usize,
+    fewest_spare_pages: usize,
 }
 
 /// A page of records. If its memory was freed, `records` is empty.
@@ -62,7 +62,7 @@ impl<T> Records<T> {
             current: 0,
             pages_with_room: Vec::new(),
             spare: Vec::new(),
-            min_spare_pages: 0,
+            fewest_spare_pages: 0,
         }
     }
 
@@ -118,7 +118,7 @@ impl<T> Records<T> {
             let page = mem::replace(&mut self.pages[number as usize], Page::ABSENT);
             pages::free_to_system(page.records);
         }
-        self.min_spare_pages = self.min_spare_pages.min(kept);
+        self.fewest_spare_pages = self.fewest_spare_pages.min(kept);
     }
 }
 
@@ -130,9 +130,9 @@ impl<T: Record> Records<T> {
     /// Ends a trim interval. Frees one spare page if there was always at least one during the
     /// interval. If `all` is true, frees all spare pages.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
-        let unneeded = if all { self.spare.len() } else { self.min_spare_pages.min(1) };
+        let unneeded = if all { self.spare.len() } else { self.fewest_spare_pages.min(1) };
         self.free_spare_pages(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
-        self.min_spare_pages = self.spare.len();
+        self.fewest_spare_pages = self.spare.len();
     }
 
     #[inline]
@@ -190,7 +190,7 @@ impl<T: Record> Records<T> {
             // The page is the last of `pages_with_room`, else the last of `spare`, else a page
             // without memory.
             if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
-                self.min_spare_pages = self.min_spare_pages.min(self.spare.len());
+                self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare.len());
             }
             self.current = index >> RECORD_PAGE_BITS;
         }

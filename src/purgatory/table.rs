@@ -462,7 +462,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns `next`, the watch after `index` in its ring, or `NONE` if `index` is the last watch.
     #[inline]
-    fn successor(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
+    fn next_unless_last(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
         if is_last { WatchIndex::NONE } else { next }
     }
@@ -508,7 +508,8 @@ impl<K, Op> Table<K, Op> {
     #[cold]
     fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
         // If the watch at `index` was the first of its ring, its successor becomes the first.
-        let next = if is_first && next != index { next } else { self.successor(next, index) };
+        let next =
+            if is_first && next != index { next } else { self.next_unless_last(next, index) };
         self.cursors
             .iter_mut()
             .filter(|cursor| **cursor == index)
@@ -523,7 +524,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Takes all keys out of the table, which must contain no operation. The table must not be used
     /// afterwards.
-    pub(super) fn take_keys(&mut self) -> Vec<K> {
+    pub(super) fn take_all_keys(&mut self) -> Vec<K> {
         self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }
 
@@ -688,7 +689,7 @@ impl<K, Op> Table<K, Op> {
         if number > event.last_number_at_start {
             return None;
         }
-        event.next = self.successor(watch.next, at);
+        event.next = self.next_unless_last(watch.next, at);
         Some(watcher)
     }
 

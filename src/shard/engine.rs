@@ -55,7 +55,7 @@ pub(crate) struct Engine<T> {
     next_generation: u64,
     /// Before an add uses this generation, it must check the limit again
     /// ([`allow_adds`](Self::allow_adds)).
-    add_check_generation: u64,
+    next_limit_check_generation: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
@@ -142,7 +142,7 @@ impl<T> Engine<T> {
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
-            add_check_generation: 0,
+            next_limit_check_generation: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
@@ -292,7 +292,7 @@ impl<T> Engine<T> {
     /// [`allow_adds`](Self::allow_adds).
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
-        self.next_generation < self.add_check_generation
+        self.next_generation < self.next_limit_check_generation
     }
 
     /// Allows up to `most` further adds, or fewer if the limit or the remaining generations permit
@@ -304,7 +304,7 @@ impl<T> Engine<T> {
         let room = u64::from(self.limit.saturating_sub(self.stats.live));
         let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(left).min(most);
-        self.add_check_generation = self.next_generation + adds;
+        self.next_limit_check_generation = self.next_generation + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -479,7 +479,7 @@ impl<T> Engine<T> {
                 node.requested_deadline().store_nanos(due);
                 // Only a periodic timer needs this value: a one-shot timer is not *deferrable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
-                if node.state().end_move_or_cancel(Mover::Owner) == (true, FollowUp::Push) {
+                if node.state().end_move_or_cancel(Mover::Owner) == Some(FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
             }
@@ -1069,7 +1069,7 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.add_check_generation = 0;
+        self.next_limit_check_generation = 0;
         let _ = self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
@@ -1201,7 +1201,8 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     // This add uses up one of the adds that `allow_adds` has allowed.
-                    self.add_check_generation = self.add_check_generation.saturating_sub(1);
+                    self.next_limit_check_generation =
+                        self.next_limit_check_generation.saturating_sub(1);
                     if self.limit < INDEX_MAX {
                         // The live count includes the timer before its reservation ends. So a
                         // remote add, which reads the live count and the reservations, never misses

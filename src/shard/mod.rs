@@ -928,9 +928,9 @@ impl<T> Shard<T> {
         self.engine.nodes.capacity()
     }
 
-    /// Frees the pages of 4,096 timers in which no timer is live, even reserved pages, but not the
-    /// first page. Handles stay valid. A page that another thread may be reading is freed by a
-    /// later turn, or kept for reuse.
+    /// Frees every page without a live timer, including reserved pages, except the first page. A
+    /// page holds 4,096 timers. Handles stay valid. A page that another thread may be reading is
+    /// freed by a later turn, or kept for reuse.
     ///
     /// # Examples
     ///

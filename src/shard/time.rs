@@ -39,8 +39,9 @@ impl Time {
         }
     }
 
-    /// Reads the clock by inlined code. Returns false if this is not possible, because the
-    /// estimator of the time-stamp counter must be updated or only the kernel knows the time.
+    /// Reads the clock on the fast path, which is inlined. Returns false if this is not possible,
+    /// because the estimator of the time-stamp counter must be updated or only the kernel knows the
+    /// time.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };

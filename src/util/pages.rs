@@ -115,7 +115,7 @@ pub(crate) struct FreePlaces {
     /// The number of pages whose places are all free.
     empty_page_count: u32,
     /// The number of empty pages to keep as spare pages.
-    min_spare_pages: u32,
+    spare_pages_to_keep: u32,
 }
 
 /// The free places of one page, as a list whose links the caller stores.
@@ -157,18 +157,18 @@ impl FreePlaces {
             current: 0,
             pages_with_room: Vec::new(),
             empty_page_count: 0,
-            min_spare_pages: SPARE_PAGES,
+            spare_pages_to_keep: SPARE_PAGES,
         };
         free.add_page(0);
         free
     }
 
     pub(crate) fn raise_min_spare(&mut self, pages: u32) {
-        self.min_spare_pages = self.min_spare_pages.max(pages);
+        self.spare_pages_to_keep = self.spare_pages_to_keep.max(pages);
     }
 
     pub(crate) fn lower_min_spare(&mut self, pages: u32) {
-        self.min_spare_pages = self.min_spare_pages.min(pages);
+        self.spare_pages_to_keep = self.spare_pages_to_keep.min(pages);
     }
 
     /// Returns the number of places, used or free.
@@ -290,7 +290,7 @@ impl FreePlaces {
 
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
-        self.empty_page_count > self.min_spare_pages
+        self.empty_page_count > self.spare_pages_to_keep
     }
 
     /// Removes the empty page with the highest number if there is a surplus. Returns this number.

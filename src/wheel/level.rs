@@ -14,7 +14,7 @@ use core::ops::Range;
 use crate::limits::NEAR_REVOLUTION_COUNT_BITS;
 
 /// The number of revolutions that the first level reaches, including the current one.
-const NEAR_REVOLUTIONS: u64 = 1 << NEAR_REVOLUTION_COUNT_BITS;
+const NEAR_REVOLUTION_COUNT: u64 = 1 << NEAR_REVOLUTION_COUNT_BITS;
 
 /// Returns the tick from `first` to `last` that is divisible by the largest power of two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
@@ -140,7 +140,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the last tick that the first level reaches while the wheel is in the revolution that
     /// starts at `revolution_start`.
     pub(super) fn last_near_tick(revolution_start: u64) -> u64 {
-        revolution_start.saturating_add((NEAR_REVOLUTIONS << BITS) - 1)
+        revolution_start.saturating_add((NEAR_REVOLUTION_COUNT << BITS) - 1)
     }
 
     /// Returns true if `level` reaches `deadline` when the time is `now`.

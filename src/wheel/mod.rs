@@ -416,8 +416,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// - At the start of each occupied slot above the first level.
     /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
     ///   were reset from one tick, there can be a further such tick for each entry beyond the 96th.
-    /// - In the last ticks before slots above the first level start, if these slots together have
-    ///   more than 8,192 entries.
+    /// - In the last ticks before the start of slots above the first level, if these slots together
+    ///   have more than 8,192 entries.
     ///
     /// # Examples
     ///

@@ -228,7 +228,7 @@ fn readings_contain_the_time_despite_interruptions() {
 fn readings_stay_correct_after_a_jump_behind_the_anchor() {
     for counts in [50, 20 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
         let mut machine = SimulatedMachine::calibrated(4);
-        // Leaves the window, so that the next reading sets a new anchor.
+        // Goes beyond the anchor's window, so that the next reading sets a new anchor.
         machine.advance(50_000);
         machine.read_and_check();
         machine.jump(-i64::try_from(counts + COUNTS_PER_MICROSECOND).expect("small"));

@@ -429,22 +429,14 @@ impl NodeView<'_> {
     }
 
     /// Ends a reset that this thread has begun. If another thread has cancelled the timer during
-    /// the reset, this thread may get the payload, and then moves it to `payload_out`. The returned
-    /// flag is false if the shard has ended during the reset.
+    /// the reset, this thread may get the payload, and then moves it to `payload_out`. Returns
+    /// `None` if the shard has ended during the reset.
     #[inline]
-    pub(crate) fn end_move_or_cancel(
-        &self,
-        payload_out: &mut Option<SendCallback>,
-    ) -> (bool, FollowUp) {
-        let (lives, next) = self.state.end_move_or_cancel(Mover::Remote);
-        (
-            lives,
-            if next == FollowUp::TakePayload {
-                self.take_remote_payload(payload_out)
-            } else {
-                next
-            },
-        )
+    pub(crate) fn end_move(&self, payload_out: &mut Option<SendCallback>) -> Option<FollowUp> {
+        match self.state.end_move_or_cancel(Mover::Remote) {
+            Some(FollowUp::TakePayload) => Some(self.take_remote_payload(payload_out)),
+            next => next,
+        }
     }
 
     /// Moves the payload to `payload_out`, after the state word has returned
@@ -460,7 +452,7 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_move_or_cancel(Mover::Remote).1
+        self.state.end_move_or_cancel(Mover::Remote).unwrap_or(FollowUp::Nothing)
     }
 }
 

@@ -934,24 +934,24 @@ impl StateWord {
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a reset, or a cancel whose thread has taken the payload. The returned flag is false if
-    /// the shard has ended since the reset or cancel began. If the timer was cancelled during a
-    /// remote reset, the caller may have to take the payload.
+    /// Ends a reset, or a cancel whose thread has taken the payload. Returns `None` if the shard has
+    /// ended since the reset or cancel began. If the timer was cancelled during a remote reset, the
+    /// caller may have to take the payload.
     #[inline]
-    pub(crate) fn end_move_or_cancel(&self, by: Mover) -> (bool, FollowUp) {
+    pub(crate) fn end_move_or_cancel(&self, by: Mover) -> Option<FollowUp> {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Moving {
             let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
             // AcqRel, Relaxed: as in `end_move_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return (true, FollowUp::from_previous_word(word));
+                return Some(FollowUp::from_previous_word(word));
             }
         }
         self.end_move_or_cancel_slow(by)
     }
 
     #[inline(never)]
-    fn end_move_or_cancel_slow(&self, by: Mover) -> (bool, FollowUp) {
+    fn end_move_or_cancel_slow(&self, by: Mover) -> Option<FollowUp> {
         loop {
             // Relaxed: the swap confirms the word.
             let word = self.0.load(Ordering::Relaxed);
@@ -965,17 +965,15 @@ impl StateWord {
                     word | PAYLOAD_TAKEN
                 }
                 Phase::Cancelling => Phase::Cancelled.set_in(word) & !MOVED | QUEUED,
-                _ => return (false, FollowUp::Nothing),
+                _ => return None,
             };
             // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload
             // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If it
             // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
-                return (
-                    true,
-                    if takes { FollowUp::TakePayload } else { FollowUp::from_previous_word(word) },
-                );
+                let next = FollowUp::from_previous_word(word);
+                return Some(if takes { FollowUp::TakePayload } else { next });
             }
         }
     }

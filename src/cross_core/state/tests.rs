@@ -20,11 +20,8 @@ fn moved(kind: TimerKind) -> StateWord {
 /// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
 /// refused.
 fn move_remotely(state: &StateWord) -> Option<FollowUp> {
-    (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
-        let (lives, next) = state.end_move_or_cancel(Mover::Remote);
-        assert!(lives);
-        next
-    })
+    (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false })
+        .then(|| state.end_move_or_cancel(Mover::Remote).expect("the shard lives"))
 }
 
 fn fire(state: &StateWord) -> ClaimedRun {
@@ -163,7 +160,7 @@ fn a_timer_does_not_fire_during_a_remote_move() {
         state.begin_move_by_owner(GENERATION),
         OwnerMoveOutcome::Pending { periodic: false, may_be_unlinked: true }
     );
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
 }
 
@@ -185,7 +182,7 @@ fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.is_cancelled_remotely() != own
         );
-        assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
+        assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
@@ -206,7 +203,7 @@ fn a_message_consumed_during_a_move_is_followed_by_another() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
 }
 
@@ -247,14 +244,14 @@ fn a_move_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         assert_eq!(if own { cancel_by_owner(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
+        assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
     }
 }
 
@@ -263,7 +260,7 @@ fn a_sweep_during_a_second_move_reports_the_first_move() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
 }
 
 #[test]
@@ -302,7 +299,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
-        assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
+        assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -312,7 +309,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
@@ -324,9 +321,9 @@ fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
         assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Remote {
-            assert_eq!(state.end_move_or_cancel(by), (true, FollowUp::TakePayload));
+            assert_eq!(state.end_move_or_cancel(by), Some(FollowUp::TakePayload));
         }
-        assert_eq!(state.end_move_or_cancel(by), (true, FollowUp::Push));
+        assert_eq!(state.end_move_or_cancel(by), Some(FollowUp::Push));
         assert_eq!(
             state.consume_message(),
             ConsumedMessage::Cancelled { has_payload: by == Mover::Owner }
@@ -339,7 +336,7 @@ fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_by_owner(generation), Ok(Freed::Later));
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
@@ -348,6 +345,6 @@ fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
     assert_eq!(state.sweep(), Swept::NoPayload);
 }
