@@ -1,6 +1,7 @@
 //! A virtual core: a thread with its own wheel and some `Shard`s, here called shards of payloads.
 
 mod handles;
+mod owned;
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use corewheel::{
 pub(crate) use self::handles::on_payload_drop;
 use crate::handover::{self, Job, Link, check, count, with};
 use crate::ledger::Payload;
-use crate::model::{Bug, TurnReport, nanos};
+use crate::model::{Arming, Bug, TurnReport, nanos};
 use crate::plan::{Act, AddMethod, CancelMethod, ClockMove, Id, Nanos, PLACES, Plan, Script, Step};
 
 pub(crate) struct Core {
@@ -98,6 +99,9 @@ impl Core {
             Act::SetPeriod => self.set_period(id, delay),
             Act::IsPending => handles::is_pending(id),
             Act::Share => handles::share(id),
+            Act::Own | Act::Arm(_) | Act::CancelOwned | Act::ShareOwned | Act::DropOwned => {
+                self.use_owned(step);
+            }
             Act::Turn => self.turn(place, TurnMethod::Plain, None),
             Act::TurnWithin => self.turn(place, TurnMethod::Within(count), None),
             Act::TurnAt => {
@@ -275,6 +279,22 @@ impl Core {
         check(answer == expected, || format!("set_period of timer {id}: {answer}"));
     }
 
+    fn use_owned(&self, Step { act, id, delay, window, count, script, .. }: Step) {
+        match act {
+            Act::Own => owned::create(id),
+            Act::Arm(way) => owned::with_owned(id, |timer, owned| {
+                owned::arm(timer, owned, Arming { id, script, way, delays: [delay, window] });
+                if count == 0 {
+                    owned::share(timer, owned);
+                }
+            }),
+            Act::CancelOwned => owned::with_owned(id, owned::cancel),
+            Act::ShareOwned => owned::with_owned(id, owned::share),
+            _ => owned::drop_owned(id),
+        }
+        self.check_counts(0);
+    }
+
     // ---- turns
 
     fn turn(&mut self, place: usize, method: TurnMethod, give_up: Option<usize>) {
@@ -363,10 +383,18 @@ impl Core {
         for place in 0..PLACES {
             self.check_counts(place);
             let number = self.numbers[place];
-            with(|model| {
-                model.record_end(number);
+            let live = with(|model| {
                 model.ending.push(number);
+                model.record_end(number)
             });
+            // Drains some wheels; the others end with their threads.
+            if place == 0 && number.is_multiple_of(2) {
+                count("drain");
+                let back = local_timer().drain();
+                check(back.len() == live.len(), || format!("{} of {live:?} came back", back.len()));
+                drop_quietly(back);
+                owned::check_ended();
+            }
         }
     }
 }
@@ -464,6 +492,10 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
                 add(shard, payload, AddMethod::Try, [delay, 0], is_full);
             }
         }
+        Script::Arm(new, delay) => owned::with_owned(new, |timer, id| {
+            owned::arm(timer, id, Arming::plain(new, delay));
+        }),
+        Script::DropOwned(other, _) => owned::drop_owned(other),
         Script::Cancel(other) if is_callback => handles::cancel(other, CancelMethod::Wait),
         Script::DropCancel(_) if is_callback => (),
         // A pass drops payloads quietly, so their destructors would cancel nothing.
@@ -508,16 +540,10 @@ fn add(
     is_full: Option<bool>,
 ) {
     let (id, timer) = (payload.id, local_timer());
-    let [delay, window] = delays.map(Duration::from_nanos);
+    let delay = Duration::from_nanos(delays[0]);
     // Shards have no `add_local`.
     let way = if shard.is_some() && way == AddMethod::Local { AddMethod::Try } else { way };
-    let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
-    let when = match way {
-        AddMethod::At | AddMethod::AtPast => instant.into(),
-        AddMethod::Slack => When::after(delay).slack(window),
-        AddMethod::Spread => When::after(delay).spread(window),
-        AddMethod::Plain | AddMethod::Periodic | AddMethod::Local | AddMethod::Try => delay.into(),
-    };
+    let when = when(with(|model| model.timer(id).shard), way, delays);
     let added = match shard {
         Some(shard) => match way {
             AddMethod::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
@@ -544,6 +570,18 @@ fn add(
         },
     };
     with(|model| model.end_add(id, way, delays, is_full, added));
+}
+
+fn when(shard: usize, way: AddMethod, delays: [Nanos; 2]) -> When {
+    let [delay, window] = delays.map(Duration::from_nanos);
+    match way {
+        AddMethod::At | AddMethod::AtPast => {
+            with(|model| model.instant(shard, way, delays[0])).into()
+        }
+        AddMethod::Slack => When::after(delay).slack(window),
+        AddMethod::Spread => When::after(delay).spread(window),
+        AddMethod::Plain | AddMethod::Periodic | AddMethod::Local | AddMethod::Try => delay.into(),
+    }
 }
 
 fn refused<F>(error: AddError<F>) -> AddErrorReason {

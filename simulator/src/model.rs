@@ -1,6 +1,8 @@
 //! Predicts the answer of each call. Where the library leaves a choice, such as the tick of a
-//! spread timer, the model has bounds. This file has the timers, and `model/shards.rs` the shards.
+//! spread timer, the model has bounds. This file has the timers, `model/owned.rs` the
+//! `OwnedTimer`s, and `model/shards.rs` the shards.
 
+mod owned;
 mod shards;
 
 use std::collections::BTreeSet;
@@ -11,6 +13,7 @@ use corewheel::{
     AddErrorReason, Cancel, Config, Counts, Expired, ManualClock, Shard, ShardRef, TimerHandle,
 };
 
+pub(crate) use self::owned::{Arm, Arming};
 pub(crate) use self::shards::TurnReport;
 use crate::coverage::Coverage;
 use crate::ledger::{Ledger, Payload};
@@ -85,6 +88,11 @@ pub(crate) struct Timer {
     is_remote: bool,
     /// The owner may not have admitted it yet.
     unadmitted: bool,
+    has_run: bool,
+    /// The `OwnedTimer` that this timer is an arming of.
+    owner: Option<Id>,
+    /// The last arming of an `OwnedTimer`.
+    pub(crate) arming: Option<Id>,
     pub(crate) script: Script,
 }
 
@@ -120,7 +128,10 @@ pub(crate) struct ShardModel {
     /// Live timers, by the last tick at which they may fire.
     live: BTreeSet<(u64, Id)>,
     added: u64,
-    refused: u64,
+    /// Payloads made for the shard.
+    payloads: u64,
+    /// `OwnedTimer`s that are not pending. Each keeps its payload.
+    idle_owned: u64,
     fired: u64,
     runs: u64,
     cancelled: u64,
@@ -261,13 +272,37 @@ impl Model {
         length: usize,
         operation: &'static str,
     ) -> Option<(Payload, Option<bool>)> {
+        let is_new = self.begin_timer(id, shard, script, operation);
+        is_new.then(|| {
+            let payload = self.payload(id, shard, script == Script::DropPanic);
+            (payload, self.is_full(shard, length))
+        })
+    }
+
+    /// Begins to add a timer. Returns false if a timer with this id exists.
+    fn begin_timer(
+        &mut self,
+        id: Id,
+        shard: usize,
+        script: Script,
+        operation: &'static str,
+    ) -> bool {
         let timer = &mut self.timers[id as usize];
-        if timer.state != State::NotAdded {
-            return None;
+        let is_new = timer.state == State::NotAdded;
+        if is_new {
+            (timer.shard, timer.script) = (shard, script);
+            self.coverage.count(operation);
         }
-        (timer.shard, timer.script) = (shard, script);
-        self.coverage.count(operation);
-        let payload = self.ledger.payload(id, shard, script == Script::DropPanic);
+        is_new
+    }
+
+    fn payload(&mut self, id: Id, shard: usize, panics: bool) -> Payload {
+        self.shards[shard].payloads += 1;
+        self.ledger.payload(id, shard, panics)
+    }
+
+    /// Returns whether a shard of `length` timers is full for its owner, if that is known.
+    fn is_full(&self, shard: usize, length: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         // Timers that other threads have cancelled make room.
         let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
@@ -275,7 +310,7 @@ impl Model {
         // A turn may be admitting timers that are already cancelled.
         let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unadmitted == 0);
         let is_known = is_full && is_held_known || length < shard.limit;
-        Some((payload, is_known.then_some(is_full)))
+        is_known.then_some(is_full)
     }
 
     /// Records that an add to a full shard may have consumed messages about cancelled timers.
@@ -307,8 +342,21 @@ impl Model {
         };
         self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
         let delay = if way == AddMethod::Periodic { self.make_periodic(id, delay) } else { delay };
-        let instant = self.requested_nanos(shard, way, delay);
         let now = self.read_clock(shard);
+        let due = self.due(shard, now, way, [delay, window]);
+        self.timers[id as usize].handle = handle;
+        self.record_added(id, due);
+    }
+
+    /// Returns the earliest and the latest deadline that a request allows.
+    fn due(
+        &self,
+        shard: usize,
+        now: Nanos,
+        way: AddMethod,
+        [delay, window]: [Nanos; 2],
+    ) -> [Nanos; 2] {
+        let instant = self.requested_nanos(shard, way, delay);
         let shard = &self.shards[shard];
         let due = match way {
             AddMethod::At | AddMethod::AtPast => shard.due_at(now, instant),
@@ -322,8 +370,7 @@ impl Model {
             AddMethod::Spread => now.saturating_add(delay).saturating_add(window),
             _ => due,
         };
-        self.timers[id as usize].handle = handle;
-        self.record_added(id, [due, last]);
+        [due, last]
     }
 
     /// Makes a timer periodic. Returns the period, which is at least a tick.
@@ -363,12 +410,14 @@ impl Model {
         timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
+        shard.idle_owned -= u64::from(timer.owner.is_some());
         shard.record_due(timer.ticks);
     }
 
     fn unlink(&mut self, id: Id) {
         let (timer, shard) = self.timer_and_shard(id);
         shard.live.remove(&(timer.ticks[1], id));
+        shard.idle_owned += u64::from(timer.owner.is_some());
     }
 
     fn enqueue(&mut self, id: Id, urgent: bool) {
@@ -391,9 +440,7 @@ impl Model {
         is_full: Option<bool>,
         truth: AddErrorReason,
     ) {
-        let (timer, shard) = self.timer_and_shard(id);
-        timer.state = State::Refused;
-        shard.refused += 1;
+        self.timers[id as usize].state = State::Refused;
         let is_right = is_full != Some(false) && reason == truth;
         self.check(is_right, || format!("timer {id} was refused: {reason}"));
         if reason == AddErrorReason::Full {
@@ -458,10 +505,13 @@ impl Model {
 
     /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
     pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
-        let &Timer { state, .. } = self.timer(id);
+        let &Timer { state, owner, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
         let is_stale = matches!(state, State::Ended | State::Refused);
         self.coverage.count(if is_stale { "any, by a stale handle" } else { fresh });
+        if owner.is_some() && !own && !is_stale {
+            self.coverage.count("OwnedTimer, by its handle, remote");
+        }
     }
 
     /// Records a cancel before its call. Returns the expected answer.
@@ -515,12 +565,19 @@ impl Model {
         self.check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
         let is_dropped = self.ledger.drops(id as usize) == 1;
         let is_dropped_at_once = own || self.timer(id).is_remote;
-        let must_be = is_dropped_at_once && expected == Cancel::Cancelled;
+        let has_payload = self.timer(id).owner.is_none();
+        let must_be = has_payload && is_dropped_at_once && expected == Cancel::Cancelled;
         self.check(is_dropped || !must_be, || format!("the cancel of {id} dropped no payload"));
     }
 
     /// Records a reset before its call. Returns the expected answer.
-    pub(crate) fn record_reset(&mut self, id: Id, delay: Nanos, own: bool) -> bool {
+    pub(crate) fn record_reset(
+        &mut self,
+        id: Id,
+        way: AddMethod,
+        delays: [Nanos; 2],
+        own: bool,
+    ) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
         // The shard may still want a turn at the old deadline.
@@ -537,9 +594,9 @@ impl Model {
             } else if let Some(turn) = &mut self.shards[shard].turn {
                 turn.nested += 1;
             }
-            let due = self.shards[shard].due_after(now, delay);
-            self.link(id, [due; 2], own);
-            self.timers[id as usize].period_start = now.saturating_add(delay);
+            let due = self.due(shard, now, way, delays);
+            self.link(id, due, own);
+            self.timers[id as usize].period_start = now.saturating_add(delays[0]);
         }
         answer
     }
@@ -591,7 +648,7 @@ impl Model {
             self.unlink(id);
         }
         let (timer, shard) = self.timer_and_shard(id);
-        timer.state = State::Running;
+        (timer.state, timer.has_run) = (State::Running, true);
         shard.runs += 1;
         shard.fired += u64::from(timer.period == 0);
         if let Some(turn) = &mut shard.turn {
@@ -711,14 +768,13 @@ impl Model {
 
     /// Returns a payload that an ended shard must refuse.
     pub(crate) fn refused_payload(&mut self, shard: usize) -> Payload {
-        self.shards[shard].refused += 1;
-        self.ledger.payload(Id::MAX, shard, false)
+        self.payload(Id::MAX, shard, false)
     }
 
     /// Checks that an ended shard has dropped all payloads and reported all panics.
     pub(crate) fn check_end(&mut self, number: usize) {
         let (shard, totals) = (&self.shards[number], *self.ledger.shard(number));
-        let expected = shard.added + shard.refused;
+        let expected = shard.payloads;
         self.check(totals.dropped == expected && totals.thrown == totals.reported, || {
             format!("not all of {expected} payloads of shard {number} were dropped: {totals:?}")
         });
@@ -727,8 +783,9 @@ impl Model {
     /// Checks that each payload was dropped once, and that all handles are stale.
     pub(crate) fn check_timers_ended(&mut self) {
         for id in 0..self.timers.len() {
-            let Timer { state, handle, .. } = self.timers[id];
-            let (drops, expected) = (self.ledger.drops(id), u8::from(state != State::NotAdded));
+            let Timer { state, handle, owner, .. } = self.timers[id];
+            let has_payload = state != State::NotAdded && owner.is_none();
+            let (drops, expected) = (self.ledger.drops(id), u8::from(has_payload));
             self.check(drops == expected, || format!("payload {id} was dropped {drops} times"));
             let is_over = matches!(state, State::NotAdded | State::Refused | State::Ended);
             let answer = handle.map_or(Cancel::Ended, TimerHandle::cancel);

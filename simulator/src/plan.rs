@@ -71,6 +71,12 @@ pub(crate) enum Act {
     SetPeriod,
     IsPending,
     Share,
+    /// Creates an `OwnedTimer`. The next four acts use one of this core's `OwnedTimer`s.
+    Own,
+    Arm(AddMethod),
+    CancelOwned,
+    ShareOwned,
+    DropOwned,
     Turn,
     TurnWithin,
     /// Turns at an instant before the clock's time, or after it if `count` is 0.
@@ -137,13 +143,17 @@ pub(crate) enum Script {
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
+    /// Arms the `OwnedTimer` of the callback; in other callbacks, one of the core's.
+    Arm(Id, Nanos),
+    /// Drops the `OwnedTimer` of the callback; in other callbacks, one of the core's.
+    DropOwned(Id, Nanos),
     /// Runs other cores in the middle of the callback.
     Pause,
 }
 
 /// The weight of each act. Acts on shards of payloads have twice the weight, because half of the
 /// steps name the thread's own wheel.
-const ACTS: [(u64, Act); 41] = [
+const ACTS: [(u64, Act); 51] = [
     (760, Act::Add(AddMethod::Plain)),
     (95, Act::Add(AddMethod::At)),
     (47, Act::Add(AddMethod::AtPast)),
@@ -164,6 +174,16 @@ const ACTS: [(u64, Act); 41] = [
     (200, Act::SetPeriod),
     (400, Act::IsPending),
     (100, Act::Share),
+    (60, Act::Own),
+    (170, Act::Arm(AddMethod::Plain)),
+    (30, Act::Arm(AddMethod::At)),
+    (30, Act::Arm(AddMethod::AtPast)),
+    (50, Act::Arm(AddMethod::Slack)),
+    (50, Act::Arm(AddMethod::Spread)),
+    (80, Act::Arm(AddMethod::Try)),
+    (80, Act::CancelOwned),
+    (120, Act::ShareOwned),
+    (30, Act::DropOwned),
     (720, Act::Turn),
     (360, Act::TurnWithin),
     (240, Act::TurnAt),
@@ -266,7 +286,12 @@ impl Draw<'_, '_> {
         let id = match act {
             Act::Flood(Act::AddRemote) => self.new_ids(count),
             Act::Flood(_) => self.timers.saturating_sub(Id::try_from(count).expect("a flood")),
-            Act::Add(_) | Act::AddRemote | Act::AddPeriodicRemote | Act::Run => self.new_ids(1),
+            Act::Add(_)
+            | Act::AddRemote
+            | Act::AddPeriodicRemote
+            | Act::Run
+            | Act::Own
+            | Act::Arm(_) => self.new_ids(1),
             Act::Share if !self.local_timers[core].is_empty() => {
                 let at = self.index(self.local_timers[core].len());
                 self.local_timers[core][at]
@@ -290,7 +315,8 @@ impl Draw<'_, '_> {
             }
             _ => self.delay(),
         };
-        let (script, place) = (self.script(), self.below(2) * (1 + self.below(PLACES as u64 - 1)));
+        let script = if let Act::Arm(_) = act { self.script_of_owned() } else { self.script() };
+        let place = self.below(2) * (1 + self.below(PLACES as u64 - 1));
         Step {
             core,
             act,
@@ -306,6 +332,8 @@ impl Draw<'_, '_> {
 
     fn script(&mut self) -> Script {
         match self.below(100) {
+            66..69 => Script::Arm(self.new_ids(1), self.delay()),
+            69 => Script::DropOwned(self.new_ids(1), self.delay()),
             70..73 => Script::Panic,
             73..76 => Script::DropPanic,
             76..78 => Script::DropCancel(self.any_id()),
@@ -316,6 +344,14 @@ impl Draw<'_, '_> {
             96..98 => Script::Turn,
             98.. => Script::Pause,
             _ => Script::Nothing,
+        }
+    }
+
+    fn script_of_owned(&mut self) -> Script {
+        match self.below(8) {
+            0..2 => Script::Arm(self.new_ids(1), self.delay()),
+            2 => Script::DropOwned(self.new_ids(1), self.delay()),
+            _ => self.script(),
         }
     }
 

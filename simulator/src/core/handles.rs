@@ -9,7 +9,7 @@ use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 use crate::handover::{check, count, try_with, with};
 use crate::ledger::Payload;
 use crate::model::{Bug, State};
-use crate::plan::{CancelMethod, Id, Nanos, Script};
+use crate::plan::{AddMethod, CancelMethod, Id, Nanos, Script};
 
 thread_local! {
     static LOCAL: RefCell<HashMap<Id, LocalHandle>> = RefCell::default();
@@ -80,7 +80,7 @@ pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
         }
         let by_owner = if by_shard { "Shard::reset" } else { "reset" };
         model.count_call(id, own, [by_owner, "reset, remote"]);
-        Some((model.timer(id).handle, model.record_reset(id, delay, own)))
+        Some((model.timer(id).handle, model.record_reset(id, AddMethod::Plain, [delay, 0], own)))
     });
     let Some((handle, expected)) = called else { return };
     let delay = Duration::from_nanos(delay);

@@ -180,7 +180,7 @@ impl Model {
             let timer = &mut self.timers[id as usize];
             (timer.queued, timer.unadmitted) = (false, false);
         }
-        let expected = shard.added + shard.refused - shard.live.len() as u64;
+        let expected = shard.payloads - shard.live.len() as u64 - shard.idle_owned;
         let dropped = self.ledger.shard(number).dropped;
         self.check(dropped == expected, || {
             format!("of {expected} payloads of timers that ended {dropped} were dropped")

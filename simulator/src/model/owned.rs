@@ -1,0 +1,108 @@
+//! Predicts the answers of `OwnedTimer`s. An `OwnedTimer` has the id and the payload of a timer that
+//! is never added. When it is armed and was not pending, the *arming* is a new timer of the model.
+
+use corewheel::{Cancel, TimerEnd, TimerStatus};
+
+use super::{Model, State};
+use crate::ledger::Payload;
+use crate::plan::{AddMethod, Id, Nanos, Script};
+
+/// The request to arm an `OwnedTimer`. `id` is new, and used if the `OwnedTimer` is not pending.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arming {
+    pub(crate) id: Id,
+    pub(crate) script: Script,
+    pub(crate) way: AddMethod,
+    pub(crate) delays: [Nanos; 2],
+}
+
+/// The expected effect of a call of `arm` or `try_arm`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arm {
+    /// Moves the pending timer.
+    Moves,
+    /// Adds a timer. The value says whether the wheel is full, if that is known.
+    Adds(Option<bool>),
+}
+
+impl Arming {
+    /// Arms by a delay, with a callback that does nothing.
+    pub(crate) fn plain(id: Id, delay: Nanos) -> Self {
+        Self { id, script: Script::Nothing, way: AddMethod::Plain, delays: [delay, 0] }
+    }
+}
+
+impl Model {
+    /// Records a new `OwnedTimer`. Returns its payload, or None if a timer with this id exists.
+    pub(crate) fn record_owned(&mut self, id: Id) -> Option<Payload> {
+        let shard = self.own_shard();
+        let timer = &mut self.timers[id as usize];
+        if timer.state != State::NotAdded {
+            return None;
+        }
+        (timer.state, timer.shard) = (State::Ended, shard);
+        self.shards[shard].idle_owned += 1;
+        Some(self.payload(id, shard, false))
+    }
+
+    /// Records that `OwnedTimer` `id` is armed, before the call. Returns None if the arming exists.
+    pub(crate) fn begin_arm(
+        &mut self,
+        id: Id,
+        arming: Arming,
+        length: usize,
+        operation: &'static str,
+    ) -> Option<Arm> {
+        let Arming { id: new, script, way, delays } = arming;
+        if self.timer(new).state != State::NotAdded {
+            return None;
+        }
+        // The library asks the last arming first, even if that has ended.
+        let last = self.timer(id).arming;
+        if last.is_some_and(|last| self.record_reset(last, way, delays, true)) {
+            self.coverage.count("OwnedTimer::arm, pending");
+            return Some(Arm::Moves);
+        }
+        let shard = self.own_shard();
+        self.timers[new as usize].owner = Some(id);
+        self.begin_timer(new, shard, script, operation);
+        Some(Arm::Adds(self.is_full(shard, length)))
+    }
+
+    /// Records a cancel by the `OwnedTimer`, before the call. Returns the expected answer.
+    pub(crate) fn record_owned_cancel(&mut self, id: Id) -> Cancel {
+        let arming = self.timer(id).arming;
+        arming.map_or(Cancel::Ended, |arming| self.record_cancel(arming, true))
+    }
+
+    /// Records the drop of an `OwnedTimer`, which has cancelled it. Returns whether the callback
+    /// must be dropped at once.
+    pub(crate) fn record_owned_drop(&mut self, id: Id) -> bool {
+        let shard = &mut self.shards[self.timers[id as usize].shard];
+        shard.idle_owned -= 1;
+        // An arming that another core has cancelled keeps the callback.
+        !shard.queued.iter().any(|&queued| self.timers[queued as usize].owner == Some(id))
+    }
+
+    /// Records the end of a run. If the callback has dropped its `OwnedTimer`, it is not armed.
+    pub(crate) fn record_owned_run_end(&mut self, id: Id, arming: Id, is_dropped: bool) {
+        self.timers[arming as usize].state = State::Ended;
+        if is_dropped {
+            self.record_owned_cancel(id);
+            self.record_owned_drop(id);
+        }
+    }
+
+    /// Returns the expected `status` and `end` of an `OwnedTimer`.
+    pub(crate) fn owned_status(&self, id: Id) -> (TimerStatus, Option<TimerEnd>) {
+        let Some(arming) = self.timer(id).arming.map(|arming| self.timer(arming)) else {
+            return (TimerStatus::Ended, None);
+        };
+        match arming.state {
+            State::Live => (TimerStatus::Pending, None),
+            State::Running => (TimerStatus::Running, None),
+            _ if arming.has_run => (TimerStatus::Ended, Some(TimerEnd::Fired)),
+            _ => (TimerStatus::Ended, Some(TimerEnd::Cancelled)),
+        }
+    }
+}
