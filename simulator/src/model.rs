@@ -309,8 +309,18 @@ impl Model {
         let is_full = least >= shard.limit;
         // A turn may be admitting timers that are already cancelled.
         let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unadmitted == 0);
-        let is_known = is_full && is_held_known || length < shard.limit;
+        let is_known = if is_full {
+            is_held_known && !self.may_cancel_when_collected(shard)
+        } else {
+            length < shard.limit
+        };
         is_known.then_some(is_full)
+    }
+
+    /// Returns whether a destructor may cancel another timer when the owner makes room.
+    fn may_cancel_when_collected(&self, shard: &ShardModel) -> bool {
+        let cancels = |&id: &Id| matches!(self.timer(id).script, Script::DropCancel(_));
+        shard.queued.iter().any(cancels)
     }
 
     /// Records that an add to a full shard may have consumed messages about cancelled timers.
