@@ -119,9 +119,9 @@ pub fn shard_with_due<T>(payload: T) -> WithTimer<T> {
 
 /// Asserts that `added` timers were added, all of them have ended, and no message is queued.
 pub fn assert_all_ended(counts: &Counts, added: u64) {
-    let Counts { live, fired, cancelled, held, queued, panicked, .. } = *counts;
+    let Counts { live, fired, cancelled, uncollected, queued, panicked, .. } = *counts;
     assert_eq!((counts.added, fired + cancelled), (added, added), "{counts:?}");
-    assert_eq!((live, held, queued, panicked), (0, 0, 0, 0), "{counts:?}");
+    assert_eq!((live, uncollected, queued, panicked), (0, 0, 0, 0), "{counts:?}");
 }
 
 /// Returns a shard and a timer with payload 1 that is alone in its page. After the timer's end,

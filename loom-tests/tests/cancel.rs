@@ -61,7 +61,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
         assert!(added.into_iter().all(TimerHandle::is_pending));
         clock.advance(TICK);
         assert_eq!(expired(&mut shard), [2; 4]);
-        assert_eq!((shard.len(), shard.counts().held), (0, 0));
+        assert_eq!((shard.len(), shard.counts().uncollected), (0, 0));
     });
 }
 
@@ -261,7 +261,7 @@ fn a_run_cancelled_twice_is_the_last() {
         local_timer().turn();
         let answer = canceller.join().unwrap();
         local_timer().turn();
-        assert_eq!((local_timer().len(), local_timer().counts().held), (0, 0), "{answer:?}");
+        assert_eq!((local_timer().len(), local_timer().counts().uncollected), (0, 0), "{answer:?}");
     });
 }
 
@@ -345,7 +345,7 @@ fn two_timers_cancelled_by_two_threads_each_end_once() {
         assert_eq!(endings, [1, 1]);
         assert!(next.is_pending());
         assert!(expired(&mut shard).is_empty());
-        let Counts { added, live, held, fired, cancelled, .. } = shard.counts();
-        assert_eq!((added, live, held, fired + cancelled), (3, 1, 0, 2));
+        let Counts { added, live, uncollected, fired, cancelled, .. } = shard.counts();
+        assert_eq!((added, live, uncollected, fired + cancelled), (3, 1, 0, 2));
     });
 }

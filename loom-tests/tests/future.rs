@@ -72,7 +72,7 @@ impl Wheel {
     fn assert_over(mut self, tasks: &[&Arc<Task>]) {
         self.turn();
         let counts = self.timers.shards()[0].metrics().counts;
-        assert_eq!((counts.held, counts.queued, counts.panicked), (0, 0, 0), "{counts:?}");
+        assert_eq!((counts.uncollected, counts.queued, counts.panicked), (0, 0, 0), "{counts:?}");
         if self.watcher.is_none() {
             let counts = local_timer().counts();
             assert_all_ended(&counts, counts.added);

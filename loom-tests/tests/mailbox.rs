@@ -23,7 +23,7 @@ fn every_message_is_consumed_once() {
         }
         assert_eq!(shard.counts().live, 3 - shard.counts().cancelled);
         assert!(expired(&mut shard).is_empty());
-        assert_eq!((shard.counts().cancelled, shard.counts().held, shard.len()), (3, 0, 0));
+        assert_eq!((shard.counts().cancelled, shard.counts().uncollected, shard.len()), (3, 0, 0));
     });
 }
 
@@ -43,17 +43,17 @@ fn a_node_is_reused_after_its_message() {
 }
 
 #[test]
-fn queued_cancels_are_counted_as_held() {
+fn queued_cancels_are_counted_as_uncollected() {
     explore(76, || {
         let (mut shard, _clock) = shard();
         let handles = [1, 2, 3].map(|payload| shard.add(TICK, payload));
         let canceller = race(move || handles.map(TimerHandle::cancel));
         let queued = shard.counts().queued;
-        let held = shard.counts().held;
-        assert!(held >= queued, "{queued} queued, {held} held");
+        let uncollected = shard.counts().uncollected;
+        assert!(uncollected >= queued, "{queued} queued, {uncollected} uncollected");
         assert_eq!(canceller.join().unwrap(), [Cancel::Cancelled; 3]);
         assert!(expired(&mut shard).is_empty());
-        assert_eq!((shard.counts().cancelled, shard.counts().held), (3, 0));
+        assert_eq!((shard.counts().cancelled, shard.counts().uncollected), (3, 0));
     });
 }
 

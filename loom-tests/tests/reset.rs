@@ -214,7 +214,7 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(expiry_ticks(&mut shard, &clock, 3), [2; 4]);
         assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![4; usize::from(moved)]);
-        assert_eq!((shard.len(), shard.counts().held), (0, 0));
+        assert_eq!((shard.len(), shard.counts().uncollected), (0, 0));
     });
 }
 

@@ -142,7 +142,7 @@ pub(crate) struct ShardModel {
     /// It is unknown which of the `queued` messages were consumed.
     partial: bool,
     unadmitted: u64,
-    held: u64,
+    uncollected: u64,
     /// The last counts that the owner saw.
     seen: Counts,
     /// The number of live timers that other threads see.
@@ -305,7 +305,7 @@ impl Model {
     fn is_full(&self, shard: usize, length: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         // Timers that other threads have cancelled make room.
-        let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
+        let least = length.saturating_sub(usize::try_from(shard.uncollected).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
         // A turn may be admitting timers that are already cancelled.
         let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unadmitted == 0);
@@ -329,7 +329,7 @@ impl Model {
         shard.partial |= !shard.queued.is_empty();
         if let Some(turn) = &mut shard.turn {
             // The turn may have admitted timers that were already cancelled.
-            turn.collected_for_room = shard.held + shard.unadmitted;
+            turn.collected_for_room = shard.uncollected + shard.unadmitted;
         }
     }
 
@@ -479,7 +479,7 @@ impl Model {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;
         let (limit, there) = (shard.limit as u64, shard.published + arriving);
-        let is_full = there.saturating_sub(shard.held.min(shards::MESSAGES_MAX)) >= limit;
+        let is_full = there.saturating_sub(shard.uncollected.min(shards::MESSAGES_MAX)) >= limit;
         // After a partial turn, the model does not know how many cancelled timers make room.
         let is_known = is_full && !shard.partial || there < limit;
         (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
@@ -558,7 +558,7 @@ impl Model {
             }
         } else {
             shard.needless += 1;
-            shard.held += u64::from(!timer.unadmitted);
+            shard.uncollected += u64::from(!timer.unadmitted);
             if !timer.is_remote {
                 shard.may_hold_payloads = true;
                 // A long sleep ends so that the owner drops the payload.
@@ -771,9 +771,11 @@ impl Model {
             let deadline = self.nanos_at(number, *deadline);
             self.check_deadline(payload.id, deadline);
         }
-        let Counts { added, fired, cancelled, handed_back, live, held, queued, .. } = counts;
+        let Counts { added, fired, cancelled, handed_back, live, uncollected, queued, .. } = counts;
         let sums = added == fired + cancelled + handed_back && handed_back == back.len() as u64;
-        self.check(sums && (live, held, queued) == (0, 0, 0), || format!("{counts:?} at the end"));
+        self.check(sums && (live, uncollected, queued) == (0, 0, 0), || {
+            format!("{counts:?} at the end")
+        });
     }
 
     /// Returns a payload that an ended shard must refuse.

@@ -62,8 +62,8 @@ counts! {
         /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages for
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Pending timers, and the cancelled timers that `held` counts. A periodic timer is live
-        /// during its runs too.
+        /// Pending timers, and the cancelled timers that `uncollected` counts. A periodic timer is
+        /// live during its runs too.
         pub live: u64,
         /// One-shot timers that fired.
         pub fired: u64,
@@ -81,7 +81,7 @@ counts! {
         /// queued messages about cancelled timers. That number is inexact from 3,072 on, includes
         /// timers that are not yet in `live`, and lacks timers with an earlier reset that the owner
         /// has not seen.
-        pub held: u64,
+        pub uncollected: u64,
         /// Messages from other threads about added, reset and cancelled timers that the owner has
         /// not consumed. The number is exact for the owner. Once 3,072 cancels, or 3,072 adds and
         /// resets, are queued, other threads may read an inexact number, until the owner has

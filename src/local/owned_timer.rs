@@ -50,7 +50,7 @@ use crate::{
 /// local_timer().turn();
 /// assert_eq!(sent.get(), 2);
 /// retransmit.cancel(); // the answer is here
-/// assert_eq!(retransmit.end(), Some(TimerEnd::Cancelled));
+/// assert_eq!(retransmit.last_end(), Some(TimerEnd::Cancelled));
 /// retransmit.arm(Duration::from_millis(200)); // the next packet is sent
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
@@ -76,7 +76,7 @@ struct OwnedTimerState<F: ?Sized> {
     callback: RefCell<F>,
 }
 
-/// How an [`OwnedTimer`] ended; from [`OwnedTimer::end`].
+/// How an [`OwnedTimer`] ended; from [`OwnedTimer::last_end`].
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ struct OwnedTimerState<F: ?Sized> {
 /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
 /// flush.arm(Duration::from_millis(5));
 /// flush.cancel();
-/// match flush.end() {
+/// match flush.last_end() {
 ///     Some(TimerEnd::Fired) => println!("the batch was flushed"),
 ///     Some(TimerEnd::Cancelled) => println!("the batch waits for its next entry"),
 ///     None => println!("it is pending, or was never armed"),
@@ -241,13 +241,13 @@ impl OwnedTimer {
     /// Config::new().clock(&clock).install()?;
     /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
     /// flush.arm(Duration::from_millis(5));
-    /// assert_eq!(flush.end(), None);
+    /// assert_eq!(flush.last_end(), None);
     /// clock.advance(Duration::from_millis(5));
     /// local_timer().turn();
-    /// assert_eq!(flush.end(), Some(TimerEnd::Fired));
+    /// assert_eq!(flush.last_end(), Some(TimerEnd::Fired));
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
-    pub fn end(&self) -> Option<TimerEnd> {
+    pub fn last_end(&self) -> Option<TimerEnd> {
         let has_ended = self.shared.armed_handle.get()?.handle().status() == TimerStatus::Ended;
         let end = if self.shared.has_fired.get() { TimerEnd::Fired } else { TimerEnd::Cancelled };
         has_ended.then_some(end)
@@ -267,7 +267,7 @@ impl OwnedTimer {
     /// flush.arm(Duration::from_secs(5));
     /// let handle = flush.handle().expect("it is armed");
     /// assert_eq!(thread::spawn(move || handle.cancel()).join().unwrap(), Cancel::Cancelled);
-    /// assert_eq!(flush.end(), Some(TimerEnd::Cancelled));
+    /// assert_eq!(flush.last_end(), Some(TimerEnd::Cancelled));
     /// ```
     pub fn handle(&self) -> Option<TimerHandle> {
         self.shared.armed_handle.get().map(LocalHandle::share)

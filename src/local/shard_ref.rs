@@ -380,8 +380,8 @@ impl ShardRef {
     /// ```
     pub fn pending(&self) -> usize {
         let counts = Counts::from_words(self.shared.gauges.counts());
-        let held = counts.held + u64::from(self.shared.mailbox.cancelled_count());
-        usize::try_from(counts.live.saturating_sub(held)).unwrap_or(usize::MAX)
+        let uncollected = counts.uncollected + u64::from(self.shared.mailbox.cancelled_count());
+        usize::try_from(counts.live.saturating_sub(uncollected)).unwrap_or(usize::MAX)
     }
 
     /// Returns the shard's number. After the shard has ended, another shard can get this number.

@@ -104,8 +104,8 @@ pub struct ShardMetrics {
     pub name: String,
     /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
     /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
-    /// [`held`](Counts::held). The last two include the messages that are queued during the
-    /// reading. `turns` may lack up to 64 idle turns.
+    /// [`uncollected`](Counts::uncollected). The last two include the messages that are queued
+    /// during the reading. `turns` may lack up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
@@ -199,7 +199,7 @@ impl ShardMetrics {
         let turns = shared.turn_state();
         let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
-            held: published.held + u64::from(shared.mailbox.cancelled_count()),
+            uncollected: published.uncollected + u64::from(shared.mailbox.cancelled_count()),
             queued: published.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panic_count(),
             turns: turns.begun,

@@ -924,8 +924,8 @@ impl<T> Engine<T> {
 
     pub(crate) fn counts(&self) -> Counts {
         let waiting = self.backlog.taken().into_iter().chain(self.shared.mailbox.peek());
-        let (held, queued) = self.count_held_and_queued(waiting);
-        Counts { held, queued, ..self.counts_without_messages() }
+        let (uncollected, queued) = self.count_uncollected_and_queued(waiting);
+        Counts { uncollected, queued, ..self.counts_without_messages() }
     }
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
@@ -939,7 +939,7 @@ impl<T> Engine<T> {
         crate::metrics::LiveReport::new(self.nodes.creation_records(), now)
     }
 
-    /// Returns the counts except `held` and `queued`, which are zero.
+    /// Returns the counts except `uncollected` and `queued`, which are zero.
     #[inline]
     fn counts_without_messages(&self) -> Counts {
         Counts {
@@ -1033,9 +1033,9 @@ impl<T> Engine<T> {
         let sums = (self.wheel.touched() + other_changes, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_sums.replace(sums) != sums {
-            let held = self.backlog.cancelled_count().into();
+            let uncollected = self.backlog.cancelled_count().into();
             let counts = Counts {
-                held,
+                uncollected,
                 queued: self.backlog.count().into(),
                 ..self.counts_without_messages()
             };
@@ -1340,26 +1340,29 @@ impl<T> Engine<T> {
 
     /// Returns how many messages in the lists are about live, remotely cancelled timers, and the
     /// number of all messages in the lists.
-    fn count_held_and_queued(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
-        let (mut held, mut messages) = (0, 0);
+    fn count_uncollected_and_queued(
+        &self,
+        waiting: impl IntoIterator<Item = MessageList>,
+    ) -> (u64, u64) {
+        let (mut uncollected, mut messages) = (0, 0);
         for mut waiting in waiting {
             loop {
                 let index = waiting.first;
                 if index == 0 {
                     break;
                 }
-                let (link, is_cancelled_remotely) = self.message_link_and_is_held(index);
+                let (link, is_cancelled_remotely) = self.message_link_and_is_uncollected(index);
                 waiting = waiting.without_first(link);
                 messages += 1;
-                held += u64::from(is_cancelled_remotely);
+                uncollected += u64::from(is_cancelled_remotely);
             }
         }
-        (held, messages)
+        (uncollected, messages)
     }
 
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
     /// timer.
-    fn message_link_and_is_held(&self, index: u32) -> (u32, bool) {
+    fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (

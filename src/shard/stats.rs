@@ -8,8 +8,8 @@ use crate::gauges::{Counts, Gauges, LateCause};
 
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// The counts, except `live`, `held`, `queued`, `panicked`, `touched` and `clock_regressions`,
-    /// which stay zero here.
+    /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
+    /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
     /// The number of live timers. It is narrower than its neighbors: the compiler would update two
     /// neighbors of equal width by one wide addition, whose load would stall after a narrow store.

@@ -55,7 +55,7 @@ impl Drop for UseWheelOnDrop {
             assert_eq!(added.cancel(), Cancel::Cancelled);
         }
         timer.turn();
-        assert!(timer.counts().held <= 1 && timer.prepare_sleep().timeout().is_some());
+        assert!(timer.counts().uncollected <= 1 && timer.prepare_sleep().timeout().is_some());
         self.drops.increment();
     }
 }

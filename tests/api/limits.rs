@@ -235,7 +235,7 @@ fn cancelled_timers_that_a_turn_has_left_make_room_for_remote_adds() {
         local_timer().turn();
         cancel_all_remotely(&handles);
         let turn = local_timer().turn_within(1);
-        assert_eq!((turn.live, turn.behind, local_timer().counts().held), (9, true, 9));
+        assert_eq!((turn.live, turn.behind, local_timer().counts().uncollected), (9, true, 9));
         assert_eq!(count_accepted_remote_adds(12), 10);
     });
 }

@@ -125,20 +125,23 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
         let late = local_timer().add(TICK * 10, must_not_run);
         cancel_all_remotely(&timers);
         let counts = || owner_metrics().counts;
-        assert_eq!((counts().held, counts().queued), (5_000, 5_000), "exact for the owner");
+        assert_eq!((counts().uncollected, counts().queued), (5_000, 5_000), "exact for the owner");
         assert_eq!(published().queued, COUNT_LIMIT);
         for turn in 1..4 {
             local_timer().turn();
             announce_sleep();
             let left = 5_000 - turn * BATCH;
-            let Counts { remote_cancels, live, queued, held, .. } = published();
+            let Counts { remote_cancels, live, queued, uncollected, .. } = published();
             assert_eq!((remote_cancels, live, queued), (turn * BATCH, left + 1, COUNT_LIMIT));
-            assert_eq!((held, counts().held, counts().queued), (COUNT_LIMIT, left, left));
+            assert_eq!(
+                (uncollected, counts().uncollected, counts().queued),
+                (COUNT_LIMIT, left, left)
+            );
         }
         cancel_all_remotely(&[late]);
         assert_eq!((published().queued, counts().queued), (COUNT_LIMIT + 1, 5_001 - COUNT_LIMIT));
         while local_timer().turn().behind {}
-        assert_eq!((counts().held, counts().queued), (0, 0));
+        assert_eq!((counts().uncollected, counts().queued), (0, 0));
     });
     on_a_core(|_| {
         let timers = [(); 2].map(|()| local_timer().add(TICK * 100, must_not_run));

@@ -25,15 +25,15 @@ fn an_owned_timer_can_be_rearmed_and_reports_its_end() {
     on_a_core(|clock| {
         let (timer, runs) = counting_timer();
         assert_eq!(format!("{timer:?}"), "OwnedTimer { status: Ended, .. }");
-        assert_eq!((timer.end(), timer.handle(), timer.cancel()), (None, None, Cancel::Ended));
+        assert_eq!((timer.last_end(), timer.handle(), timer.cancel()), (None, None, Cancel::Ended));
         for run in 1..=3 {
             assert!(!timer.arm(TICK * 5));
-            assert_eq!(timer.end(), None);
+            assert_eq!(timer.last_end(), None);
             assert_eq!((turn_after(clock, 4).fired, turn_after(clock, 1).fired), (0, 1));
-            assert_eq!((runs.get(), timer.end()), (run, Some(TimerEnd::Fired)));
+            assert_eq!((runs.get(), timer.last_end()), (run, Some(TimerEnd::Fired)));
             assert!(!timer.arm(TICK * 5));
             assert_eq!(timer.cancel(), Cancel::Cancelled);
-            assert_eq!(timer.end(), Some(TimerEnd::Cancelled));
+            assert_eq!(timer.last_end(), Some(TimerEnd::Cancelled));
             assert_eq!((turn_after(clock, 10).fired, timer.status()), (0, TimerStatus::Ended));
         }
     });
@@ -65,16 +65,16 @@ fn the_callback_may_arm_and_cancel_its_timer() {
         let (writes, mut runs) = (log.clone(), 0);
         let timer = OwnedTimer::new(move |timer| {
             runs += 1;
-            writes.write((timer.status(), timer.end(), timer.cancel()));
+            writes.write((timer.status(), timer.last_end(), timer.cancel()));
             if runs < 3 {
                 assert!(!timer.arm(TICK) && timer.arm(TICK * 2));
-                assert_eq!((timer.status(), timer.end()), (TimerStatus::Pending, None));
+                assert_eq!((timer.status(), timer.last_end()), (TimerStatus::Pending, None));
             }
         });
         timer.arm(TICK);
         assert_eq!([1, 1, 1, 2, 9].map(|it| turn_after(clock, it).fired), [1, 0, 1, 1, 0]);
         assert_eq!(log.take(), [(TimerStatus::Running, None, Cancel::Running); 3]);
-        assert_eq!(timer.end(), Some(TimerEnd::Fired));
+        assert_eq!(timer.last_end(), Some(TimerEnd::Fired));
     });
 }
 
@@ -128,7 +128,7 @@ fn another_thread_may_cancel_or_reset_an_owned_timer() {
         turn_after(clock, 5);
         assert_eq!(runs.get(), 0);
         assert_eq!(on_a_thread(|| handle.cancel()), Cancel::Cancelled);
-        assert_eq!(timer.end(), Some(TimerEnd::Cancelled));
+        assert_eq!(timer.last_end(), Some(TimerEnd::Cancelled));
         // The owner has not yet collected the cancelled timer.
         assert!(!timer.arm(TICK * 5));
         turn_after(clock, 5);
@@ -142,7 +142,7 @@ fn a_refused_arming_keeps_the_callback() {
         let (timer, runs) = counting_timer();
         let other = local_timer().add(TICK, || ());
         assert_eq!(timer.try_arm(TICK), Err(AddErrorReason::Full));
-        assert_eq!((timer.status(), timer.end()), (TimerStatus::Ended, None));
+        assert_eq!((timer.status(), timer.last_end()), (TimerStatus::Ended, None));
         other.cancel();
         assert_eq!(timer.try_arm(TICK), Ok(false));
         turn_after(clock, 1);
@@ -152,7 +152,7 @@ fn a_refused_arming_keeps_the_callback() {
     let after = after_wheel_ends(|| {
         let (timer, _) = counting_timer();
         timer.arm(TICK * 1_000);
-        move || (timer.try_arm(TICK * 1_000), timer.status(), timer.end())
+        move || (timer.try_arm(TICK * 1_000), timer.status(), timer.last_end())
     });
     let shut_down = Err(AddErrorReason::ShutDown);
     assert_eq!(after, (shut_down, TimerStatus::Ended, Some(TimerEnd::Cancelled)));

@@ -131,7 +131,7 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
         drop(sleep);
         cancel_all_remotely(&all[2 * WAKE_BACKLOG - 1..]);
         assert_eq!(wakes.take(), 0, "the sleep has ended");
-        assert_eq!(local_timer().counts().held, 2 * WAKE_BACKLOG as u64);
+        assert_eq!(local_timer().counts().uncollected, 2 * WAKE_BACKLOG as u64);
         for behind in [true, false] {
             assert_eq!(timeout(), Some(Duration::ZERO), "a turn must precede the next sleep");
             let turn = local_timer().turn();

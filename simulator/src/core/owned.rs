@@ -100,7 +100,8 @@ pub(super) fn share(timer: &OwnedTimer, id: Id) {
 }
 
 fn check_status(timer: &OwnedTimer, id: Id) {
-    let (answers, expected) = ((timer.status(), timer.end()), with(|model| model.owned_status(id)));
+    let (answers, expected) =
+        ((timer.status(), timer.last_end()), with(|model| model.owned_status(id)));
     check(answers == expected, || format!("OwnedTimer {id}: {answers:?}, not {expected:?}"));
 }
 

@@ -175,7 +175,7 @@ impl Model {
     /// Records that no message is left. Checks that the payloads of ended timers are dropped.
     fn record_empty_mailbox(&mut self, number: usize) {
         let shard = &mut self.shards[number];
-        (shard.urgent, shard.partial, shard.unadmitted, shard.held) = (false, false, 0, 0);
+        (shard.urgent, shard.partial, shard.unadmitted, shard.uncollected) = (false, false, 0, 0);
         for id in shard.queued.drain(..) {
             let timer = &mut self.timers[id as usize];
             (timer.queued, timer.unadmitted) = (false, false);
@@ -245,7 +245,9 @@ impl Model {
 
     /// Compares the counts and the wait of a shard with the model.
     pub(crate) fn check_counts(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
-        let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
+        let Counts {
+            added, fired, cancelled, handed_back, live, runs, uncollected, queued, ..
+        } = counts;
         let totals = *self.ledger.shard(number);
         let shard = &self.shards[number];
         let theirs = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
@@ -258,16 +260,16 @@ impl Model {
             (shard.added.wrapping_sub(added), shard.cancelled.wrapping_sub(cancelled));
         let fits = arriving <= queued
             && queued <= messages
-            && held <= unseen.min(live).min(queued)
-            && unseen <= held + arriving
+            && uncollected <= unseen.min(live).min(queued)
+            && unseen <= uncollected + arriving
             && live + arriving == alive + unseen;
-        let ours_queued = [messages, shard.unadmitted, shard.held];
-        let is_exact = shard.partial || [queued, arriving, held] == ours_queued;
+        let ours_queued = [messages, shard.unadmitted, shard.uncollected];
+        let is_exact = shard.partial || [queued, arriving, uncollected] == ours_queued;
         self.check(is_right && fits && is_exact, || {
             format!(
                 "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; \
                  fired, runs, handed back, regressions, panics: {ours:?}; live {alive}; \
-                 queued, arriving, held: {ours_queued:?}"
+                 queued, arriving, uncollected: {ours_queued:?}"
             )
         });
         self.shards[number].seen = counts;
