@@ -136,15 +136,18 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// For adds by the owner, the limit is exact: the owner refuses an add only after it has
+    /// For adds by the owner, the limit is nearly exact: the owner refuses an add only after it has
     /// removed the timers that other threads have cancelled.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
     /// the owner's last turn or announced sleep. Remote adds may exceed the limit by the number of
     /// timers that the owner has added since then. Remote adds do not count cancelled timers that
     /// the owner has not yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose
-    /// cancels the owner has taken from the queue. But if another thread adds or resets a timer
-    /// after the owner's last turn and then cancels it, the timer counts until the next turn.
+    /// cancels the owner has taken from the queue.
+    ///
+    /// For both kinds of adds, there is one exception: a timer that other threads have added or
+    /// reset, and then cancelled before a turn has consumed the add or reset, counts until a turn
+    /// consumes it.
     ///
     /// # Examples
     ///

@@ -1,6 +1,12 @@
 //! The interface between a thread's wheel and its clients (purgatories) and drivers.
 
-use std::marker::PhantomData;
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    marker::PhantomData,
+    mem,
+    rc::{Rc, Weak},
+};
 
 use super::inner::ThreadWheel;
 
@@ -19,7 +25,60 @@ pub(crate) trait WheelClient {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientId(pub(super) u32);
+pub(crate) struct ClientId(u32);
+
+/// The clients of a wheel. Timers refer to a client by its place in `places`.
+#[derive(Default)]
+pub(super) struct Clients {
+    places: Vec<Option<Weak<dyn WheelClient>>>,
+    /// The free places, and perhaps some that `places` no longer has.
+    free: BinaryHeap<Reverse<u32>>,
+    keeps_places: bool,
+}
+
+impl Clients {
+    pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
+        if let Some(Reverse(free)) = self.free.pop()
+            && let Some(place) = self.places.get_mut(free as usize)
+        {
+            *place = Some(client);
+            return ClientId(free);
+        }
+        // The lowest of the free places no longer exists, so none of them does.
+        self.free.clear();
+        self.places.push(Some(client));
+        let last = u32::try_from(self.places.len() - 1);
+        ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
+    }
+
+    /// Removes a client. Frees the memory of all places once no client is left.
+    pub(super) fn remove(&mut self, ClientId(place): ClientId) {
+        self.places[place as usize] = None;
+        if self.keeps_places {
+            return;
+        }
+        self.free.push(Reverse(place));
+        while self.places.pop_if(|client| client.is_none()).is_some() {}
+        if self.places.is_empty() {
+            mem::take(self);
+        }
+    }
+
+    /// Prevents the reuse of places, because drained timers refer to them.
+    pub(super) fn keep_places(&mut self) {
+        self.keeps_places = true;
+        self.free = BinaryHeap::new();
+    }
+
+    pub(super) fn get(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {
+        self.places.get(place as usize)?.as_ref()?.upgrade()
+    }
+
+    /// Returns the identifiers of all places.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ClientId> + use<> {
+        (0..).map(ClientId).take(self.places.len())
+    }
+}
 
 /// Registers a descriptor or task as a driver of this thread's wheel, until this value is dropped.
 #[derive(Debug)]

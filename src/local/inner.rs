@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ClientId, ShardRef, Turn, WheelClient};
+use super::{ClientId, ShardRef, Turn, WheelClient, client::Clients};
 use crate::{
     config::Config,
     cross_core::{
@@ -94,7 +94,7 @@ pub(crate) struct ThreadWheel {
     next_driver_task_id: Cell<u32>,
     /// True if the wheel also has a driver other than `TimerFd`s and tasks.
     has_registered_loop: Cell<bool>,
-    clients: RefCell<Vec<Weak<dyn WheelClient>>>,
+    clients: RefCell<Clients>,
     requested_work: Cell<EndOfTurnWork>,
     /// If the value is not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`.
     /// During an announced sleep, the value is the end of the sleep in nanoseconds of the clock.
@@ -726,6 +726,7 @@ impl ThreadWheel {
         // this number.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
+        self.clients.borrow_mut().keep_places();
         let SweptTimers { pending, cancelled_payloads, .. } = self.with_engine(Engine::close);
         for callback in cancelled_payloads {
             self.shared.hooks.drop_catching_panic(callback);
@@ -735,27 +736,18 @@ impl ThreadWheel {
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }
 
-    /// Registers a client. A client must cancel its timers before it is dropped. Otherwise these
-    /// timers would expire for a later client with the same identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn WheelClient>) -> ClientId {
-        let mut clients = self.clients.borrow_mut();
-        // Clients keep their positions, because timers refer to clients by position. After a drain,
-        // no position is reused, because the timers that the drain returned refer to positions too.
-        let is_drained = matches!(self.driver.get(), DriverState::Ended);
-        let is_free = |client: &Weak<_>| !is_drained && client.strong_count() == 0;
-        let free = clients.iter().position(is_free);
-        let place = free.unwrap_or(clients.len());
-        match clients.get_mut(place) {
-            Some(free) => *free = client,
-            None => clients.push(client),
-        }
-        ClientId(
-            u32::try_from(place).unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")),
-        )
+        self.clients.borrow_mut().add(client)
     }
 
-    pub(super) fn client(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {
-        self.clients.borrow().get(place as usize)?.upgrade()
+    /// Forgets a client, which must have cancelled its timers: a later client may get the same
+    /// identifier.
+    pub(crate) fn unregister_client(&self, client: ClientId) {
+        self.clients.borrow_mut().remove(client);
+    }
+
+    pub(super) fn client(&self, client: ClientId) -> Option<Rc<dyn WheelClient>> {
+        self.clients.borrow().get(client)
     }
 
     pub(crate) fn request_flush(&self) {
@@ -805,8 +797,8 @@ impl ThreadWheel {
 
     #[cold]
     fn for_each_client(&self, mut act: impl FnMut(&dyn WheelClient)) {
-        let at = |place: usize| self.clients.borrow().get(place).cloned();
-        (0..).map_while(at).filter_map(|client| client.upgrade()).for_each(|client| act(&*client));
+        let ids = self.clients.borrow().ids();
+        ids.filter_map(|id| self.client(id)).for_each(|client| act(&*client));
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {

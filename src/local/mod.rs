@@ -858,9 +858,13 @@ impl LocalTimer {
     /// succeeds or the drain returns the timer. The result includes queued closures of
     /// [`ShardRef::run`], an unprocessed [`Cores::stop`](crate::Cores::stop), and the timers of
     /// waiting futures. Running or dropping a future's timer wakes the future's task, whose next
-    /// poll finds [no timer](crate::future#without-a-timer). Operations that wait in a
-    /// [`Purgatory`](crate::purgatory::Purgatory) stay there without a timeout, and can be
-    /// [drained](crate::purgatory::Purgatory::drain) too. Later calls return an empty vector.
+    /// poll finds [no timer](crate::future#without-a-timer). Later calls return an empty vector.
+    ///
+    /// The result also includes the timers of operations that wait in a
+    /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as
+    /// [`Expired`](crate::purgatory::Completion::Expired), even before its timeout. If the timer is
+    /// dropped, the operation waits without a timeout, and can be
+    /// [drained](crate::purgatory::Purgatory::drain) too.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///

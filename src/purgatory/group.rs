@@ -38,7 +38,8 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// When a core's purgatory ends, later events on the core's keys have no effect. Operations of
 /// other cores that watch such a key are checked once more. Their other watches and their timeouts
 /// remain. Events are also lost between the [drain](crate::LocalTimer::drain) of a core's wheel and
-/// the end of its purgatory. So drop the purgatory before the drain.
+/// the end of its purgatory. So drop the purgatory before the drain. A wheel whose 2^25 - 1 nodes
+/// are all in use loses events and watches of other cores.
 ///
 /// # Examples
 ///
@@ -211,7 +212,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// In the cases that [`join`](Self::join) lists, except a second join.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
-        assert!(shards[index].is_own(), "shard {index} belongs to another thread");
+        assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
         let known = self.0.shards.get_or_set(|| shards.into());
         let (count, others) = (shards.len(), known.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");

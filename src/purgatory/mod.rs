@@ -1185,6 +1185,9 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
         for id in &ids {
             self.table.get_mut().cancel_timer(id.index);
         }
+        if let Some(client) = self.client_id.take() {
+            let _ = ThreadWheel::with(|wheel| wheel.unregister_client(client));
+        }
         for id in ids {
             let operation = self.table.get_mut().complete_and_take(id.index, Completion::Forced);
             self.remove(self.table.borrow_mut(), id.index);

@@ -110,7 +110,8 @@ pub enum Completion {
     Condition,
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
-    /// The operation's timeout has elapsed.
+    /// The operation's timeout has elapsed, or the program has run the operation's timer after a
+    /// [`LocalTimer::drain`](crate::LocalTimer::drain).
     Expired,
 }
 

@@ -476,7 +476,7 @@ fn an_invalid_join_panics_and_changes_nothing() {
     };
     let all = &cores.cores.shards;
     assert_eq!(refusal(0, 0, all), "this thread has joined the group before");
-    assert_eq!(refusal(2, 1, all), "shard 1 belongs to another thread");
+    assert_eq!(refusal(2, 1, all), "shard 1 is not this thread's wheel, or has ended");
     assert_eq!(refusal(2, 3, all), "index 3, but only 3 shards");
     assert_eq!(refusal(2, 0, &all[2..]), "joined with 1 shards, but other threads with 3");
     let reversed: Vec<_> = all.iter().rev().cloned().collect();

@@ -225,6 +225,22 @@ fn memory_of_deferred_completions_is_freed() {
 }
 
 #[test]
+fn memory_of_dropped_purgatories_is_freed() {
+    alone_in_virtual_time(|_| {
+        let is_met = Rc::new(Cell::new(false));
+        let with_an_operation = || {
+            let (own, is_met) = (Purgatory::new(), Rc::clone(&is_met));
+            add(&own, Op { is_met, ignores_events: false, _payload: None }, [1, 2], 5);
+            own
+        };
+        assert_memory_is_freed(|| {
+            let purgatories: Vec<_> = iter::repeat_with(with_an_operation).take(10_000).collect();
+            drop(purgatories);
+        });
+    });
+}
+
+#[test]
 fn memory_of_the_keys_of_one_operation_is_freed() {
     struct Waits;
     impl DelayedOperation for Waits {
