@@ -1,14 +1,11 @@
-//! The interface between a thread's wheel and its clients (purgatories) and drivers.
+//! The interface between a thread's wheel and its clients, which are purgatories.
 
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
-    marker::PhantomData,
     mem,
     rc::{Rc, Weak},
 };
-
-use super::inner::ThreadWheel;
 
 /// A purgatory, which keeps many timers on a thread's wheel. It sends messages and frees memory at
 /// the end of turns.
@@ -77,23 +74,5 @@ impl Clients {
     /// Returns the identifiers of all places.
     pub(super) fn ids(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.places.len())
-    }
-}
-
-/// Registers a descriptor or task as a driver of this thread's wheel, until this value is dropped.
-#[derive(Debug)]
-pub(crate) struct DriverRegistration(PhantomData<*const ()>);
-
-impl DriverRegistration {
-    pub(crate) fn new() -> Self {
-        // Without a wheel, there is nothing to drive.
-        let _ = ThreadWheel::with(ThreadWheel::add_driver);
-        Self(PhantomData)
-    }
-}
-
-impl Drop for DriverRegistration {
-    fn drop(&mut self) {
-        let _ = ThreadWheel::with(ThreadWheel::remove_driver);
     }
 }

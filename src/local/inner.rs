@@ -6,6 +6,7 @@
 use std::{
     any::Any,
     cell::{Cell, OnceCell, RefCell, RefMut},
+    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     rc::{Rc, Weak},
@@ -62,6 +63,24 @@ struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         self.0.set(DriverState::BetweenTurns);
+    }
+}
+
+/// Registers a descriptor or task as a driver of this thread's wheel, until this value is dropped.
+#[derive(Debug)]
+pub(crate) struct DriverRegistration(PhantomData<*const ()>);
+
+impl DriverRegistration {
+    pub(crate) fn new() -> Self {
+        // Without a wheel, there is nothing to drive.
+        let _ = ThreadWheel::with(ThreadWheel::add_driver);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for DriverRegistration {
+    fn drop(&mut self) {
+        let _ = ThreadWheel::with(ThreadWheel::remove_driver);
     }
 }
 

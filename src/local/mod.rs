@@ -24,8 +24,8 @@ pub use self::shard_ref::ShardRef;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use self::timer_fd::TimerFd;
 pub(crate) use self::{
-    client::{ClientId, DriverRegistration, WheelClient},
-    inner::{DriverTaskId, ThreadWheel},
+    client::{ClientId, WheelClient},
+    inner::{DriverRegistration, DriverTaskId, ThreadWheel},
 };
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::cross_core::descriptor::TimerFdError;
