@@ -50,7 +50,7 @@ pub(super) fn arm(timer: &OwnedTimer, id: Id, arming: Arming) {
     let begun = with(|model| model.begin_arm(id, arming, length, operation));
     let Some(effect) = begun else { return };
     let when = when(with(|model| model.own_shard()), way, delays);
-    let fits = matches!(effect, Arm::Moves | Arm::Adds(Some(false)));
+    let fits = matches!(effect, Arm::Resets | Arm::Adds(Some(false)));
     let answer =
         if fits && way != AddMethod::Try { Ok(timer.arm(when)) } else { timer.try_arm(when) };
     with(|model| match effect {

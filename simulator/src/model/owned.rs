@@ -19,8 +19,8 @@ pub(crate) struct Arming {
 /// The expected effect of a call of `arm` or `try_arm`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arm {
-    /// Moves the pending timer.
-    Moves,
+    /// Resets the pending timer.
+    Resets,
     /// Adds a timer. The value says whether the wheel is full, if that is known.
     Adds(Option<bool>),
 }
@@ -61,7 +61,7 @@ impl Model {
         let last = self.timer(id).arming;
         if last.is_some_and(|last| self.record_reset(last, way, delays, true)) {
             self.coverage.count("OwnedTimer::arm, pending");
-            return Some(Arm::Moves);
+            return Some(Arm::Resets);
         }
         let shard = self.own_shard();
         self.timers[new as usize].owner = Some(id);
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// Returns the expected `status` and `end` of an `OwnedTimer`.
+    /// Returns the expected `status` and `last_end` of an `OwnedTimer`.
     pub(crate) fn owned_status(&self, id: Id) -> (TimerStatus, Option<TimerEnd>) {
         let Some(arming) = self.timer(id).arming.map(|arming| self.timer(arming)) else {
             return (TimerStatus::Ended, None);
