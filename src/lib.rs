@@ -77,8 +77,8 @@
 //!   call ended the timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, make no system
 //!   call except the clock's, and allocate nothing in the steady state. Callbacks that capture up
-//!   to 32 bytes are stored inline. Remote adds, cancels and resets are lock-free. The owner never
-//!   waits for another core.
+//!   to 32 bytes, aligned to at most 8, are stored inline. Remote adds, cancels and resets are
+//!   lock-free. The owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
 //!   reset timers, and even call `turn`. A turn inside a callback does nothing, and reports this in
 //!   its result.

@@ -16,7 +16,8 @@ pub enum Peer {
     CorewheelShard,
     /// corewheel's `local_timer()`: callbacks.
     CorewheelLocal,
-    /// `corewheel-local` with the fast clock, for workloads in real time.
+    /// `corewheel-local` with the fast clock, for workloads in real time. Peers read the system's
+    /// clock, so their ratios to this row include the clock.
     CorewheelLocalFast,
     /// corewheel's `future::Timers`: a timer thread for each worker of the runtime.
     CorewheelTimers,
@@ -43,9 +44,11 @@ pub enum Peer {
     BTree,
     /// The cancellable wheel of the crate `hierarchical_hash_wheel_timer`.
     HierarchicalHashWheel,
-    /// tokio-util's `DelayQueue`.
+    /// tokio-util's `DelayQueue`. In virtual time, a tick includes an advance of tokio's paused
+    /// clock.
     DelayQueue,
-    /// tokio's `Sleep` on its current-thread runtime.
+    /// tokio's `Sleep` on its current-thread runtime. In virtual time, a tick includes an advance of
+    /// tokio's paused clock.
     TokioSleep,
     /// tokio's `Sleep` on its multi-thread runtime, which has no virtual time.
     TokioThreads,
@@ -81,14 +84,14 @@ pub enum Peer {
     SortedSlots,
     /// Scheme 6: a hashed wheel whose timers count rounds.
     RoundsWheel,
-    /// Netty's `HashedWheelTimer`, with its tick of 100 ms.
+    /// The algorithm of Netty's `HashedWheelTimer` in Rust, with its tick of 100 ms.
     Netty,
     /// `netty` with a tick of 1 ms.
     #[value(name = "netty-1ms")]
     Netty1ms,
-    /// Kafka's `SystemTimer`.
+    /// The algorithm of Kafka's `SystemTimer`, in Rust.
     Kafka,
-    /// The timer wheel of Linux.
+    /// The algorithm of the timer wheel of Linux, in Rust.
     Linux,
 }
 
@@ -193,7 +196,8 @@ pub enum Workload {
     /// The time of a call of cancel under contention, with one clock reading. `firing`: the owner
     /// fires 10,000 timers in one turn; only calls that begin in that turn, and the first call,
     /// count. `four-threads`: four threads cancel while the owner frees the cancelled timers; if
-    /// there are fewer cores, threads share them. A cancel of `channel` gets no answer.
+    /// there are fewer cores, threads share them. A cancel of `channel` gets no answer. A wheel
+    /// behind a lock fires all due timers in one critical section.
     XcancelLock,
     /// The time from a call that wakes a sleeping thread of another core until that thread has done
     /// its work. `call`: the time of the call alone. A closure wakes corewheel's thread or, in

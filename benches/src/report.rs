@@ -232,7 +232,12 @@ pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
     sections.map(|section| section.markdown(plots)).collect()
 }
 
-pub fn page(all: &[Section], plots: Option<&str>) -> String {
+/// What a reader of a quick run must know.
+const QUICK: &str = " This was a quick run: it has one round from 100,000 timers on, it is too \
+                     short to warm up a million timers, and the fast clock calibrates itself \
+                     during short intervals.";
+
+pub fn page(all: &[Section], plots: Option<&str>, is_quick: bool) -> String {
     let mut peers = Table::new();
     peers.load_style(ASCII_MARKDOWN).set_header(["peer", "description"]);
     for &peer in Peer::value_variants() {
@@ -246,9 +251,10 @@ pub fn page(all: &[Section], plots: Option<&str>) -> String {
          Values are medians of the rounds, with the minimum and the maximum where they fit. Times \
          vary between runs, above all on a shared machine, so compare ratios. Most workloads run \
          in virtual time with a tick of 1 ms. A *complete* peer takes any delay, fires at the \
-         exact tick, and recognizes stale handles.\n\n\
+         exact tick, and recognizes stale handles.{}\n\n\
          {peers}\n\n{}\n",
         machine(),
+        if is_quick { QUICK } else { "" },
         sections(all, plots).trim_end(),
         command = command(),
     )

@@ -21,7 +21,7 @@ use crate::plan::{Job, Peer, Workload as W};
 use crate::schemes::{
     Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
 };
-use crate::timers::{Timers, Waking};
+use crate::timers::{InRealTime, Timers, Waking};
 use crate::workloads::guarded::{self, on_two_cores, on_workers};
 use crate::workloads::{
     asked, contended, late, memory, operations, packets, pause, purgatory, scaling, scheme, slack,
@@ -80,6 +80,9 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioAlt, TOKIO_THREADS, tokio_threads),
     (Peer::CorewheelLocal, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<false>>>),
     (Peer::CorewheelLocalFast, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<true>>>),
+    (Peer::Linked64, &[&[W::Call]], one_core::<InRealTime<Linked64>>),
+    (Peer::Heap4, &[&[W::Call]], one_core::<InRealTime<Heap4>>),
+    (Peer::BinaryHeap, &[&[W::Call]], one_core::<InRealTime<LazyBinaryHeap>>),
     (Peer::DelayQueue, &[&[W::Call]], in_task::<DelayQueuePeer<false>>),
     (Peer::TokioSleep, &[&[W::Call]], in_task::<TokioSleep<false>>),
     (Peer::CorewheelLocal, &[&[W::Late, W::Late50us]], late::corewheel_local),

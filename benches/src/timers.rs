@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 pub type Payload = [u64; 3];
 
 pub fn payload(connection: usize) -> Payload {
@@ -52,6 +54,42 @@ pub trait Timers: Sized {
     /// Returns the entries added, moved, fired or removed so far, if the peer counts them.
     fn touched(&self) -> Option<u64> {
         None
+    }
+}
+
+/// A peer in real time: each add and each advance reads the clock.
+pub struct InRealTime<T> {
+    timers: T,
+    start: Instant,
+    /// The last tick in virtual time, from which the delay of an add counts.
+    now: u64,
+}
+
+impl<T: Timers> Timers for InRealTime<T> {
+    type Handle = T::Handle;
+
+    fn new() -> Self {
+        Self { timers: T::new(), start: Instant::now(), now: 0 }
+    }
+
+    fn add(&mut self, deadline: u64, payload: Payload) -> T::Handle {
+        let delay = Duration::from_millis(deadline - self.now);
+        let due = (self.start.elapsed() + delay).as_nanos().div_ceil(1_000_000);
+        self.timers.add(u64::try_from(due).expect("a short run"), payload)
+    }
+
+    fn cancel(&mut self, handle: &T::Handle) -> bool {
+        self.timers.cancel(handle)
+    }
+
+    fn reset(&mut self, _: &mut T::Handle, _: u64) -> bool {
+        unreachable!("no workload in real time resets timers")
+    }
+
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.now = now;
+        let elapsed = u64::try_from(self.start.elapsed().as_millis());
+        self.timers.advance(elapsed.expect("a short run"), on_fire);
     }
 }
 

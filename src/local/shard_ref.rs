@@ -78,10 +78,10 @@ impl ShardRef {
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
-    /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
-    /// 4,096 live remote timers need another page of memory. A callback that captures more than 32
-    /// bytes, or a value aligned to more than 8 bytes, is boxed. If an announced sleep of the owner
-    /// ends after the new deadline, the add wakes the owner.
+    /// Cost: constant; two compare-and-swaps and the pin of an epoch, no lock, and no allocation in
+    /// the steady state. Each 4,096 live remote timers need another page of memory. A callback that
+    /// captures more than 32 bytes, or a value aligned to more than 8 bytes, is boxed. If an
+    /// announced sleep of the owner ends after the new deadline, the add wakes the owner.
     ///
     /// # Panics
     ///

@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let directory = figures.parent().unwrap_or(Path::new(""));
         let relative = |plots: &Path| plots.strip_prefix(directory).unwrap_or(plots).to_owned();
         let plots = args.plots.as_deref().map(|it| relative(it).to_string_lossy().into_owned());
-        fs::write(figures, report::page(&sections, plots.as_deref()))?;
+        fs::write(figures, report::page(&sections, plots.as_deref(), args.quick))?;
     } else {
         println!("{}\n{}\n", report::command(), report::machine());
         print!("{}", report::sections(&sections, None));
