@@ -1,12 +1,16 @@
 //! After a fork, each process has its own copy of every timer. In the child, the timers of threads
-//! that the fork did not copy accept requests and never fire.
+//! that the fork did not copy accept requests and never fire. One more test ends a process in a
+//! callback.
 #![cfg(all(feature = "cores", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 
 mod common;
 
 use std::{
+    env,
+    hint::black_box,
     panic::{AssertUnwindSafe, catch_unwind},
+    process::{self, Command},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -147,4 +151,58 @@ fn another_threads_running_callback_never_ends_in_the_child() {
         assert!(handle.cancel_wait().is_ok());
         assert_eq!(handle.cancel(), Cancel::Ended);
     });
+}
+
+/// Reads `captured` in another thread while this thread runs the exit handlers of the process.
+fn exit_while_a_thread_reads(captured: &[u64; 3]) -> ! {
+    static HAS_READ: AtomicUsize = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                // SAFETY: ends the process at once.
+                let fail = || unsafe { libc::_exit(3) };
+                if *black_box(captured) != CAPTURED {
+                    fail();
+                }
+                HAS_READ.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while HAS_READ.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        process::exit(0)
+    })
+}
+
+const CAPTURED: [u64; 3] = [1, 2, 3];
+
+/// A value that is destroyed after the thread's wheel.
+struct SlowToEnd;
+
+impl Drop for SlowToEnd {
+    fn drop(&mut self) {
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// `process::exit` in a callback runs the destructors of thread-local values, such as the wheel.
+#[test]
+fn captures_outlive_a_process_that_exits_in_their_callback() {
+    const NAME: &str = "captures_outlive_a_process_that_exits_in_their_callback";
+    const IS_CHILD: &str = "COREWHEEL_TEST_EXITS_IN_A_CALLBACK";
+    thread_local! {
+        static LAST: SlowToEnd = const { SlowToEnd };
+    }
+    if env::var_os(IS_CHILD).is_some() {
+        LAST.with(|_| ());
+        let captured = CAPTURED;
+        let callback = move || exit_while_a_thread_reads(&captured);
+        local_timer().add_periodic(Duration::from_millis(1), callback);
+        local_timer().run_until(|| false);
+    }
+    let _alone = alone();
+    let this = env::current_exe().expect("the path of this program");
+    let child = Command::new(this).args(["--exact", NAME]).env(IS_CHILD, "").output();
+    let status = child.expect("started").status;
+    assert!(status.success(), "{status}");
 }

@@ -7,6 +7,7 @@ use std::{
     any::Any,
     cell::{Cell, OnceCell, RefCell, RefMut},
     marker::PhantomData,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     rc::{Rc, Weak},
@@ -199,8 +200,9 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
-        // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, and
-        // its destructor first clears `CURRENT`. The reference does not leave this call.
+        // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or in
+        // `process::exit`, which does not return to a call that has the reference. The destructor
+        // first clears `CURRENT`. The reference does not leave this call.
         Ok(look(unsafe { local.as_ref() }))
     }
 
@@ -990,6 +992,11 @@ fn panic_without_driver() -> ! {
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
+        if let DriverState::InTurn = self.driver.get() {
+            // A callback, which runs in its node, has called `process::exit`. Scoped threads may
+            // still use its captures, so the nodes are leaked.
+            mem::forget(Arc::clone(&self.shared));
+        }
         // Destructors that run from here on use handles as a remote thread would.
         Owner::set_current(None);
         self.shared.hooks.set_driver_waker(None);

@@ -463,8 +463,9 @@ impl ReservedNode {
 
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
-        // SAFETY: a page lives while one of its nodes is taken, and a slab that other threads may
-        // add to has callbacks as payloads.
+        // SAFETY: this thread is pinned, so the owner does not free the page, even after the push.
+        // `Shared`, which the caller borrows, keeps the slab. A slab that other threads may add to
+        // has callbacks as payloads.
         unsafe { self.page.as_page_of() }
     }
 

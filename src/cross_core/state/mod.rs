@@ -821,7 +821,8 @@ impl StateWord {
     }
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. No handle exists
-    /// yet. Returns false if the owner's sweep has ended the timer.
+    /// yet, except a guessed one (`TimerHandle::from_bits`). Returns false if the owner's sweep has
+    /// ended the timer, or the holder of a guessed handle is using it.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
@@ -979,7 +980,9 @@ impl StateWord {
     }
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
-        // Acquire (S2): after `Ended`, the caller sees the callback's effects.
+        // Acquire (S2): after `Ended`, the caller sees the callback's effects. Also acquires what the
+        // adder of a remote timer wrote (S3), for `TimerHandle::from_bits`: the handle's holder may
+        // be the owner, whose cancel is Relaxed.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
