@@ -145,9 +145,9 @@ impl Config {
     /// the owner has not yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose
     /// cancels the owner has taken from the queue.
     ///
-    /// For both kinds of adds, there is one exception: a timer that other threads have added or
-    /// reset, and then cancelled before a turn has consumed the add or reset, counts until a turn
-    /// consumes it.
+    /// There is one exception for both kinds of adds. Other threads may add or reset a timer, and
+    /// cancel it before a turn has consumed that request. The timer then counts until a turn
+    /// consumes the request.
     ///
     /// # Examples
     ///

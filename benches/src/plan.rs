@@ -119,7 +119,7 @@ pub enum Workload {
     /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
     /// other peers fire all timers in one turn.
     PauseAllDue,
-    /// As `pause`, but each timer is first reset to a deadline one minute later.
+    /// `pause` after each timer was reset to a deadline one minute later.
     PauseAfterReset,
     /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
     /// other peers have none.

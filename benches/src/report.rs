@@ -232,7 +232,7 @@ pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
     sections.map(|section| section.markdown(plots)).collect()
 }
 
-/// What a reader of a quick run must know.
+/// The limits of a quick run.
 const QUICK: &str = " This was a quick run: it has one round from 100,000 timers on, it is too \
                      short to warm up a million timers, and the fast clock calibrates itself \
                      during short intervals.";

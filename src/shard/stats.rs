@@ -40,7 +40,7 @@ pub(super) struct Stats {
 
 impl Stats {
     /// Returns true if a turn at `now` may skip its pass. A pass is required if it was requested,
-    /// the last pass left work, the published wake-up time has come, or the counts must be
+    /// the last pass left work, the published wake-up time has elapsed, or the counts must be
     /// published.
     #[inline]
     pub(super) fn may_skip_pass(&self, now: u64) -> bool {

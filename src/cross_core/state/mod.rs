@@ -400,7 +400,7 @@ pub(crate) enum Swept {
     NoPayload,
 }
 
-/// What a thread that cancels or resets a timer must do after its swap.
+/// The next step of a thread that cancels or resets a timer, after its swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum FollowUp {
