@@ -304,24 +304,11 @@ impl Shared {
         (nanos, Some(self.tick.period_start(nanos, now, now)))
     }
 
-    /// Returns the deadline of a timer that is added or reset at `now`. With slack, chooses the
-    /// future tick within the slack that is divisible by the largest power of two, so that timers
-    /// share ticks.
+    /// Returns the deadline of a timer that is added or reset at `now`. If the slack contains future
+    /// ticks, chooses the one that is divisible by the largest power of two, so that timers share
+    /// ticks.
     #[inline(never)]
     pub(crate) fn due_with_slack(&self, when: When, now: Reading) -> u64 {
-        match self.due_and_slack(when, now) {
-            (nanos, 0) => nanos,
-            (nanos, slack) => {
-                let last = self.tick.tick_at(nanos.saturating_add(slack));
-                self.tick.start_nanos(coarsest_tick(self.tick.deadline_tick(nanos), last))
-            }
-        }
-    }
-
-    /// Returns the deadline and the slack of a timer that is added or reset at `now`. If the slack
-    /// contains future ticks, the deadline is the first of them, and the returned slack ends with
-    /// the last. Otherwise the returned slack is zero.
-    pub(crate) fn due_and_slack(&self, when: When, now: Reading) -> (u64, u64) {
         let offset = Duration::from_nanos(self.spread.next(when.spread_range));
         let nanos_after_deadline = |offset: Duration| match when.deadline {
             Deadline::After(delay) => {
@@ -337,9 +324,8 @@ impl Shared {
         let start = nanos_after_deadline(offset);
         let first = self.tick.deadline_tick(start).max(self.tick.tick_at(now.max) + 1);
         let last = self.tick.tick_at(nanos_after_deadline(offset.saturating_add(when.slack)));
-        let [first_nanos, last_nanos] = [first, last].map(|tick| self.tick.start_nanos(tick));
         if first <= last && !when.slack.is_zero() {
-            return (first_nanos, last_nanos - first_nanos);
+            return self.tick.start_nanos(coarsest_tick(first, last));
         }
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
@@ -348,7 +334,7 @@ impl Shared {
             _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
         };
         let start = if has_elapsed { start.min(now.min) } else { start };
-        (self.tick.backdate_if_elapsed(start, has_elapsed), 0)
+        self.tick.backdate_if_elapsed(start, has_elapsed)
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {

@@ -61,6 +61,7 @@ use std::{
 
 use super::waker_callback;
 use crate::{
+    clock::schedule::Schedule,
     config::Config,
     cross_core::{
         call_site::CallSite,
@@ -75,7 +76,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY_NANOS, CLAIM_TRIES},
     local::ShardRef,
-    shard::{ClaimedTimer, Engine, PreparedSleep, TakenCallback},
+    shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
     when::When,
 };
@@ -236,8 +237,8 @@ impl WorkerWheel {
         {
             return Some(Err(reason));
         }
-        let due = engine.due(When::at_nanos(nanos), TimerKind::Shared);
-        let added = engine.insert(due, TimerKind::Shared, call_site, callback);
+        let schedule = Schedule { due: nanos, period: 0 };
+        let added = engine.insert(schedule, TimerKind::Shared, call_site, callback);
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
@@ -344,14 +345,14 @@ impl WorkerWheel {
         if !guard.engine.try_idle_turn() {
             guard.engine.begin_pass(usize::MAX);
         }
-        while let Some(taken) = guard.engine.take_next_callback() {
+        while let Some(step) = guard.engine.take_next_callback() {
             drop(guard);
-            guard = match taken {
-                TakenCallback::Due(claimed, callback) => {
+            guard = match step {
+                PassStep::Due(claimed, callback) => {
                     self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
                     self.finish_after_run(claimed)
                 }
-                TakenCallback::Cancelled(callback) => {
+                PassStep::Cancelled(callback) => {
                     self.shared.hooks.drop_catching_panic(callback);
                     self.wait_for_claim()
                 }

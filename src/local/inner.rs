@@ -30,7 +30,7 @@ use crate::{
         state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{ClaimedTimer, Engine, PreparedSleep, SweptTimers, UnfinishedMessage},
+    shard::{ClaimedTimer, Engine, PassStep, PreparedSleep, SweptTimers},
     util::sync::per_thread,
     when::When,
 };
@@ -308,8 +308,8 @@ impl ThreadWheel {
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut engine = self.engine_with_room()?;
-        let due = engine.due(when, kind);
-        let handle = engine.insert(due, kind, call_site, callback)?;
+        let schedule = engine.schedule(when, kind);
+        let handle = engine.insert(schedule, kind, call_site, callback)?;
         drop(engine);
         if self.may_be_asleep() {
             self.wake_for_timer(handle);
@@ -572,19 +572,18 @@ impl ThreadWheel {
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
-        while let Some(message) = engine.next_unfinished_message(
+        while let Some(step) = engine.consume_messages(
             &mut turn.collected,
             OwnerNodes::needs_drop,
             OwnerNodes::claimed_callback,
         ) {
-            engine = match message {
-                UnfinishedMessage::Cancelled(index) => {
-                    let callback = engine.take_payload_cancelled_remotely(index);
+            engine = match step {
+                PassStep::Cancelled(callback) => {
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
                 }
-                UnfinishedMessage::Due(claimed, callback) => {
+                PassStep::Due(claimed, callback) => {
                     engine.count_fired_if_one_shot(claimed.run);
                     drop(engine);
                     turn.fired += 1;
@@ -924,8 +923,8 @@ impl ThreadWheel {
             return None;
         }
         let callback = &mut Some(RunOnce(expire));
-        let due = engine.due(When::after(delay), TimerKind::Private);
-        let added = engine.insert(due, TimerKind::Private, call_site, callback);
+        let schedule = engine.schedule(When::after(delay), TimerKind::Private);
+        let added = engine.insert(schedule, TimerKind::Private, call_site, callback);
         added.ok().map(LocalHandle::new)
     }
 
@@ -1017,11 +1016,11 @@ static OWNER_OPS: OwnerOps = OwnerOps {
 };
 
 fn reset(handle: TimerHandle, when: When) -> bool {
-    ThreadWheel::reset(handle, |engine| engine.due_of_reset(when)).is_some()
+    ThreadWheel::reset(handle, |engine| engine.due(when)).is_some()
 }
 
 fn reset_after(handle: TimerHandle, delay: Duration) -> bool {
-    ThreadWheel::reset(handle, |engine| engine.due_of_reset(When::after(delay))).is_some()
+    ThreadWheel::reset(handle, |engine| engine.due(When::after(delay))).is_some()
 }
 
 fn is_in_turn() -> bool {

@@ -83,36 +83,15 @@ pub(crate) struct ClaimedTimer {
     pub(crate) due: u64,
 }
 
-/// When a new timer is due, in nanoseconds of the clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DueTime {
-    nanos: u64,
-    /// How much later than `nanos` the timer may fire.
-    slack: u64,
-    /// The period of a periodic timer; otherwise 0.
-    period: u64,
-}
-
-/// A message whose processing the caller must finish. This runs user code, so the engine of a
-/// thread's wheel must not be borrowed.
+/// A step of a pass that the caller must finish. This runs user code, so the engine of a thread's
+/// wheel must not be borrowed.
 #[must_use]
-pub(crate) enum UnfinishedMessage<R> {
-    /// The timer was cancelled: the caller takes its payload
-    /// ([`take_payload_cancelled_remotely`](Engine::take_payload_cancelled_remotely)) and drops it.
-    Cancelled(u32),
-    /// The timer was added or reset, its deadline has elapsed, and the owner has claimed it: the
-    /// caller runs it. The second value is the result of `fire`, an argument of
-    /// [`next_unfinished_message`](Engine::next_unfinished_message).
+pub(crate) enum PassStep<T, R> {
+    /// Another thread has cancelled the timer of this payload: the caller drops it.
+    Cancelled(T),
+    /// The owner has claimed a due timer: the caller runs it. The second value is the result of
+    /// `fire`, an argument of [`next_step`](Engine::next_step).
     Due(ClaimedTimer, R),
-}
-
-/// A callback that the caller must run or drop while the engine is not borrowed.
-#[must_use]
-pub(crate) enum TakenCallback {
-    /// The timer fires. The callback stays in its node until the timer has ended.
-    Due(ClaimedTimer, CallbackInPlace),
-    /// Another thread has cancelled the timer.
-    Cancelled(Callback),
 }
 
 #[must_use]
@@ -224,7 +203,8 @@ impl<T> Engine<T> {
 
     /// Returns the time `delay` from now, in nanoseconds of the clock. Counts from the upper bound
     /// of the reading, so the result is never too early. A zero delay returns the lower bound,
-    /// which is not in the future.
+    /// which is not in the future: the next turn may have this same reading, and fires timers only
+    /// up to its lower bound.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         let (now, delay) = (self.read_clock(), saturating_nanos(delay));
@@ -236,46 +216,37 @@ impl<T> Engine<T> {
     /// turn fires the timer.
     #[inline(always)]
     fn due_nanos_after(&mut self, delay: Duration) -> u64 {
-        let now = self.read_clock();
-        let delay = saturating_nanos(delay);
-        // The next turn may have this same reading, and fires timers only up to its lower bound.
-        let from = if delay == 0 { now.min } else { now.max };
-        self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
+        let nanos = self.nanos_after(delay);
+        self.time.tick.backdate_if_elapsed(nanos, delay.is_zero())
     }
 
-    /// Returns the deadline, before rounding, of a timer that is reset now.
+    /// Returns when a timer that is added now is due, before rounding. The delay of a periodic timer
+    /// is its period.
     #[inline(always)]
-    pub(crate) fn due_of_reset(&mut self, when: When) -> u64 {
+    pub(crate) fn schedule(&mut self, when: When, kind: TimerKind) -> Schedule {
+        if kind == TimerKind::Periodic
+            && let Some(period) = when.delay()
+        {
+            let period = self.time.tick.period_nanos(period);
+            return Schedule { due: self.nanos_after(Duration::from_nanos(period)), period };
+        }
+        Schedule { due: self.due(when), period: 0 }
+    }
+
+    /// Returns the deadline, before rounding, of a one-shot timer that is added or reset now.
+    #[inline(always)]
+    pub(crate) fn due(&mut self, when: When) -> u64 {
         match (when.deadline, when.delay()) {
             (_, Some(delay)) => self.due_nanos_after(delay),
             (Deadline::AtNanos(nanos), _) => nanos,
-            _ => {
-                let now = self.read_clock();
-                self.shared.due_with_slack(when, now)
-            }
+            _ => self.due_slow(when),
         }
     }
 
-    /// Returns when a new timer is due. The delay of a periodic timer is its period.
-    #[inline(always)]
-    pub(crate) fn due(&mut self, when: When, kind: TimerKind) -> DueTime {
-        let (nanos, period) = match (when.deadline, when.delay()) {
-            (_, Some(period)) if kind == TimerKind::Periodic => {
-                let period = self.time.tick.period_nanos(period);
-                (self.nanos_after(Duration::from_nanos(period)), period)
-            }
-            (_, Some(delay)) => (self.due_nanos_after(delay), 0),
-            (Deadline::AtNanos(nanos), _) => (nanos, 0),
-            _ => return self.due_slow(when),
-        };
-        DueTime { nanos, slack: 0, period }
-    }
-
     #[inline(never)]
-    fn due_slow(&mut self, when: When) -> DueTime {
+    fn due_slow(&mut self, when: When) -> u64 {
         let now = self.read_clock();
-        let (nanos, slack) = self.shared.due_and_slack(when, now);
-        DueTime { nanos, slack, period: 0 }
+        self.shared.due_with_slack(when, now)
     }
 
     #[inline]
@@ -313,7 +284,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
-        due: DueTime,
+        schedule: Schedule,
         kind: TimerKind,
         call_site: CallSite,
         payload: &mut Option<B>,
@@ -327,16 +298,10 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
         node.arm(generation, kind, payload, call_site, || self.time.now());
-        let deadline = self.time.tick.deadline_tick(due.nanos);
-        if due.slack == 0 {
-            self.wheel.link(&self.nodes, node, deadline);
-        } else {
-            let last = self.time.tick.tick_at(due.nanos.saturating_add(due.slack));
-            self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
-        }
+        self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(schedule.due));
         if kind == TimerKind::Periodic {
             node.linked_deadline().store_nanos(0);
-            self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
+            self.nodes.set_schedule(index, schedule);
         }
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
@@ -1118,53 +1083,50 @@ impl<T> Engine<T> {
 }
 
 impl<T> Engine<T> {
-    /// Consumes urgent messages at the beginning of a pass, up to one that fires a timer, and
-    /// returns the timer. If no message fires a timer, lets the pass consume low-priority messages.
-    #[cold]
-    pub(super) fn claim_due_by_urgent_message(&mut self) -> Option<ClaimedTimer> {
-        let claimed = self.claim_due_by_message();
-        if claimed.is_none() {
+    /// Makes the next step of a pass that has begun, and calls `fire` if it claims a timer. If no
+    /// step is left, ends the pass and returns `None`.
+    #[inline(always)]
+    pub(crate) fn next_step<R>(
+        &mut self,
+        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+    ) -> Option<PassStep<T, R>> {
+        if self.is_in_urgent_phase() {
+            if let Some(step) = self.next_message_step(&fire) {
+                return Some(step);
+            }
             self.end_urgent_phase();
         }
-        claimed
-    }
-
-    /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If no
-    /// message fires a timer, ends the pass.
-    #[inline]
-    pub(super) fn claim_due_by_message_or_end_pass(&mut self) -> Option<ClaimedTimer> {
-        let claimed =
-            if self.take_remaining_messages() { self.claim_due_by_message() } else { None };
-        if claimed.is_none() {
-            self.backlog.end_pass();
-            self.end_pass();
+        if let Some((claimed, fired)) = self.claim_next_due(&fire) {
+            return Some(PassStep::Due(claimed, fired));
         }
-        claimed
-    }
-
-    fn claim_due_by_message(&mut self) -> Option<ClaimedTimer> {
-        loop {
-            match self.next_unfinished_message(&mut 0, |_| true, |_, _| ())? {
-                UnfinishedMessage::Cancelled(index) => {
-                    let payload = self.take_payload_cancelled_remotely(index);
-                    self.shared.hooks.drop_catching_panic(payload);
-                }
-                UnfinishedMessage::Due(claimed, ()) => return Some(claimed),
-            }
+        if self.take_remaining_messages()
+            && let Some(step) = self.next_message_step(&fire)
+        {
+            return Some(step);
         }
+        self.backlog.end_pass();
+        self.end_pass();
+        None
     }
 
-    /// Consumes messages within the budget, up to one that the caller must finish, and returns this
-    /// message. Adds the number of timers found remotely cancelled to `collected`. Leaves the
-    /// payload of such a timer to the caller if `wants_payload` returns true for its node. Calls
-    /// `fire` with each timer that it claims.
+    #[cold]
+    fn next_message_step<R>(
+        &mut self,
+        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+    ) -> Option<PassStep<T, R>> {
+        self.consume_messages(&mut 0, |_| true, fire)
+    }
+
+    /// Consumes messages within the budget, up to one that the caller must finish. Adds the number
+    /// of timers found remotely cancelled to `collected`. Returns the payload of such a timer if
+    /// `wants_payload` returns true for its node. Calls `fire` with each timer that it claims.
     #[inline]
-    pub(crate) fn next_unfinished_message<R>(
+    pub(crate) fn consume_messages<R>(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
-    ) -> Option<UnfinishedMessage<R>> {
+    ) -> Option<PassStep<T, R>> {
         loop {
             let index = match self.backlog.next() {
                 0 => self.next_from_mailbox()?,
@@ -1181,7 +1143,8 @@ impl<T> Engine<T> {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
                     if self.collect_cancelled(index, has_payload, &wants_payload) {
-                        return Some(UnfinishedMessage::Cancelled(index));
+                        let payload = self.take_payload_cancelled_remotely(index);
+                        return Some(PassStep::Cancelled(payload));
                     }
                 }
                 ConsumedMessage::Freed => {
@@ -1222,19 +1185,19 @@ impl<T> Engine<T> {
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let fired = fire(node, run);
                             let claimed = self.count_already_due_run(index, run, deadline, current);
-                            return Some(UnfinishedMessage::Due(claimed, fired));
+                            return Some(PassStep::Due(claimed, fired));
                         }
                     }
                     if let Some(claimed) = self.apply_remote_reset_slow(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
-                        return Some(UnfinishedMessage::Due(claimed, fired));
+                        return Some(PassStep::Due(claimed, fired));
                     }
                 }
                 ConsumedMessage::Moved { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
-                        return Some(UnfinishedMessage::Due(claimed, fired));
+                        return Some(PassStep::Due(claimed, fired));
                     }
                 }
                 ConsumedMessage::Nothing => (),
@@ -1331,7 +1294,7 @@ impl<T> Engine<T> {
     /// Takes the payload that [`collect_cancelled`](Self::collect_cancelled) has left in a node,
     /// and frees the node.
     #[cold]
-    pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
+    fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);
@@ -1397,42 +1360,17 @@ impl Engine<Callback> {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
-    /// Takes the next callback of this pass. If there is none, ends the pass.
-    pub(crate) fn take_next_callback(&mut self) -> Option<TakenCallback> {
+    /// Takes the next callback of this pass, if a pass has begun. If no callback is left, ends the
+    /// pass and returns `None`.
+    pub(crate) fn take_next_callback(&mut self) -> Option<PassStep<Callback, CallbackInPlace>> {
         if !self.stats.in_pass {
             return None;
         }
-        if self.is_in_urgent_phase() {
-            if let Some(taken) = self.take_callback_of_message() {
-                return Some(taken);
-            }
-            self.end_urgent_phase();
+        let step = self.next_step(OwnerNodes::claimed_callback)?;
+        if let PassStep::Due(claimed, _) = &step {
+            self.count_fired_if_one_shot(claimed.run);
         }
-        if let Some((claimed, callback)) = self.begin_next_run() {
-            return Some(TakenCallback::Due(claimed, callback));
-        }
-        if self.take_remaining_messages()
-            && let Some(taken) = self.take_callback_of_message()
-        {
-            return Some(taken);
-        }
-        self.backlog.end_pass();
-        self.end_pass();
-        None
-    }
-
-    fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
-        Some(
-            match self.next_unfinished_message(&mut 0, |_| true, OwnerNodes::claimed_callback)? {
-                UnfinishedMessage::Cancelled(index) => {
-                    TakenCallback::Cancelled(self.take_payload_cancelled_remotely(index))
-                }
-                UnfinishedMessage::Due(claimed, callback) => {
-                    self.count_fired_if_one_shot(claimed.run);
-                    TakenCallback::Due(claimed, callback)
-                }
-            },
-        )
+        Some(step)
     }
 
     /// Counts a one-shot timer as fired. A periodic timer stays live.

@@ -12,22 +12,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{
-    ClaimedTimer, DueTime, Engine, SweptTimers, TakenCallback, UnfinishedMessage,
-};
+pub(crate) use self::engine::{ClaimedTimer, Engine, PassStep, SweptTimers};
 use self::expired::ExpiryTimes;
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,
 };
 use crate::{
+    clock::schedule::Schedule,
     config::Config,
     cross_core::{
         call_site::CallSite,
         callback::ByValue,
         handle::TimerHandle,
-        slab::{EndedTimer, Slab},
-        state::TimerKind,
+        slab::{EndedTimer, NodeRef, Slab},
+        state::{ClaimedRun, TimerKind},
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
@@ -298,7 +297,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return false;
         }
-        let due = self.engine.due_of_reset(when.into());
+        let due = self.engine.due(when.into());
         self.engine.reset_to_nanos(handle, due)
     }
 
@@ -1069,12 +1068,12 @@ impl<T> Shard<T> {
         call_site: CallSite,
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
-        let due = self.engine.due(when, kind);
+        let schedule = self.engine.schedule(when, kind);
         let mut payload = Some(ByValue(payload));
         let added = if self.engine.may_add() {
-            self.engine.insert(due, kind, call_site, &mut payload)
+            self.engine.insert(schedule, kind, call_site, &mut payload)
         } else {
-            self.insert_slow(due, kind, call_site, &mut payload)
+            self.insert_slow(schedule, kind, call_site, &mut payload)
         };
         added.map_err(|reason| {
             let ByValue(payload) = payload.expect("a refused payload stays");
@@ -1087,19 +1086,19 @@ impl<T> Shard<T> {
     #[inline(never)]
     fn insert_slow(
         &mut self,
-        due: DueTime,
+        schedule: Schedule,
         kind: TimerKind,
         call_site: CallSite,
         payload: &mut Option<ByValue<T>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         if self.engine.loop_has_begun() {
             self.make_room(u64::MAX)?;
-            return self.engine.insert(due, kind, call_site, payload);
+            return self.engine.insert(schedule, kind, call_site, payload);
         }
         let (next, now) = self.engine.publish_before_first_turn();
         self.engine.shared.report_undriven(now.saturating_sub(next));
         self.make_room(self.engine.adds_until_loop_check())?;
-        let handle = self.engine.insert(due, kind, call_site, payload)?;
+        let handle = self.engine.insert(schedule, kind, call_site, payload)?;
         let _ = self.engine.publish_before_first_turn();
         Ok(handle)
     }
@@ -1114,28 +1113,12 @@ impl<T> Shard<T> {
     }
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
-        // Repeats the steps of `claim_in_pass`, because a call would slow each expiry.
-        let before = if self.engine.is_in_urgent_phase() {
-            self.engine.claim_due_by_urgent_message()
-        } else {
-            None
-        };
-        let (claimed, ended) = match before {
-            Some(claimed) => self.engine.end_claimed(claimed),
-            None => {
-                if let Some(fired) = self.engine.claim_next_due(EndedTimer::of) {
-                    fired
-                } else {
-                    let claimed = self.engine.claim_due_by_message_or_end_pass()?;
-                    self.engine.end_claimed(claimed)
-                }
-            }
-        };
+        let (claimed, ended) = self.claim_in_pass(EndedTimer::of)?;
         Some(self.end_expired(claimed, ended))
     }
 
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
-        let claimed = self.claim_in_pass()?;
+        let (claimed, ()) = self.claim_in_pass(|_, _| ())?;
         let index = claimed.index;
         if !claimed.run.is_periodic() {
             let (claimed, ended) = self.engine.end_claimed(claimed);
@@ -1150,16 +1133,21 @@ impl<T> Shard<T> {
         Some(Expiry::Periodic(expired.with_payload(self.engine.nodes.rearmed_payload_mut(index))))
     }
 
-    /// Claims the next due timer of this pass. If there is none, ends the pass.
-    fn claim_in_pass(&mut self) -> Option<ClaimedTimer> {
-        let before = if self.engine.is_in_urgent_phase() {
-            self.engine.claim_due_by_urgent_message()
-        } else {
-            None
-        };
-        before
-            .or_else(|| Some(self.engine.claim_next_due(|_, _| ())?.0))
-            .or_else(|| self.engine.claim_due_by_message_or_end_pass())
+    /// Claims the next due timer of this pass, and calls `fire` with it. If there is none, ends the
+    /// pass.
+    #[inline(always)]
+    fn claim_in_pass<R>(
+        &mut self,
+        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+    ) -> Option<(ClaimedTimer, R)> {
+        loop {
+            match self.engine.next_step(&fire)? {
+                PassStep::Due(claimed, fired) => return Some((claimed, fired)),
+                PassStep::Cancelled(payload) => {
+                    self.engine.shared.hooks.drop_catching_panic(payload);
+                }
+            }
+        }
     }
 
     /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about

@@ -11,7 +11,7 @@ use crate::{
         mailbox::Priority,
         reclaim::tests::attempts,
         shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
-        state::{Cancel, FollowUp, MoveOutcome, Mover, TimerKind},
+        state::{Cancel, FollowUp, MoveOutcome, Mover},
     },
     error::AddErrorReason,
     limits::{DEFERRED_PER_SLOT_MAX, GENERATION_MAX, INDEX_MAX},
@@ -190,14 +190,7 @@ fn reserved_pages_are_allocated_and_kept() {
     assert!(shard.capacity() >= 9, "{}", shard.capacity());
     let reserved = shard.engine.nodes.page_count();
     for _ in 0..9 {
-        let due = shard.engine.due(When::at_nanos(0), TimerKind::Shared);
-        let added = shard.engine.insert(
-            due,
-            TimerKind::Shared,
-            CallSite::caller(),
-            &mut Some(crate::cross_core::callback::ByValue(callback())),
-        );
-        assert!(added.is_ok());
+        shard.add(Duration::ZERO, callback());
     }
     assert_eq!(shard.engine.nodes.page_count(), reserved);
     assert_eq!(turn_and_count_fired(&mut shard), 9);

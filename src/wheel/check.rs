@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{
     level::Geometry,
-    raw::{RawWheel, Stage},
+    raw::RawWheel,
     storage::{Entry, Location, Storage},
 };
 
@@ -34,7 +34,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
                 "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_idle = late.is_empty() && wheel.stage == Stage::Done && !wheel.cascade_pending;
+        let is_idle = late.is_empty() && !wheel.has_work_at_current() && !wheel.cascade_pending;
         assert!(
             wheel.idle_until == 0 || is_idle || wheel.idle_until <= wheel.current,
             "`idle_until` is in the future, but the wheel has work"
@@ -94,25 +94,18 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             return self.check_entries(0, position, &entries);
         }
         let slot = Geometry::<BITS, LEVELS>::far_slot(level, position);
-        let (plain, aligned) = (
-            wheel.slots.entries(storage, slot),
-            wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::aligned_slot(level, position)),
-        );
-        let marked = wheel.slots.is_marked(slot);
-        assert_eq!(
-            marked,
-            !plain.is_empty() || !aligned.is_empty(),
-            "the bit of slot {position} of level {level}"
-        );
+        let entries = wheel.slots.entries(storage, slot);
+        let is_marked = wheel.slots.is_marked(slot);
+        assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {position} of level {level}");
         let waiting =
-            plain.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
+            entries.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
         assert_eq!(
             waiting.count(),
             wheel.uncascaded_counts[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize]
                 as usize,
             "`uncascaded_counts` differs from the entries of slot {position} of level {level}"
         );
-        self.check_entries(level, position, &plain) + self.check_entries(level, position, &aligned)
+        self.check_entries(level, position, &entries)
     }
 
     fn check_entries(&self, level: usize, position: u32, entries: &[u32]) -> usize {
@@ -137,9 +130,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         ));
         let start = Geometry::<BITS, LEVELS>::slot_start(level, current + ahead);
         assert!(start <= deadline, "the entry would fire late");
-        let is_exact = matches!(location, Location::NEAR | Location::ALIGNED);
         assert!(
-            start == deadline || !is_exact,
+            start == deadline || location != Location::NEAR,
             "the slot starts before the deadline, but the entry is not deferred"
         );
         let is_within_reach =
@@ -147,16 +139,14 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         assert!(is_within_reach, "the level does not reach the slot");
         if ahead == 0 {
             assert!(
-                wheel.stage != Stage::Done,
-                "the current slot has entries, but the pass is done"
+                level == 0 || wheel.must_cascade,
+                "the current slot has entries, but does not cascade"
             );
         } else {
             assert!(wheel.idle_until <= start, "an idle pass would miss the slot");
         }
-        let has_plain =
-            level > 0 && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
         assert!(
-            ahead != 1 || !has_plain || wheel.cascade_pending,
+            ahead != 1 || level == 0 || wheel.cascade_pending,
             "the next slot has entries, but no cascade is pending"
         );
     }

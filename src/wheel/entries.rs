@@ -15,7 +15,7 @@ use core::{
     ptr::NonNull,
 };
 
-use super::storage::{Entry, Links, Location, Placement, Storage};
+use super::storage::{Entry, Links, Location, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES},
     util::{
@@ -125,6 +125,11 @@ impl<T> Entry for EntryRef<'_, T> {
     }
 
     #[inline]
+    fn set_links(self, links: Links) {
+        self.links_cell().set(links);
+    }
+
+    #[inline]
     fn deadline(self) -> u64 {
         self.fields().deadline.get()
     }
@@ -142,19 +147,6 @@ impl<T> Entry for EntryRef<'_, T> {
     #[inline]
     fn set_location(self, location: Location) {
         self.fields().location.set(location);
-    }
-
-    #[inline]
-    fn set_placement(self, Placement { deadline, links, location }: Placement) {
-        self.links_cell().set(links);
-        self.fields().deadline.set(deadline);
-        self.fields().location.set(location);
-    }
-
-    #[inline]
-    fn take_placement(self) -> Placement {
-        let location = self.fields().location.replace(Location::UNLINKED);
-        Placement { deadline: self.deadline(), links: self.links(), location }
     }
 }
 
@@ -272,9 +264,7 @@ impl<T> Entries<T> {
 
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
-        if let Some(last) = self.free.take_last_freed() {
-            self.put_in_free_list(last);
-        }
+        self.flush_last_freed();
         self.free.lower_min_spare(0);
         while self.free.has_surplus() {
             self.free_surplus_page();
@@ -435,23 +425,6 @@ impl<T> Storage for Entries<T> {
     #[inline]
     fn entry(&self, index: u32) -> EntryRef<'_, T> {
         EntryRef { page: self.page(page_number_of(index)), index }
-    }
-
-    #[inline]
-    fn set_previous(&self, index: u32, previous: u32) {
-        let links = self.entry(index).links_cell();
-        links.set(Links { previous, ..links.get() });
-    }
-
-    #[inline]
-    fn set_next(&self, index: u32, next: u32) {
-        let links = self.entry(index).links_cell();
-        links.set(Links { next, ..links.get() });
-    }
-
-    #[inline]
-    fn next_for_prefetch(&self, index: u32) -> u32 {
-        self.entry(index).links().next
     }
 
     #[inline]

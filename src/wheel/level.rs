@@ -97,13 +97,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::far_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
-    /// Returns the [aligned slot](Self::aligned_slot) that belongs to the slot of `level` at
-    /// `tick`.
-    #[inline]
-    pub(super) fn aligned_slot_at(level: usize, tick: u64) -> u32 {
-        Self::aligned_slot(level, Self::position(level, Self::slot_number(level, tick)))
-    }
-
     /// Returns the slot at a position of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
@@ -111,35 +104,15 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
     }
 
-    /// Returns the *aligned slot* at a position of an upper level. It lists entries with slack that
-    /// are due when the slot at this position starts.
-    #[inline]
-    pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
-        Self::far_slot(level + LEVELS - 1, position)
-    }
-
     /// The slot of late entries.
-    pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
+    pub(super) const LATE: u32 = Self::far_slot(LEVELS, 0);
     /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
     /// bounds.
     pub(super) const SLOT_ARRAY_LEN: usize = (Self::LATE as usize + 1).next_power_of_two();
 
-    /// Returns the level and the position of a slot of an upper level, or of an aligned slot.
-    #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
-    pub(super) fn far_level_and_position(slot: u32) -> (usize, u32) {
-        let far = slot as usize - Self::NEAR_SLOT_COUNT;
-        (far / Self::FAR_SLOT_COUNT % (LEVELS - 1) + 1, (far % Self::FAR_SLOT_COUNT) as u32)
-    }
-
-    /// Returns the first tick of the first level's revolution that covers `tick`.
-    #[inline]
-    pub(super) fn revolution_start(tick: u64) -> u64 {
-        Self::slot_start(1, Self::slot_number(1, tick))
-    }
-
-    /// Returns the last tick that the first level reaches while the wheel is in the revolution that
-    /// starts at `revolution_start`.
-    pub(super) fn last_near_tick(revolution_start: u64) -> u64 {
+    /// Returns the last tick that the first level reaches when the time is `now`.
+    pub(super) fn last_near_tick(now: u64) -> u64 {
+        let revolution_start = Self::slot_start(1, Self::slot_number(1, now));
         revolution_start.saturating_add((NEAR_REVOLUTION_COUNT << BITS) - 1)
     }
 
@@ -147,7 +120,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
         if level == 0 {
-            deadline <= Self::last_near_tick(Self::revolution_start(now))
+            deadline <= Self::last_near_tick(now)
         } else {
             Self::revolutions(level, now, deadline) <= 1
         }
@@ -175,10 +148,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         level.unwrap_or_else(|| unreachable!("the last level reaches all"))
     }
 
-    pub(super) fn slot_starts_at(level: usize, tick: u64) -> bool {
-        Self::slot_start(level, Self::slot_number(level, tick)) == tick
-    }
-
     /// Returns the highest level that has a slot starting at `tick`.
     pub(super) fn highest_level_starting_at(tick: u64) -> usize {
         let zeros = tick.trailing_zeros().min(63);
@@ -196,8 +165,8 @@ mod tests {
     fn far_level_of_returns_the_lowest_level_that_reaches() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
-            for deadline in (now..now + ticks)
-                .filter(|&deadline| deadline > Tiny::last_near_tick(Tiny::revolution_start(now)))
+            for deadline in
+                (now..now + ticks).filter(|&deadline| deadline > Tiny::last_near_tick(now))
             {
                 let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);

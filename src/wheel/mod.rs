@@ -36,15 +36,15 @@ use core::{
 };
 
 use self::entries::Entries;
-#[cfg(feature = "std")]
 pub(crate) use self::{
     level::coarsest_tick,
-    raw::shard_level_sizes,
-    storage::{Links, Location, Placement},
-};
-pub(crate) use self::{
     raw::RawWheel,
     storage::{Entry, Storage},
+};
+#[cfg(feature = "std")]
+pub(crate) use self::{
+    raw::shard_level_sizes,
+    storage::{Links, Location},
 };
 
 /// A hierarchical timing wheel that holds values until their deadlines.
@@ -268,11 +268,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.advance(1_101).count(), 1);
     /// ```
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
-        let Some(index) = self.entries.take_index() else { full() };
-        let entry = self.entries.entry(index);
-        entry.fill(value);
-        self.raw.link_within(&self.entries, entry, deadline, slack);
-        Key { index, generation: entry.generation() }
+        let (first, last) =
+            (deadline.max(self.now().saturating_add(1)), deadline.saturating_add(slack));
+        self.insert(if first <= last { coarsest_tick(first, last) } else { last }, value)
     }
 
     /// Removes an entry and returns its value; `None` if the entry has left the wheel.

@@ -5,7 +5,11 @@
 //! others step. When a list changes, its walker may end up in another list and prefetch useless
 //! entries.
 
-use super::{level::Geometry, slot::Slots, storage::Storage};
+use super::{
+    level::Geometry,
+    slot::Slots,
+    storage::{Entry, Storage},
+};
 use crate::limits::PREFETCHED_TICKS;
 
 #[derive(Debug)]
@@ -48,7 +52,7 @@ impl Prefetcher {
         let cursor = &mut self.cursors[self.next_walker];
         self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
         if *cursor != 0 {
-            *cursor = storage.next_for_prefetch(*cursor);
+            *cursor = storage.entry(*cursor).links().next;
             storage.prefetch(*cursor);
         }
     }

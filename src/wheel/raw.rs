@@ -6,8 +6,6 @@
 //!   deadline.
 //! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
 //!   level that reaches it. Before or when this slot starts, its entries cascade to lower levels.
-//! * An entry with slack may be in an *aligned* slot. Each slot of an upper level has an aligned
-//!   slot, for entries that are due at the slot's first tick. These entries do not cascade.
 //! * An entry that was already due when it was linked is in the *late* slot. Linking sets its
 //!   deadline to the last tick of the current or previous pass. The next pass begins by moving the
 //!   late entries to the slot of their deadline. So no pass expires a late entry that was linked
@@ -40,7 +38,7 @@
 use alloc::{boxed::Box, vec};
 
 use super::{
-    level::{Geometry, coarsest_tick},
+    level::Geometry,
     prefetcher::Prefetcher,
     slot::Slots,
     storage::{Entry, Links, Location, Placement, Storage},
@@ -60,11 +58,11 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades and no
     /// revolution ends. A pass that ends before this tick only stores `pass_end` and `current`.
     pub(super) idle_until: u64,
-    /// The first tick of the first level's revolution that covers `current`.
-    pub(super) revolution_start: u64,
     /// The last tick that the first level reaches.
     last_near_tick: u64,
-    pub(super) stage: Stage,
+    /// True if the upper levels' slots that start at `current` may still have entries, which must
+    /// cascade before the first level's slot expires.
+    pub(super) must_cascade: bool,
     /// True if the next slot of any upper level may have entries, which cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick at which a portion was last cascaded.
@@ -80,18 +78,6 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) uncascaded_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
-}
-
-/// The next step of the pass at tick `current`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The upper levels' slots that start at this tick may have entries, which must cascade first.
-    Cascade,
-    /// The first level's slot of this tick expires.
-    Expire,
-    /// The aligned slot of this level expires.
-    ExpireAligned(usize),
-    Done,
 }
 
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
@@ -112,11 +98,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             current: now,
             pass_end: now,
             idle_until: 0,
-            revolution_start: Geometry::<BITS, LEVELS>::revolution_start(now),
-            last_near_tick: Geometry::<BITS, LEVELS>::last_near_tick(
-                Geometry::<BITS, LEVELS>::revolution_start(now),
-            ),
-            stage: Stage::Done,
+            last_near_tick: Geometry::<BITS, LEVELS>::last_near_tick(now),
+            must_cascade: false,
             cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
@@ -168,36 +151,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let links = self.slots.link_late(storage, entry.index());
         entry.set_placement(Placement { deadline: self.pass_end, links, location: Location::LATE });
         self.idle_until = 0;
-    }
-
-    /// Links an entry that expires at a tick from `deadline` to `deadline + slack`.
-    /// [`coarsest_tick`] chooses the tick, so that entries with slack often share ticks.
-    #[inline(never)]
-    pub(crate) fn link_within<S: Storage>(
-        &mut self,
-        storage: &S,
-        entry: S::Entry<'_>,
-        deadline: u64,
-        slack: u64,
-    ) {
-        let last = deadline.saturating_add(slack);
-        if last <= self.pass_end {
-            return self.link(storage, entry, last);
-        }
-        let chosen = coarsest_tick(deadline.max(self.pass_end + 1), last);
-        if chosen <= self.last_near_tick {
-            return self.link(storage, entry, chosen);
-        }
-        let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, chosen);
-        if !Geometry::<BITS, LEVELS>::slot_starts_at(level, chosen) {
-            return self.link(storage, entry, chosen);
-        }
-        self.touched += 1;
-        self.len += 1;
-        let slot = Geometry::<BITS, LEVELS>::aligned_slot_at(level, chosen);
-        let links = self.slots.link(storage, slot, entry.index());
-        entry.set_placement(Placement { deadline: chosen, links, location: Location::ALIGNED });
-        self.mark_far_slot(level, chosen);
     }
 
     /// Unlinks an entry that is in a slot.
@@ -418,8 +371,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
     }
 
-    /// Marks the slot of `level` that covers `tick` as occupied. The slot shares this mark with its
-    /// aligned slot. If `idle_until` is after the slot's start, lowers it to the start.
+    /// Marks the slot of `level` that covers `tick` as occupied. If `idle_until` is after the slot's
+    /// start, lowers it to the start.
     fn mark_far_slot(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
@@ -449,43 +402,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if location == Location::LATE {
             self.slots.on_unlinked_late(index, links);
         }
-        let emptied = self.slots.unlink(storage, links);
         if let Some(slot) = location.far_slot() {
-            self.uncount_far_entry(slot);
-        } else if let Some(slot) = emptied {
-            self.on_slot_emptied(slot);
+            self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
+            self.uncascaded_total -= 1;
         }
-    }
-
-    fn uncount_far_entry(&mut self, slot: u32) {
-        let waiting =
-            &mut self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT];
-        *waiting -= 1;
-        self.uncascaded_total -= 1;
-        if *waiting == 0 {
-            self.on_slot_emptied(slot);
-        }
-    }
-
-    /// Updates the mark of an emptied slot.
-    #[inline]
-    fn on_slot_emptied(&mut self, slot: u32) {
-        if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT {
+        if let Some(slot) = self.slots.unlink(storage, links) {
             self.slots.mark_empty(slot);
-        } else if slot < Geometry::<BITS, LEVELS>::LATE {
-            self.on_far_slot_emptied(slot);
-        }
-    }
-
-    /// Given an upper level's slot or its aligned slot, clears their shared mark if both are empty.
-    #[cold]
-    #[inline(never)]
-    fn on_far_slot_emptied(&mut self, slot: u32) {
-        let (level, position) = Geometry::<BITS, LEVELS>::far_level_and_position(slot);
-        let plain = Geometry::<BITS, LEVELS>::far_slot(level, position);
-        let aligned = Geometry::<BITS, LEVELS>::aligned_slot(level, position);
-        if self.slots.is_empty(plain) && self.slots.is_empty(aligned) {
-            self.slots.mark_empty(plain);
         }
     }
 
@@ -537,11 +459,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             Geometry::<BITS, LEVELS>::far_slot_at(level, tick)
         };
         self.slots.splice_late(storage, slot);
-        if tick == self.current && self.stage != Stage::Cascade {
-            // This slot may have expired already, and no pass would visit it again. So it expires
-            // now, even if an aligned slot is expiring.
-            self.stage = Stage::Expire;
-        }
     }
 
     /// Unlinks the next due entry of this pass, in the order of deadlines. Returns the entry and
@@ -552,28 +469,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         storage: &'s S,
     ) -> Option<(S::Entry<'s>, u64)> {
         loop {
-            if self.stage == Stage::Done {
+            if self.must_cascade && !self.cascade(storage) {
+                return None;
+            }
+            let slot = Geometry::<BITS, LEVELS>::near_slot_at(self.current);
+            let first = self.slots.first(slot);
+            if first == 0 {
                 if self.current == self.pass_end {
                     return None;
                 }
                 self.advance_current(storage);
-            }
-            let slot = match self.stage {
-                Stage::Expire => Geometry::<BITS, LEVELS>::near_slot_at(self.current),
-                Stage::ExpireAligned(level) => {
-                    Geometry::<BITS, LEVELS>::aligned_slot_at(level, self.current)
-                }
-                Stage::Cascade => {
-                    if !self.cascade(storage) {
-                        return None;
-                    }
-                    continue;
-                }
-                Stage::Done => continue,
-            };
-            let first = self.slots.first(slot);
-            if first == 0 {
-                self.advance_stage();
                 continue;
             }
             if self.budget == 0 {
@@ -584,8 +489,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let entry = storage.entry(first);
             let Placement { deadline, links: Links { next, .. }, .. } = entry.take_placement();
             if !self.slots.pop(storage, slot, first, next) {
-                self.on_slot_emptied(slot);
-                self.advance_stage();
+                self.slots.mark_empty(slot);
             }
             self.step_prefetcher(storage);
             if deadline <= self.current {
@@ -597,25 +501,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Sets `stage` to the next aligned slot that starts at `current`, or to `Done` if there is
-    /// none.
-    #[inline]
-    fn advance_stage(&mut self) {
-        if !Geometry::<BITS, LEVELS>::slot_starts_at(1, self.current) {
-            self.stage = Stage::Done;
-            return;
-        }
-        let next = if let Stage::ExpireAligned(level) = self.stage { level + 1 } else { 1 };
-        self.stage = if next <= self.highest_starting_level() {
-            Stage::ExpireAligned(next)
-        } else {
-            Stage::Done
-        };
-    }
-
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        self.stage == Stage::Done && self.current == self.pass_end
+        self.current == self.pass_end && !self.has_work_at_current()
     }
 
     /// In a large wheel, prefetches up to two of the next entries. `pop_due` calls this for each
@@ -631,16 +519,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns true if the pass did not finish, because its budget was used up or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        !self.is_pass_done() && self.leaves_due_entries()
+        self.has_work_at_current() || self.current < self.pass_end && self.has_due_after_current()
     }
 
-    fn leaves_due_entries(&self) -> bool {
-        // No slot before `current` has entries. Late entries are due at `pass_end`.
-        let is_due = || {
-            self.has_late_entries()
-                || self.next_slot_start().is_some_and(|tick| tick <= self.pass_end)
-        };
-        self.has_work_at_current() || self.current < self.pass_end && is_due()
+    fn has_due_after_current(&self) -> bool {
+        // Late entries are due at `pass_end`.
+        self.has_late_entries() || self.next_slot_start().is_some_and(|tick| tick <= self.pass_end)
     }
 
     /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
@@ -659,7 +543,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next)) {
             self.update_idle_until();
         } else {
-            self.stage = Stage::Expire;
             self.start_prefetcher(storage);
         }
     }
@@ -671,8 +554,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let goes_round = !self.is_in_current_revolution(next);
         self.current = next;
         if goes_round {
-            self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
-            self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(self.revolution_start);
+            self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(next);
             self.cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
@@ -680,8 +562,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.cascade_portion(storage);
         }
         if next == start {
-            self.stage =
-                if self.highest_starting_level() > 0 { Stage::Cascade } else { Stage::Expire };
+            self.must_cascade = self.highest_starting_level() > 0;
             self.start_prefetcher(storage);
         } else {
             self.update_idle_until();
@@ -709,7 +590,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn is_in_current_revolution(&self, tick: u64) -> bool {
-        Geometry::<BITS, LEVELS>::revolution_start(tick) == self.revolution_start
+        Geometry::<BITS, LEVELS>::revolution_number(0, tick ^ self.current) == 0
     }
 
     fn highest_starting_level(&self) -> usize {
@@ -726,7 +607,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return false;
             }
         }
-        self.stage = Stage::Expire;
+        self.must_cascade = false;
         true
     }
 
@@ -806,12 +687,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             // An upper level's slot starts only where a revolution of the first level starts. So
             // none starts between `current` and `near`, which is in the same revolution.
             Some(near) if self.is_in_current_revolution(near) => Some(near),
-            _ => (1..LEVELS).filter_map(|level| self.next_slot_start_of(level)).chain(near).min(),
+            _ => {
+                let start = |level| {
+                    let number = self.next_occupied_slot_number(level)?;
+                    Some(Geometry::<BITS, LEVELS>::slot_start(level, number))
+                };
+                (1..LEVELS).filter_map(start).chain(near).min()
+            }
         }
-    }
-
-    fn next_slot_start_of(&self, level: usize) -> Option<u64> {
-        Some(Geometry::<BITS, LEVELS>::slot_start(level, self.next_occupied_slot_number(level)?))
     }
 
     /// Returns the number of the first occupied slot after the current slot of a level.
@@ -831,7 +714,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the next tick to which a pass must advance; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late_entries().then_some(self.pass_end);
-        self.next_work_tick().into_iter().chain(late).chain(self.next_cascade_tick()).min()
+        let work =
+            if self.has_work_at_current() { Some(self.current) } else { self.next_slot_start() };
+        work.into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
     /// Returns the next tick at which a pass must cascade a portion. Ignores the last portion of a
@@ -855,31 +740,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .min()
     }
 
-    /// Returns the next tick at which entries expire or a slot's last portion cascades. Ignores
-    /// late entries.
-    fn next_work_tick(&self) -> Option<u64> {
-        if self.len == 0 {
-            None
-        } else if self.has_work_at_current() {
-            Some(self.current)
-        } else {
-            self.next_slot_start()
-        }
-    }
-
     #[inline]
     pub(super) fn has_late_entries(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
     }
 
-    fn has_work_at_current(&self) -> bool {
-        let is_busy = |slot| !self.slots.is_empty(slot);
-        let is_busy_at = |level| {
-            is_busy(Geometry::<BITS, LEVELS>::aligned_slot_at(level, self.current))
-                || is_busy(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current))
-        };
-        self.stage != Stage::Done
-            && (is_busy(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
-                || (1..=self.highest_starting_level()).any(is_busy_at))
+    #[inline]
+    pub(super) fn has_work_at_current(&self) -> bool {
+        let far = |level| Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
+        !self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
+            || self.must_cascade
+                && (1..=self.highest_starting_level()).any(|level| !self.slots.is_empty(far(level)))
     }
 }

@@ -14,14 +14,20 @@ pub(crate) trait Storage {
 
     fn entry(&self, index: u32) -> Self::Entry<'_>;
 
-    fn set_previous(&self, index: u32, previous: u32);
-    fn set_next(&self, index: u32, next: u32);
-
-    /// Returns the entry after `index` in its list, or an arbitrary index if `index` is free.
-    fn next_for_prefetch(&self, index: u32) -> u32;
-
     /// Prefetches the fields of an entry, which may be free.
     fn prefetch(&self, index: u32);
+
+    #[inline]
+    fn set_previous(&self, index: u32, previous: u32) {
+        let entry = self.entry(index);
+        entry.set_links(Links { previous, ..entry.links() });
+    }
+
+    #[inline]
+    fn set_next(&self, index: u32, next: u32) {
+        let entry = self.entry(index);
+        entry.set_links(Links { next, ..entry.links() });
+    }
 }
 
 /// A reference to an entry of a [`Storage`].
@@ -29,17 +35,28 @@ pub(crate) trait Entry: Copy {
     fn index(self) -> u32;
 
     fn links(self) -> Links;
-
+    fn set_links(self, links: Links);
     fn deadline(self) -> u64;
     fn set_deadline(self, deadline: u64);
     fn location(self) -> Location;
     fn set_location(self, location: Location);
 
     /// Writes all fields.
-    fn set_placement(self, placement: Placement);
+    #[inline]
+    fn set_placement(self, Placement { deadline, links, location }: Placement) {
+        self.set_links(links);
+        self.set_deadline(deadline);
+        self.set_location(location);
+    }
 
     /// Returns all fields, and marks the entry as unlinked.
-    fn take_placement(self) -> Placement;
+    #[inline]
+    fn take_placement(self) -> Placement {
+        let placement =
+            Placement { deadline: self.deadline(), links: self.links(), location: self.location() };
+        self.set_location(Location::UNLINKED);
+        placement
+    }
 }
 
 /// All wheel fields of one entry.
@@ -71,15 +88,13 @@ impl Location {
     pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
-    /// In the aligned slot that starts at its deadline.
-    pub(super) const ALIGNED: Self = Self(2);
     /// In the late slot, or in the slot into which the late slot was spliced.
-    pub(super) const LATE: Self = Self(3);
+    pub(super) const LATE: Self = Self(2);
     /// In the slot of its deadline in the first level.
-    pub(super) const NEAR: Self = Self(4);
+    pub(super) const NEAR: Self = Self(3);
     /// In a slot of the first level that counts the entry as deferred: the entry's deadline may be
     /// later than the slot's tick.
-    pub(super) const DEFERRED: Self = Self(5);
+    pub(super) const DEFERRED: Self = Self(4);
     // The values are ordered so that each predicate below is one comparison.
     const FAR: u32 = 1 << 31;
 

@@ -27,7 +27,7 @@ use crate::{
         pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_number_of, place_of},
         prefetch::prefetch,
     },
-    wheel::{Entry, Links, Location, Placement, Storage},
+    wheel::{Entry, Links, Location, Storage},
 };
 
 /// The location of free nodes for remote timers, and of remote timers that are not admitted. The
@@ -640,12 +640,6 @@ impl<'n, T> NodeRef<'n, T> {
         // A canceller does not take the payload of a running timer, so the payload is present.
         (!self.state().rearm()).then(|| self.take_payload())
     }
-
-    #[inline]
-    fn set_links(self, links: Links) {
-        // SAFETY: this is the owner.
-        unsafe { self.links_cell().set(links) };
-    }
 }
 
 impl<T> Entry for NodeRef<'_, T> {
@@ -658,6 +652,12 @@ impl<T> Entry for NodeRef<'_, T> {
     fn links(self) -> Links {
         // SAFETY: this is the owner.
         unsafe { self.links_cell().get() }
+    }
+
+    #[inline]
+    fn set_links(self, links: Links) {
+        // SAFETY: this is the owner.
+        unsafe { self.links_cell().set(links) };
     }
 
     #[inline]
@@ -683,21 +683,6 @@ impl<T> Entry for NodeRef<'_, T> {
         // SAFETY: this is the owner.
         unsafe { self.node().header.location.set(location) };
     }
-
-    #[inline]
-    fn set_placement(self, Placement { deadline, links, location }: Placement) {
-        self.set_links(links);
-        self.set_deadline(deadline);
-        self.set_location(location);
-    }
-
-    #[inline]
-    fn take_placement(self) -> Placement {
-        let placement =
-            Placement { deadline: self.deadline(), links: self.links(), location: self.location() };
-        self.set_location(Location::UNLINKED);
-        placement
-    }
 }
 
 impl<T> Storage for OwnerNodes<T> {
@@ -709,23 +694,6 @@ impl<T> Storage for OwnerNodes<T> {
     #[inline]
     fn entry(&self, index: u32) -> NodeRef<'_, T> {
         NodeRef { page: self.page_at(page_number_of(index)), index }
-    }
-
-    #[inline]
-    fn set_previous(&self, index: u32, previous: u32) {
-        let node = self.entry(index);
-        node.set_links(Links { previous, ..node.links() });
-    }
-
-    #[inline]
-    fn set_next(&self, index: u32, next: u32) {
-        let node = self.entry(index);
-        node.set_links(Links { next, ..node.links() });
-    }
-
-    #[inline]
-    fn next_for_prefetch(&self, index: u32) -> u32 {
-        self.entry(index).links().next
     }
 
     #[inline]
