@@ -578,7 +578,8 @@ impl ThreadWheel {
             OwnerNodes::claimed_callback,
         ) {
             engine = match step {
-                PassStep::Cancelled(callback) => {
+                PassStep::Cancelled(index) => {
+                    let callback = engine.take_payload_cancelled_remotely(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()

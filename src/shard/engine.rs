@@ -86,9 +86,9 @@ pub(crate) struct ClaimedTimer {
 /// A step of a pass that the caller must finish. This runs user code, so the engine of a thread's
 /// wheel must not be borrowed.
 #[must_use]
-pub(crate) enum PassStep<T, R> {
-    /// Another thread has cancelled the timer of this payload: the caller drops it.
-    Cancelled(T),
+pub(crate) enum PassStep<P, R> {
+    /// Another thread has cancelled the timer that had this payload: the caller drops it.
+    Cancelled(P),
     /// The owner has claimed a due timer: the caller runs it. The second value is the result of
     /// `fire`, an argument of [`next_step`](Engine::next_step).
     Due(ClaimedTimer, R),
@@ -216,8 +216,10 @@ impl<T> Engine<T> {
     /// turn fires the timer.
     #[inline(always)]
     fn due_nanos_after(&mut self, delay: Duration) -> u64 {
-        let nanos = self.nanos_after(delay);
-        self.time.tick.backdate_if_elapsed(nanos, delay.is_zero())
+        let now = self.read_clock();
+        let delay = saturating_nanos(delay);
+        let from = if delay == 0 { now.min } else { now.max };
+        self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
     }
 
     /// Returns when a timer that is added now is due, before rounding. The delay of a periodic timer
@@ -1114,19 +1116,26 @@ impl<T> Engine<T> {
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
-        self.consume_messages(&mut 0, |_| true, fire)
+        Some(match self.consume_messages(&mut 0, |_| true, fire)? {
+            PassStep::Cancelled(index) => {
+                PassStep::Cancelled(self.take_payload_cancelled_remotely(index))
+            }
+            PassStep::Due(claimed, fired) => PassStep::Due(claimed, fired),
+        })
     }
 
     /// Consumes messages within the budget, up to one that the caller must finish. Adds the number
-    /// of timers found remotely cancelled to `collected`. Returns the payload of such a timer if
-    /// `wants_payload` returns true for its node. Calls `fire` with each timer that it claims.
+    /// of timers found remotely cancelled to `collected`. Returns the index of such a timer if
+    /// `wants_payload` returns true for its node; then the caller must
+    /// [take its payload](Self::take_payload_cancelled_remotely). Calls `fire` with each timer that
+    /// it claims.
     #[inline]
     pub(crate) fn consume_messages<R>(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
-    ) -> Option<PassStep<T, R>> {
+    ) -> Option<PassStep<u32, R>> {
         loop {
             let index = match self.backlog.next() {
                 0 => self.next_from_mailbox()?,
@@ -1143,8 +1152,7 @@ impl<T> Engine<T> {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
                     if self.collect_cancelled(index, has_payload, &wants_payload) {
-                        let payload = self.take_payload_cancelled_remotely(index);
-                        return Some(PassStep::Cancelled(payload));
+                        return Some(PassStep::Cancelled(index));
                     }
                 }
                 ConsumedMessage::Freed => {
@@ -1294,7 +1302,7 @@ impl<T> Engine<T> {
     /// Takes the payload that [`collect_cancelled`](Self::collect_cancelled) has left in a node,
     /// and frees the node.
     #[cold]
-    fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
+    pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{
     level::Geometry,
-    raw::RawWheel,
+    raw::{RawWheel, Stage},
     storage::{Entry, Location, Storage},
 };
 
@@ -34,7 +34,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
                 "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_idle = late.is_empty() && !wheel.has_work_at_current() && !wheel.cascade_pending;
+        let is_idle = late.is_empty() && wheel.stage == Stage::Done && !wheel.cascade_pending;
         assert!(
             wheel.idle_until == 0 || is_idle || wheel.idle_until <= wheel.current,
             "`idle_until` is in the future, but the wheel has work"
@@ -139,8 +139,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         assert!(is_within_reach, "the level does not reach the slot");
         if ahead == 0 {
             assert!(
-                level == 0 || wheel.must_cascade,
-                "the current slot has entries, but does not cascade"
+                wheel.stage != Stage::Done,
+                "the current slot has entries, but the pass is done"
             );
         } else {
             assert!(wheel.idle_until <= start, "an idle pass would miss the slot");

@@ -60,9 +60,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) idle_until: u64,
     /// The last tick that the first level reaches.
     last_near_tick: u64,
-    /// True if the upper levels' slots that start at `current` may still have entries, which must
-    /// cascade before the first level's slot expires.
-    pub(super) must_cascade: bool,
+    pub(super) stage: Stage,
     /// True if the next slot of any upper level may have entries, which cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick at which a portion was last cascaded.
@@ -78,6 +76,16 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) uncascaded_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
+}
+
+/// The next step of the pass at tick `current`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The upper levels' slots that start at this tick may have entries, which must cascade first.
+    Cascade,
+    /// The first level's slot of this tick expires.
+    Expire,
+    Done,
 }
 
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
@@ -99,7 +107,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             pass_end: now,
             idle_until: 0,
             last_near_tick: Geometry::<BITS, LEVELS>::last_near_tick(now),
-            must_cascade: false,
+            stage: Stage::Done,
             cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
@@ -459,6 +467,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             Geometry::<BITS, LEVELS>::far_slot_at(level, tick)
         };
         self.slots.splice_late(storage, slot);
+        if tick == self.current && self.stage == Stage::Done {
+            // This slot may have expired already, and no pass would visit it again.
+            self.stage = Stage::Expire;
+        }
     }
 
     /// Unlinks the next due entry of this pass, in the order of deadlines. Returns the entry and
@@ -469,16 +481,25 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         storage: &'s S,
     ) -> Option<(S::Entry<'s>, u64)> {
         loop {
-            if self.must_cascade && !self.cascade(storage) {
-                return None;
+            match self.stage {
+                Stage::Expire => (),
+                Stage::Cascade => {
+                    if !self.cascade(storage) {
+                        return None;
+                    }
+                }
+                Stage::Done => {
+                    if self.current == self.pass_end {
+                        return None;
+                    }
+                    self.advance_current(storage);
+                    continue;
+                }
             }
             let slot = Geometry::<BITS, LEVELS>::near_slot_at(self.current);
             let first = self.slots.first(slot);
             if first == 0 {
-                if self.current == self.pass_end {
-                    return None;
-                }
-                self.advance_current(storage);
+                self.stage = Stage::Done;
                 continue;
             }
             if self.budget == 0 {
@@ -490,6 +511,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let Placement { deadline, links: Links { next, .. }, .. } = entry.take_placement();
             if !self.slots.pop(storage, slot, first, next) {
                 self.slots.mark_empty(slot);
+                self.stage = Stage::Done;
             }
             self.step_prefetcher(storage);
             if deadline <= self.current {
@@ -503,7 +525,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        self.current == self.pass_end && !self.has_work_at_current()
+        self.stage == Stage::Done && self.current == self.pass_end
     }
 
     /// In a large wheel, prefetches up to two of the next entries. `pop_due` calls this for each
@@ -519,12 +541,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns true if the pass did not finish, because its budget was used up or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        self.has_work_at_current() || self.current < self.pass_end && self.has_due_after_current()
+        !self.is_pass_done() && self.leaves_due_entries()
     }
 
-    fn has_due_after_current(&self) -> bool {
-        // Late entries are due at `pass_end`.
-        self.has_late_entries() || self.next_slot_start().is_some_and(|tick| tick <= self.pass_end)
+    fn leaves_due_entries(&self) -> bool {
+        // No slot before `current` has entries. Late entries are due at `pass_end`.
+        let is_due = || {
+            self.has_late_entries()
+                || self.next_slot_start().is_some_and(|tick| tick <= self.pass_end)
+        };
+        self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 
     /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
@@ -543,6 +569,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next)) {
             self.update_idle_until();
         } else {
+            self.stage = Stage::Expire;
             self.start_prefetcher(storage);
         }
     }
@@ -562,7 +589,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.cascade_portion(storage);
         }
         if next == start {
-            self.must_cascade = self.highest_starting_level() > 0;
+            self.stage =
+                if self.highest_starting_level() > 0 { Stage::Cascade } else { Stage::Expire };
             self.start_prefetcher(storage);
         } else {
             self.update_idle_until();
@@ -607,7 +635,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return false;
             }
         }
-        self.must_cascade = false;
+        self.stage = Stage::Expire;
         true
     }
 
@@ -745,11 +773,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
     }
 
-    #[inline]
-    pub(super) fn has_work_at_current(&self) -> bool {
+    fn has_work_at_current(&self) -> bool {
+        let is_busy = |slot| !self.slots.is_empty(slot);
         let far = |level| Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
-        !self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
-            || self.must_cascade
-                && (1..=self.highest_starting_level()).any(|level| !self.slots.is_empty(far(level)))
+        self.stage != Stage::Done
+            && (is_busy(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
+                || (1..=self.highest_starting_level()).map(far).any(is_busy))
     }
 }
