@@ -95,19 +95,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::PurgatoryGroup;
     /// use corewheel::local_timer;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let group = PurgatoryGroup::new();
     /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
@@ -130,19 +122,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::PurgatoryGroup;
     /// use corewheel::local_timer;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let group = PurgatoryGroup::by(|topic: &&str| topic.len());
     /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
@@ -175,19 +159,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::PurgatoryGroup;
     /// use corewheel::local_timer;
     /// use std::{cell::Cell, rc::Rc, thread, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let group = PurgatoryGroup::new();
     /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;

@@ -172,18 +172,10 @@ per_thread! {
 /// # Examples
 ///
 /// ```
-/// # use corewheel::purgatory::{Completion, DelayedOperation};
 /// use corewheel::purgatory::local_purgatory;
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
-/// # // An operation that completes when its flag is set.
-/// # struct Op(Rc<Cell<bool>>);
-/// # impl DelayedOperation for Op {
-/// #     fn try_complete(&mut self) -> bool { self.0.get() }
-/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-/// # }
-/// # let is_met = Rc::new(Cell::new(false));
-/// # let op = || Op(Rc::clone(&is_met));
+#[doc = include_str!("example.txt")]
 /// let _ = local_purgatory().try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
 /// is_met.set(true);
 /// // Elsewhere on the thread, the purgatory for the same types:
@@ -214,18 +206,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// assert_eq!(purgatory.len(), 1);
@@ -254,18 +238,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::{Outcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let keys = ["partition 7", "partition 8"];
     /// let waits = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
@@ -299,18 +275,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// assert_eq!(purgatory.check_and_complete(&"topic"), 0); // the condition does not hold
@@ -377,18 +345,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// is_met.set(true);
@@ -409,18 +369,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::{Outcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// let Outcome::Waits(id) = outcome else { panic!("its condition does not hold") };
@@ -444,18 +396,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// let taken: Vec<Op> = purgatory.cancel_for_key(&"topic");
@@ -476,18 +420,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// for topic in ["first", "second"] {
     ///     let _ = purgatory.try_complete_else_watch(op(), [topic], Duration::from_secs(5))?;
@@ -508,18 +444,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// assert_eq!((purgatory.watched(&"topic"), purgatory.watched(&"other")), (1, 0));
@@ -535,18 +463,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// assert_eq!(purgatory.len(), 1);
@@ -561,18 +481,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// assert!(!purgatory.is_empty());
@@ -587,18 +499,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::Purgatory;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// is_met.set(true);
@@ -631,19 +535,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::purgatory::{Completion, DelayedOperation};
     /// use corewheel::purgatory::PurgatoryGroup;
     /// use corewheel::local_timer;
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// # // An operation that completes when its flag is set.
-    /// # struct Op(Rc<Cell<bool>>);
-    /// # impl DelayedOperation for Op {
-    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
-    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-    /// # }
-    /// # let is_met = Rc::new(Cell::new(false));
-    /// # let op = || Op(Rc::clone(&is_met));
+    #[doc = include_str!("example.txt")]
     /// let group = PurgatoryGroup::new();
     /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;

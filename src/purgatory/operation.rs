@@ -120,18 +120,10 @@ pub enum Completion {
 /// # Examples
 ///
 /// ```
-/// # use corewheel::purgatory::{Completion, DelayedOperation};
 /// use corewheel::purgatory::{Outcome, Purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
-/// # // An operation that completes when its flag is set.
-/// # struct Op(Rc<Cell<bool>>);
-/// # impl DelayedOperation for Op {
-/// #     fn try_complete(&mut self) -> bool { self.0.get() }
-/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-/// # }
-/// # let is_met = Rc::new(Cell::new(false));
-/// # let op = || Op(Rc::clone(&is_met));
+#[doc = include_str!("example.txt")]
 /// let purgatory = Purgatory::new();
 /// match purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))? {
 ///     Outcome::Completed => println!("answered at once"),
@@ -158,18 +150,10 @@ pub enum Outcome {
 /// # Examples
 ///
 /// ```
-/// # use corewheel::purgatory::{Completion, DelayedOperation};
 /// use corewheel::purgatory::{OperationId, Outcome, Purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
-/// # // An operation that completes when its flag is set.
-/// # struct Op(Rc<Cell<bool>>);
-/// # impl DelayedOperation for Op {
-/// #     fn try_complete(&mut self) -> bool { self.0.get() }
-/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-/// # }
-/// # let is_met = Rc::new(Cell::new(false));
-/// # let op = || Op(Rc::clone(&is_met));
+#[doc = include_str!("example.txt")]
 /// let purgatory = Purgatory::new();
 /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
 /// let waiting: Option<OperationId> = match outcome {
@@ -202,18 +186,10 @@ impl Id {
 /// # Examples
 ///
 /// ```
-/// # use corewheel::purgatory::{Completion, DelayedOperation};
 /// use corewheel::purgatory::{Purgatory, PurgatoryCounts};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
-/// # // An operation that completes when its flag is set.
-/// # struct Op(Rc<Cell<bool>>);
-/// # impl DelayedOperation for Op {
-/// #     fn try_complete(&mut self) -> bool { self.0.get() }
-/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
-/// # }
-/// # let is_met = Rc::new(Cell::new(false));
-/// # let op = || Op(Rc::clone(&is_met));
+#[doc = include_str!("example.txt")]
 /// let purgatory = Purgatory::new();
 /// let _ = purgatory.try_complete_else_watch(op(), ["first", "second"], Duration::from_secs(5))?;
 /// let PurgatoryCounts { added, live, watches, keys, .. } = purgatory.counts();
