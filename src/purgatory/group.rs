@@ -11,10 +11,9 @@
 use std::{
     any::Any,
     cell::RefCell,
-    collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
-    mem,
+    mem, ptr,
     rc::{self, Rc},
     sync::{self, Arc},
 };
@@ -83,7 +82,6 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
 struct Group<K> {
-    number: u64,
     core_of: Box<CoreOf<K>>,
     /// The shards of all cores, set by the first core that joins.
     shards: SetOnce<Box<[ShardRef]>>,
@@ -136,14 +134,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
-        static NUMBERS: sync::Mutex<u64> = sync::Mutex::new(0);
-        let mut number = NUMBERS.lock().unwrap_or_else(sync::PoisonError::into_inner);
-        *number += 1;
-        Self(Arc::new(Group {
-            number: *number,
-            core_of: Box::new(core_of),
-            shards: SetOnce::new(),
-        }))
+        Self(Arc::new(Group { core_of: Box::new(core_of), shards: SetOnce::new() }))
     }
 
     /// Reports an event on `key`: each core checks, in a turn, its operations that watch the key.
@@ -258,7 +249,7 @@ impl<K: WatchKey> Default for PurgatoryGroup<K> {
 
 impl<K> fmt::Debug for PurgatoryGroup<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PurgatoryGroup").field("number", &self.0.number).finish_non_exhaustive()
+        f.debug_struct("PurgatoryGroup").finish_non_exhaustive()
     }
 }
 
@@ -387,10 +378,11 @@ impl<K: Send + 'static> Member<K> {
     /// second.
     pub(super) fn connect(&self, receiver: &Rc<dyn Receiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
-            let Endpoint::Buffering(buffer) = endpoint else { return None };
-            let watches = mem::take(&mut buffer.watches);
-            *endpoint = Endpoint::Connected(Connection(Rc::downgrade(receiver)));
-            Some(watches)
+            if endpoint.receiver.is_some() {
+                return None;
+            }
+            endpoint.receiver = Some(Rc::downgrade(receiver));
+            Some(mem::take(&mut endpoint.watches))
         });
         match watches {
             Some(watches) => {
@@ -434,13 +426,13 @@ impl<K: Send + 'static> Batch<K> {
     /// watches and drops the other messages.
     fn deliver(mut self) {
         let BatchContent { group, from, messages, .. } = &mut *self.0;
-        let receiver = with_endpoint(group, |endpoint| match endpoint {
-            Endpoint::Buffering(buffer) => {
-                let watches = messages.extract_if(.., |message| message.is_watch());
-                buffer.watches.extend(watches.map(|watch| (*from, watch)));
-                None
+        let receiver = with_endpoint(group, |endpoint| {
+            if let Some(receiver) = &endpoint.receiver {
+                return receiver.upgrade();
             }
-            Endpoint::Connected(Connection(receiver)) => receiver.upgrade(),
+            let watches = messages.extract_if(.., |message| message.is_watch());
+            endpoint.watches.extend(watches.map(|watch| (*from, watch)));
+            None
         });
         if let Some(receiver) = receiver.flatten() {
             // The budget of the turn already counts the batch as one message.
@@ -470,52 +462,42 @@ pub(super) trait Receiver<K: Send + 'static> {
 }
 
 /// The destination of a group's messages on one thread.
-enum Endpoint<K: Send + 'static> {
-    /// The thread has not joined the group yet.
-    Buffering(WatchBuffer<K>),
-    Connected(Connection<K>),
-}
-
-/// The watches that other cores requested before this thread joined. Events need no buffer, because
-/// each operation checks its condition when its watch is acknowledged.
-struct WatchBuffer<K: Send + 'static> {
+struct Endpoint<K: Send + 'static> {
     /// Weak, so that the thread's endpoint does not keep the group alive.
     group: sync::Weak<Group<K>>,
+    /// `None` until the thread joins the group.
+    receiver: Option<rc::Weak<dyn Receiver<K>>>,
+    /// The watches that other cores requested before this thread joined. Events need no buffer,
+    /// because each operation checks its condition when its watch is acknowledged.
     watches: Vec<(u32, Message<K>)>,
 }
 
-struct Connection<K: Send + 'static>(rc::Weak<dyn Receiver<K>>);
-
-impl<K: Send + 'static> Drop for WatchBuffer<K> {
+impl<K: Send + 'static> Drop for Endpoint<K> {
     fn drop(&mut self) {
-        let Some(group) = self.group.upgrade() else { return };
-        for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
-            let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
-            group.send_answers(watches[0].0, answers);
+        if let Some(receiver) = self.receiver.as_ref().and_then(rc::Weak::upgrade) {
+            receiver.on_thread_exit();
+        }
+        if let Some(group) = self.group.upgrade() {
+            for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
+                let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
+                group.send_answers(watches[0].0, answers);
+            }
         }
         ThreadWheel::drop_each_catching_panic(self.watches.drain(..));
     }
 }
 
-impl<K: Send + 'static> Drop for Connection<K> {
-    fn drop(&mut self) {
-        if let Some(receiver) = self.0.upgrade() {
-            receiver.on_thread_exit();
-        }
-    }
-}
-
 /// An endpoint of a group, with the type of its keys erased.
 struct AnyEndpoint {
-    /// Used to detect that the group has ended.
+    /// Identifies the group, because the address is not reused while this reference exists. Also
+    /// used to detect that the group has ended.
     group: sync::Weak<dyn Any + Send + Sync>,
     /// An `Endpoint<K>`.
     endpoint: Box<dyn Any>,
 }
 
 per_thread! {
-    /// The thread's endpoints, by the number of their group.
-    static THREAD_ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
+    static THREAD_ENDPOINTS: RefCell<Vec<AnyEndpoint>> = RefCell::new(Vec::new());
 }
 
 /// Calls `look` with this thread's endpoint of a group. The first call for a group creates the
@@ -524,22 +506,22 @@ fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     look: impl FnOnce(&mut Endpoint<K>) -> R,
 ) -> Option<R> {
-    let look = |any: &mut AnyEndpoint| {
-        let endpoint = any.endpoint.downcast_mut();
-        look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")))
-    };
     let looked = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
-        let endpoints = endpoints.get_or_insert_default();
-        if let Some(any) = endpoints.get_mut(&group.number) {
-            return (look(any), Vec::new());
+        let is_same = |any: &&mut AnyEndpoint| ptr::addr_eq(any.group.as_ptr(), Arc::as_ptr(group));
+        if let Some(any) = endpoints.iter_mut().find(is_same) {
+            let endpoint = any.endpoint.downcast_mut();
+            let found =
+                look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")));
+            return (found, Vec::new());
         }
-        let ended: Vec<_> = endpoints.extract_if(|_, any| any.group.strong_count() == 0).collect();
-        let as_any: Arc<dyn Any + Send + Sync> = Arc::clone(group) as _;
-        let buffer = WatchBuffer { group: Arc::downgrade(group), watches: Vec::new() };
-        let endpoint = Box::new(Endpoint::Buffering(buffer));
-        let any = AnyEndpoint { group: Arc::downgrade(&as_any), endpoint };
-        (look(endpoints.entry(group.number).or_insert(any)), ended)
+        let ended: Vec<_> = endpoints.extract_if(.., |any| any.group.strong_count() == 0).collect();
+        let group = Arc::downgrade(group);
+        let mut endpoint =
+            Box::new(Endpoint { group: group.clone(), receiver: None, watches: Vec::new() });
+        let found = look(&mut endpoint);
+        endpoints.push(AnyEndpoint { group, endpoint });
+        (found, ended)
     });
     // The endpoints of ended groups are dropped here, while `THREAD_ENDPOINTS` is not borrowed.
     looked.ok().map(|(found, _ended)| found)

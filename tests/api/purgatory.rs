@@ -778,6 +778,25 @@ fn a_key_panic_at_thread_exit_is_contained() {
     });
 }
 
+/// Core 1 holds a watch that it cannot answer, because the watch's group has ended.
+#[test]
+fn a_key_panic_after_the_end_of_its_group_is_contained() {
+    for exits in [false, true] {
+        let mut cores = JoinedCores::start_with_panic_keys(2, &[0]);
+        cores.on(0, |own| add(own, [panics_on_drop(1)], 50));
+        cores.settle();
+        cores.cores.on(0, |own| *own = None);
+        cores.group = PurgatoryGroup::by(|key: &PanicKey| key.core);
+        cores.cores.on(1, |_| KEYS_PANIC.set(true));
+        if exits {
+            cores.cores.end(1);
+        } else {
+            cores.join(1);
+            assert_eq!(cores.panicked(1), 1);
+        }
+    }
+}
+
 #[test]
 fn a_key_that_panics_on_removal_leaves_no_entry() {
     let cores = JoinedCores::start_with_panic_keys(1, &[0]);

@@ -28,7 +28,7 @@ fn debug_output_shows_the_main_fields() {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         for (shown, start) in [
             (format!("{purgatory:?}"), "Purgatory { counts: PurgatoryCounts {"),
-            (format!("{:?}", PurgatoryGroup::<&str>::default()), "PurgatoryGroup { number: "),
+            (format!("{:?}", PurgatoryGroup::<&str>::default()), "PurgatoryGroup {"),
             (format!("{:?}", sleep(HOUR)), "Sleep { backend: "),
             (format!("{timers:?}"), "Timers([ShardRef"),
         ] {
