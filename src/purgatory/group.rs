@@ -11,14 +11,15 @@
 use std::{
     any::Any,
     cell::RefCell,
-    fmt,
-    hash::{BuildHasher, RandomState},
-    mem, ptr,
+    fmt, mem, ptr,
     rc::{self, Rc},
     sync::{self, Arc},
 };
 
-use super::operation::{Id, WatchKey};
+use super::{
+    hash::BuildKeyHasher,
+    operation::{Id, WatchKey},
+};
 use crate::{
     limits::{BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
     local::{ShardRef, ThreadWheel},
@@ -88,7 +89,8 @@ struct Group<K> {
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// Creates a group whose keys are spread over the cores by a hash.
+    /// Creates a group whose keys are spread over the cores by a hash, which uses a [random
+    /// secret](crate::purgatory::Purgatory#keys) of the group.
     ///
     /// # Examples
     ///
@@ -107,9 +109,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new() -> Self {
-        let hasher = RandomState::new();
-        #[allow(clippy::cast_possible_truncation)] // Any bits of the hash will do.
-        Self::by(move |key| hasher.hash_one(key) as usize)
+        let hasher = BuildKeyHasher::new();
+        Self::by(move |key| hasher.of(key) as usize)
     }
 
     /// Creates a group in which `core_of` returns the core of a key.

@@ -119,8 +119,8 @@ use crate::{
 /// # Keys
 ///
 /// The program may use keys that clients choose. The hash of the keys uses a random secret of the
-/// purgatory, so clients cannot choose keys that collide. But a client that can time single lookups
-/// to within a few nanoseconds could learn the secret.
+/// purgatory or group, so clients cannot choose keys that collide or belong to one core. But a
+/// client that can time single lookups to within a few nanoseconds could learn the secret.
 ///
 /// # Examples
 ///
