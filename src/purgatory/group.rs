@@ -262,11 +262,9 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Ends a watch that the receiver holds for another core's operation.
     Unwatch { watch: Id },
-    /// There was an event on a key that the receiver's operation watches. `watch` identifies the
-    /// operation's watch on the sender's core.
-    Recheck { operation: Id, watch: Id },
-    /// The receiver's operation gets no more events on one of its keys.
-    KeyCoreEnded { operation: Id },
+    /// Checks the receiver's operation, after an event on a key. `watch` identifies the operation's
+    /// watch on the sender's core. `None` means that the operation gets no more events on the key.
+    Recheck { operation: Id, watch: Option<Id> },
 }
 
 impl<K> Message<K> {
@@ -278,11 +276,11 @@ impl<K> Message<K> {
     pub(super) fn refusal(&self) -> Option<Self> {
         match *self {
             // The receiver's operation has ended with its purgatory, so the watch must end.
-            Self::WatchAck { watch, .. } | Self::Recheck { watch, .. } => {
+            Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
             }
-            Self::Watch { operation, .. } => Some(Self::KeyCoreEnded { operation }),
-            Self::Unwatch { .. } | Self::KeyCoreEnded { .. } => None,
+            Self::Watch { operation, .. } => Some(Self::Recheck { operation, watch: None }),
+            Self::Unwatch { .. } | Self::Recheck { watch: None, .. } => None,
         }
     }
 }

@@ -797,7 +797,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     completed += usize::from(self.check(index, operation));
                 }
                 EventStep::Forward { core, operation, watch } => {
-                    self.send(core, Message::Recheck { operation, watch });
+                    self.send(core, Message::Recheck { operation, watch: Some(watch) });
                 }
                 EventStep::Nothing => (),
             }
@@ -975,9 +975,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn handle_message(&self, from: u32, message: Message<K>) {
         match message {
-            Message::Recheck { operation, .. } | Message::KeyCoreEnded { operation } => {
-                self.check_by_id(operation);
-            }
+            Message::Recheck { operation, .. } => _ = self.check_by_id(operation),
             Message::Watch { key, operation } => {
                 let hash = self.hash_builder.of(&key);
                 let watch = self.table.borrow_mut().watch_for_remote(from, operation, hash, key);
@@ -1034,7 +1032,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         // table.
         let others: Vec<_> = self.table.borrow().remote_operations().collect();
         for (core, operation) in others {
-            member.send(core, Message::KeyCoreEnded { operation });
+            member.send(core, Message::Recheck { operation, watch: None });
         }
         member.flush();
     }
