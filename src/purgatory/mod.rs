@@ -255,11 +255,36 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[track_caller]
     pub fn try_complete_else_watch(
         &self,
-        operation: Op,
+        mut operation: Op,
         keys: impl IntoIterator<Item = K>,
         timeout: Duration,
     ) -> Result<Outcome, AddError<Op>> {
-        self.0.add(operation, keys, timeout)
+        let inner = &self.0;
+        let changes = inner.change_count.get();
+        if condition_holds(&mut operation) {
+            inner.complete_at_once(operation);
+            return Ok(Outcome::Completed);
+        }
+        let mut keys = keys.into_iter();
+        let first = keys.next();
+        let is_own = first.as_ref().is_some_and(|key| inner.other_core_of(key).is_none());
+        let (mut key, next) = if is_own { (first, None) } else { (None, first) };
+        if let Some(client) = inner.client_id.get()
+            && key.is_some()
+        {
+            match inner.try_park(client, operation, key, timeout) {
+                Ok(id) => return Ok(inner.watch_remaining(id, changes, None, keys)),
+                Err(refused) => (operation, key) = refused,
+            }
+        }
+        match inner.park_slow(operation, key, timeout) {
+            Ok(id) => Ok(inner.watch_remaining(id, changes, next, keys)),
+            Err((reason, (operation, key))) => {
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(next)));
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
+                Err(AddError::new(reason, operation))
+            }
+        }
     }
 
     /// Checks the operations that watch `key`, in the order in which their watches were added, and
@@ -358,7 +383,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[inline]
     pub fn notify(&self, key: &K) {
-        self.0.notify(key);
+        match self.0.other_core_of(key) {
+            Some((member, core)) => member.send_event(core, key.clone()),
+            None => _ = self.0.run_event(key),
+        }
     }
 
     /// Completes an operation without a check of its condition. Returns false if the operation has
@@ -382,7 +410,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[inline]
     pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
-        self.0.force_complete(id)
+        let is_claimed = self.0.table.borrow_mut().try_cancel_timer(id);
+        if is_claimed {
+            self.0.complete(id.index, Completion::Forced);
+        }
+        is_claimed
     }
 
     /// Removes the operations of this core that watch `key`, and returns them in the order in which
@@ -408,7 +440,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[must_use = "the operations that were taken out"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
-        self.0.cancel_for_key(key)
+        let hash = self.0.hash_builder.of(key);
+        let watchers: Vec<_> = self.0.table.borrow().watchers(hash, key).collect();
+        self.0.take_all_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
+            WatchOwner::Own(id) => Some(id),
+            WatchOwner::Remote { .. } => None,
+        }))
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -433,7 +470,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[must_use = "the operations that were taken out"]
     pub fn drain(&self) -> Vec<Op> {
-        self.0.drain()
+        let ids: Vec<Id> = self.0.table.borrow().ids().collect();
+        self.0.take_all_waiting(ids.into_iter())
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -617,41 +655,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         })
     }
 
-    #[inline]
-    #[track_caller]
-    fn add(
-        self: &Rc<Self>,
-        mut operation: Op,
-        keys: impl IntoIterator<Item = K>,
-        timeout: Duration,
-    ) -> Result<Outcome, AddError<Op>> {
-        let changes = self.change_count.get();
-        if condition_holds(&mut operation) {
-            self.complete_at_once(operation);
-            return Ok(Outcome::Completed);
-        }
-        let mut keys = keys.into_iter();
-        let first = keys.next();
-        let is_own = first.as_ref().is_some_and(|key| self.other_core_of(key).is_none());
-        let (mut key, next) = if is_own { (first, None) } else { (None, first) };
-        if let Some(client) = self.client_id.get()
-            && key.is_some()
-        {
-            match self.try_park(client, operation, key, timeout) {
-                Ok(id) => return Ok(self.watch_remaining(id, changes, None, keys)),
-                Err(refused) => (operation, key) = refused,
-            }
-        }
-        match self.park_slow(operation, key, timeout) {
-            Ok(id) => Ok(self.watch_remaining(id, changes, next, keys)),
-            Err((reason, (operation, key))) => {
-                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(next)));
-                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
-                Err(AddError::new(reason, operation))
-            }
-        }
-    }
-
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
     /// must belong to this core. Returns the operation and the key if the wheel refuses the timer:
     /// [`park_slow`](Self::park_slow) then tries to make room.
@@ -678,8 +681,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// Parks an operation on the slow path of [`add`](Self::add): if necessary, first registers
-    /// with the wheel and makes room.
+    /// Parks an operation on the slow path of an add: if necessary, first registers with the wheel
+    /// and makes room.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -753,13 +756,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let waits = self.table.borrow_mut().watch(id, hash, key);
         self.drop_removed_keys();
         waits
-    }
-
-    fn notify(&self, key: &K) {
-        match self.other_core_of(key) {
-            Some((member, core)) => member.send_event(core, key.clone()),
-            None => _ = self.run_event(key),
-        }
     }
 
     #[inline]
@@ -845,14 +841,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    fn force_complete(&self, id: Id) -> bool {
-        let is_claimed = self.table.borrow_mut().try_cancel_timer(id);
-        if is_claimed {
-            self.complete(id.index, Completion::Forced);
-        }
-        is_claimed
-    }
-
     /// Completes an operation whose timer has fired or was cancelled. If the operation is checked
     /// out, [`check`](Self::check) completes it after `try_complete` returns.
     fn complete(&self, index: u32, how: Completion) {
@@ -929,20 +917,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
         self.has_deferred_completions.set(false);
         self.deferred_completions.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
-    }
-
-    fn cancel_for_key(&self, key: &K) -> Vec<Op> {
-        let hash = self.hash_builder.of(key);
-        let watchers: Vec<_> = self.table.borrow().watchers(hash, key).collect();
-        self.take_all_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
-            WatchOwner::Own(id) => Some(id),
-            WatchOwner::Remote { .. } => None,
-        }))
-    }
-
-    fn drain(&self) -> Vec<Op> {
-        let ids: Vec<Id> = self.table.borrow().ids().collect();
-        self.take_all_waiting(ids.into_iter())
     }
 
     /// Removes and returns the operations, except those checked out.
