@@ -729,7 +729,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn complete_at_once(&self, operation: Op) {
         let mut table = self.table.borrow_mut();
         table.totals.added += 1;
-        table.totals.by_condition += 1;
+        table.count_completion(Completion::Condition);
         drop(table);
         self.call_or_defer_on_complete(operation, Completion::Condition);
     }

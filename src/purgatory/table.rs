@@ -330,7 +330,7 @@ impl<K, Op> Table<K, Op> {
             CheckOutcome::Completed(how)
         } else if condition_holds && parked.try_cancel_timer() {
             let freed = FreedOperation::free(occupied);
-            self.totals.by_condition += 1;
+            self.count_completion(Completion::Condition);
             CheckOutcome::ConditionHeld(self.unlink_watches(index, freed))
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
