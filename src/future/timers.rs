@@ -83,22 +83,14 @@ pub struct Timers(Arc<[Arc<WheelSet>]>);
 /// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, each in its own
 /// `Arc`. A future holds the `Arc` of the wheel on which it begins. So threads that use different
 /// wheels do not contend for a reference count.
+#[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
-    keep_alive: KeepAlive,
-}
-
-/// The threads and wheels that the futures keep alive.
-#[derive(Clone)]
-enum KeepAlive {
-    /// The caller must keep the threads of the wheels running.
-    Nothing,
-    /// The threads of [`Timers::start`].
-    #[cfg(feature = "cores")]
-    Threads { _stop_on_drop: Arc<StopThreadsOnDrop> },
-    /// Wheels without threads of their own, and the watcher that turns them.
-    Wheels { wheels: Arc<WorkerWheels>, _stop_on_drop: Arc<StopWatcherOnDrop> },
+    /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
+    worker_wheels: Option<Arc<WorkerWheels>>,
+    /// Stops the threads or the watcher. `None` if the caller keeps the wheels running.
+    _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
 #[cfg(feature = "cores")]
@@ -197,11 +189,11 @@ impl Timers {
     #[cfg(feature = "cores")]
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
         let cores = threads.start(|core| core.run_timers())?;
-        let shards = cores.shards().into();
-        Ok(Self::with_keep_alive(
-            &shards,
-            &KeepAlive::Threads { _stop_on_drop: Arc::new(StopThreadsOnDrop(cores)) },
-        ))
+        Ok(Self::of(&WheelSet {
+            shards: cores.shards().into(),
+            worker_wheels: None,
+            _stop_on_drop: Some(Arc::new(StopThreadsOnDrop(cores))),
+        }))
     }
 
     /// Makes a wheel for each available CPU. The futures that one thread creates use one wheel,
@@ -271,12 +263,12 @@ impl Timers {
     ) -> Result<(Self, Watcher), ConfigError> {
         let wheels = WorkerWheels::new(wheels, config)?;
         let watcher = Watcher::of(&wheels);
-        let shards = wheels.shards();
-        let released = Arc::new(StopWatcherOnDrop(Arc::clone(&wheels)));
-        Ok((
-            Self::with_keep_alive(&shards, &KeepAlive::Wheels { wheels, _stop_on_drop: released }),
-            watcher,
-        ))
+        let timers = Self::of(&WheelSet {
+            shards: wheels.shards(),
+            worker_wheels: Some(Arc::clone(&wheels)),
+            _stop_on_drop: Some(Arc::new(StopWatcherOnDrop(wheels))),
+        });
+        Ok((timers, watcher))
     }
 
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
@@ -304,12 +296,11 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "`Timers::new` needs at least one wheel");
-        Self::with_keep_alive(&shards.into(), &KeepAlive::Nothing)
+        Self::of(&WheelSet { shards: shards.into(), worker_wheels: None, _stop_on_drop: None })
     }
 
-    fn with_keep_alive(shards: &Arc<[ShardRef]>, kept: &KeepAlive) -> Self {
-        let wheel_set = || WheelSet { shards: Arc::clone(shards), keep_alive: kept.clone() };
-        Self(shards.iter().map(|_| Arc::new(wheel_set())).collect())
+    fn of(set: &WheelSet) -> Self {
+        Self(set.shards.iter().map(|_| Arc::new(set.clone())).collect())
     }
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
@@ -492,11 +483,7 @@ impl Timers {
 
     #[inline]
     fn choose_wheel(&self) -> Remote {
-        let own = if let KeepAlive::Wheels { .. } = self.0[0].keep_alive {
-            None
-        } else {
-            self.own_shard_index()
-        };
+        let own = if self.0[0].worker_wheels.is_some() { None } else { self.own_shard_index() };
         let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
         Remote { wheel_set: Arc::clone(&self.0[at]), wheel_index: at }
     }
@@ -516,11 +503,7 @@ impl Remote {
     /// Returns the wheel with index `at`, or `None` if the wheels belong to threads.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
-        if let KeepAlive::Wheels { wheels, .. } = &self.wheel_set.keep_alive {
-            Some(wheels.wheel(at))
-        } else {
-            None
-        }
+        Some(self.wheel_set.worker_wheels.as_ref()?.wheel(at))
     }
 
     /// Adds a timer to this wheel, or else to the next wheel that accepts it. Then switches to that
