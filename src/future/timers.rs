@@ -490,8 +490,8 @@ impl Timers {
 
     /// Returns the index of the wheel that this thread owns, if it owns one of these wheels.
     fn own_shard_index(&self) -> Option<usize> {
-        let own = Owner::current_shard()?;
-        self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
+        Owner::current_shard()?; // skips the search on a thread without a wheel
+        self.0[0].shards.iter().position(ShardRef::is_own)
     }
 }
 

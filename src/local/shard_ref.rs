@@ -384,11 +384,6 @@ impl ShardRef {
         usize::try_from(counts.live.saturating_sub(uncollected)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the shard's number. After the shard has ended, another shard can get this number.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
