@@ -12,7 +12,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    waker_callback::{WakerCallback, drop_refused, without_wake_on_drop},
+    waker_callback::{WakerCallback, drop_refused, with_wake_on_drop},
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -611,7 +611,7 @@ impl BackendOps for Remote {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        without_wake_on_drop(|| match self.worker_wheel(self.wheel_index) {
+        with_wake_on_drop(false, || match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
         })

@@ -42,30 +42,23 @@ impl Drop for WakerCallback {
 
 thread_local! {
     /// Says whether a dropped `WakerCallback` wakes its task. `None` except during
-    /// [`with_wake_on_drop`] and [`without_wake_on_drop`].
+    /// [`with_wake_on_drop`].
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
-}
-
-/// Calls `end`. A `WakerCallback` that this thread drops during the call wakes its task.
-pub(super) fn with_wake_on_drop(end: impl FnOnce()) {
-    let before = WAKES_ON_DROP.replace(Some(true));
-    end();
-    WAKES_ON_DROP.set(before);
 }
 
 /// Drops a callback that no wheel has accepted, without waking its task. Catches a panic of the
 /// waker.
 #[cold]
 pub(super) fn drop_refused<F>(callback: F) {
-    without_wake_on_drop(|| ThreadWheel::drop_each_catching_panic([callback]));
+    with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
 }
 
-/// Calls `drops`, which drops the callback of a cancelled or refused timer. The callback does not
-/// wake its task: the task's next poll could again cancel a timer or be refused one, and then the
-/// task would never stop polling.
+/// Calls `drops`. `wakes` says whether a `WakerCallback` that this thread drops during the call
+/// wakes its task. The callback of a cancelled or refused timer must not wake: the task's next poll
+/// could again cancel a timer or be refused one, and then the task would never stop polling.
 #[inline]
-pub(super) fn without_wake_on_drop<R>(drops: impl FnOnce() -> R) -> R {
-    let before = WAKES_ON_DROP.replace(Some(false));
+pub(super) fn with_wake_on_drop<R>(wakes: bool, drops: impl FnOnce() -> R) -> R {
+    let before = WAKES_ON_DROP.replace(Some(wakes));
     let result = drops();
     WAKES_ON_DROP.set(before);
     result

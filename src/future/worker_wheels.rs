@@ -59,7 +59,7 @@ use std::{
     time::Duration,
 };
 
-use super::waker_callback;
+use super::waker_callback::with_wake_on_drop;
 use crate::{
     clock::schedule::Schedule,
     config::Config,
@@ -589,7 +589,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        waker_callback::with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
+        with_wake_on_drop(true, || self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 
