@@ -74,21 +74,13 @@ pub trait BackendOps: Debug + Unpin {
 
     fn cancel(&self, handle: Self::Handle) -> Cancel;
 
-    fn reset_to_nanos(&self, handle: Self::Handle, nanos: u64) -> bool;
-
     /// Resets a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
     /// was not reset.
-    fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64> {
-        let nanos = self.nanos_after(delay).ok()?;
-        self.reset_to_nanos(handle, nanos).then_some(nanos)
-    }
+    fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64>;
 
     /// Resets a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
     /// `None` if the timer was not reset.
-    fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)> {
-        let nanos = self.nanos_at(instant).ok()?;
-        self.reset_to_nanos(handle, nanos).then(|| (nanos, self.has_elapsed(nanos) == Ok(true)))
-    }
+    fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)>;
 }
 
 impl BackendOps for LocalTimer {
@@ -150,10 +142,6 @@ impl BackendOps for LocalTimer {
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
         ThreadWheel::cancel(handle)
-    }
-
-    fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        ThreadWheel::reset(handle, |_| nanos).is_some()
     }
 
     fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {

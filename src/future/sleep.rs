@@ -239,25 +239,14 @@ impl<H: Backend> Sleep<H> {
         };
     }
 
-    fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
+    /// Sets another deadline. No timer of this sleep may be pending.
+    pub(super) fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
         self.state = match deadline {
             Ok(deadline) => {
                 self.deadline = deadline;
                 State::Unarmed
             }
             Err(reason) => State::NoWheel(reason),
-        };
-    }
-
-    pub(super) fn reset_to_nanos(&mut self, deadline: u64) {
-        self.deadline = deadline;
-        self.state = match self.state {
-            State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id)
-                if self.backend.reset_to_nanos(handle, deadline) =>
-            {
-                State::Armed(handle, waker_id)
-            }
-            _ => State::Unarmed,
         };
     }
 

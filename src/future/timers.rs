@@ -545,6 +545,13 @@ impl Remote {
         Err(refusal)
     }
 
+    fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
+        match self.worker_wheel(self.wheel_index) {
+            Some(wheel) => wheel.reset_to_nanos(handle, nanos),
+            None => handle.reset(When::at_nanos(nanos)),
+        }
+    }
+
     /// Converts `nanos` from this wheel's clock to the clock of another wheel.
     fn convert_to_clock_of(&self, index: usize, nanos: u64) -> u64 {
         if index == self.wheel_index || nanos == u64::MAX {
@@ -617,11 +624,15 @@ impl BackendOps for Remote {
         })
     }
 
-    fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        match self.worker_wheel(self.wheel_index) {
-            Some(wheel) => wheel.reset_to_nanos(handle, nanos),
-            None => handle.reset(When::at_nanos(nanos)),
-        }
+    fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
+        let nanos = self.shard().shared().nanos_after(delay);
+        self.reset_to_nanos(handle, nanos).then_some(nanos)
+    }
+
+    fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
+        let shared = self.shard().shared();
+        let nanos = shared.clock().nanos_at(instant);
+        self.reset_to_nanos(handle, nanos).then(|| (nanos, shared.has_elapsed(nanos)))
     }
 }
 
