@@ -43,10 +43,9 @@ pub trait Backend: BackendOps {}
 impl<P: BackendOps> Backend for P {}
 
 /// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock.
+/// wheel's clock. Handles are `Send`: with a `LocalHandle`, a compiler error about a `!Send` future
+/// would name two causes instead of only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
-    type Handle: Copy + Debug + Unpin;
-
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
     /// Returns the exact present time.
@@ -68,26 +67,22 @@ pub trait BackendOps: Debug + Unpin {
         nanos: &mut u64,
         call_site: CallSite,
         waker: WakerCallback,
-    ) -> Result<Self::Handle, AddErrorReason>;
+    ) -> Result<TimerHandle, AddErrorReason>;
 
-    fn is_pending(&self, handle: Self::Handle) -> bool;
+    fn is_pending(&self, handle: TimerHandle) -> bool;
 
-    fn cancel(&self, handle: Self::Handle) -> Cancel;
+    fn cancel(&self, handle: TimerHandle) -> Cancel;
 
     /// Resets a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
     /// was not reset.
-    fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64>;
+    fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64>;
 
     /// Resets a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
     /// `None` if the timer was not reset.
-    fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)>;
+    fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)>;
 }
 
 impl BackendOps for LocalTimer {
-    /// A `TimerHandle` is `Send`. With a `LocalHandle`, which is not, a compiler error about a
-    /// `!Send` future would name two causes instead of only `LocalTimer`.
-    type Handle = TimerHandle;
-
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
         ThreadWheel::with_current_engine(|engine| engine.nanos_after(delay))

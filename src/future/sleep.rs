@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     clock::tick::saturating_nanos,
-    cross_core::{call_site::CallSite, handle::Cancel},
+    cross_core::{
+        call_site::CallSite,
+        handle::{Cancel, TimerHandle},
+    },
     error::AddErrorReason,
     limits::CHECKED_SLEEP_MAX_NANOS,
     local::LocalTimer,
@@ -64,11 +67,11 @@ pub struct Sleep<H: Backend = LocalTimer> {
     /// The deadline, in nanoseconds of the backend's clock.
     deadline: u64,
     call_site: CallSite,
-    state: State<H::Handle>,
+    state: State,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State<Handle> {
+enum State {
     /// The duration exceeds [`CHECKED_SLEEP_MAX_NANOS`], and no poll has added a timer yet.
     LongUnpolled,
     /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
@@ -78,10 +81,10 @@ enum State<Handle> {
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
     /// fired.
-    Armed(Handle, WakerId),
+    Armed(TimerHandle, WakerId),
     /// The sleep has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose
     /// next poll is ready.
-    ResetToElapsed(Handle, WakerId),
+    ResetToElapsed(TimerHandle, WakerId),
     /// A poll was ready.
     Elapsed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
@@ -230,7 +233,7 @@ impl<H: Backend> Sleep<H> {
         }
     }
 
-    fn set_armed(&mut self, nanos: u64, handle: H::Handle, waker_id: WakerId, has_elapsed: bool) {
+    fn set_armed(&mut self, nanos: u64, handle: TimerHandle, waker_id: WakerId, has_elapsed: bool) {
         self.deadline = nanos;
         self.state = if has_elapsed {
             State::ResetToElapsed(handle, waker_id)

@@ -565,8 +565,6 @@ impl Remote {
 }
 
 impl BackendOps for Remote {
-    type Handle = TimerHandle;
-
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
         Ok(self.shard().shared().nanos_after(delay))
