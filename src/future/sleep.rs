@@ -80,11 +80,9 @@ enum State {
     /// The sleep has no timer. The next poll compares its deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired.
-    Armed(TimerHandle, WakerId),
-    /// The sleep has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose
+    /// fired. True if the sleep was reset to an elapsed deadline: the timer wakes the task, whose
     /// next poll is ready.
-    ResetToElapsed(TimerHandle, WakerId),
+    Armed(TimerHandle, WakerId, bool),
     /// A poll was ready.
     Elapsed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
@@ -157,9 +155,7 @@ impl<H: Backend> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Armed(handle, _) | State::ResetToElapsed(handle, _) => {
-                !self.backend.is_pending(handle)
-            }
+            State::Armed(handle, ..) => !self.backend.is_pending(handle),
             State::LongUnpolled | State::ZeroDelay | State::Unarmed | State::NoWheel(_) => false,
         }
     }
@@ -191,10 +187,11 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
+        if let State::Armed(handle, waker_id, _) = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
         {
-            self.set_armed(nanos, handle, waker_id, has_elapsed);
+            self.deadline = nanos;
+            self.state = State::Armed(handle, waker_id, has_elapsed);
         } else {
             self.reset_without_timer(self.backend.nanos_at(deadline));
         }
@@ -221,25 +218,17 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn reset_after(&mut self, duration: Duration) {
-        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
+        if let State::Armed(handle, waker_id, _) = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)
         {
-            self.set_armed(nanos, handle, waker_id, duration.is_zero());
+            self.deadline = nanos;
+            self.state = State::Armed(handle, waker_id, duration.is_zero());
         } else {
             self.reset_without_timer(self.backend.nanos_after(duration));
             if duration.is_zero() && matches!(self.state, State::Unarmed) {
                 self.state = State::ZeroDelay;
             }
         }
-    }
-
-    fn set_armed(&mut self, nanos: u64, handle: TimerHandle, waker_id: WakerId, has_elapsed: bool) {
-        self.deadline = nanos;
-        self.state = if has_elapsed {
-            State::ResetToElapsed(handle, waker_id)
-        } else {
-            State::Armed(handle, waker_id)
-        };
     }
 
     /// Sets another deadline. No timer of this sleep may be pending.
@@ -286,7 +275,7 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Armed(handle, waker_id) = self.state
+        if let State::Armed(handle, waker_id, false) = self.state
             && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
@@ -305,12 +294,12 @@ impl<H: Backend> Sleep<H> {
                 return Poll::Ready(Ok(()));
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
-            State::ResetToElapsed(handle, _) => {
+            State::Armed(handle, _, true) => {
                 self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::Armed(handle, _) => {
+            State::Armed(handle, _, false) => {
                 if self.backend.is_pending(handle) {
                     let clone = WakerCallback::new(cx.waker());
                     if self.backend.cancel(handle) == Cancel::Cancelled {
@@ -342,7 +331,7 @@ impl<H: Backend> Sleep<H> {
             return Poll::Ready(Ok(()));
         }
         let handle = added?;
-        self.state = State::Armed(handle, waker_id);
+        self.state = State::Armed(handle, waker_id, false);
         Poll::Pending
     }
 }
@@ -358,7 +347,7 @@ impl<H: Backend> Future for Sleep<H> {
 
 impl<H: Backend> Drop for Sleep<H> {
     fn drop(&mut self) {
-        if let State::Armed(handle, _) | State::ResetToElapsed(handle, _) = self.state {
+        if let State::Armed(handle, ..) = self.state {
             self.backend.cancel(handle);
         }
     }
