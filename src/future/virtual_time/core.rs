@@ -62,7 +62,6 @@ struct QueueState {
     ids: Vec<usize>,
     /// The set of `ids`, for lookups.
     id_set: HashSet<usize>,
-    unfinished_count: usize,
 }
 
 struct TaskWaker {
@@ -142,7 +141,7 @@ impl VirtualCore {
     }
 
     pub(super) fn task_count(&self) -> usize {
-        self.ready_queue.queue().unfinished_count
+        self.run_on_core(|tasks| tasks.futures.borrow().len())
     }
 
     /// Runs a job on the core's thread and waits for the result. A panic of the job continues on
@@ -186,7 +185,6 @@ impl Tasks {
         let waker =
             Waker::from(Arc::new(TaskWaker { ready_queue: Arc::clone(&self.ready_queue), id }));
         self.futures.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
-        self.ready_queue.queue().unfinished_count += 1;
         self.ready_queue.push(id);
     }
 
@@ -194,18 +192,11 @@ impl Tasks {
     fn poll(&self, which: usize) -> bool {
         let Some(id) = self.ready_queue.pop(which) else { return false };
         // Removes the task, so that `futures` is not borrowed while the task runs.
-        let Some(UnfinishedTask { mut future, waker }) = self.futures.borrow_mut().remove(&id)
-        else {
-            return true;
-        };
-        let poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
-        match panic::catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(true) => _ = self.futures.borrow_mut().insert(id, UnfinishedTask { future, waker }),
-            Ok(false) => self.ready_queue.queue().unfinished_count -= 1,
-            Err(panic) => {
-                self.ready_queue.queue().unfinished_count -= 1;
-                panic::resume_unwind(panic);
-            }
+        let task = self.futures.borrow_mut().remove(&id);
+        if let Some(mut task) = task
+            && task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_pending()
+        {
+            self.futures.borrow_mut().insert(id, task);
         }
         true
     }

@@ -85,13 +85,6 @@ pub struct VirtualTime {
     random: Cell<u64>,
 }
 
-/// A step that a core can take now.
-#[derive(Clone, Copy)]
-struct CoreStep {
-    core: usize,
-    step: Step,
-}
-
 impl VirtualTime {
     /// Creates an executor with one core.
     ///
@@ -336,7 +329,7 @@ impl VirtualTime {
         // True for each core whose next turn may have an effect: since its last turn, the clock has
         // advanced or a step had an effect.
         let mut wants_turn = vec![true; self.cores.len()];
-        while let Some(CoreStep { core, step }) = self.choose_step(&wants_turn) {
+        while let Some((core, step)) = self.choose_step(&wants_turn) {
             let found_something = self.cores[core].step(step);
             if found_something {
                 wants_turn.fill(true);
@@ -434,13 +427,13 @@ impl VirtualTime {
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Chooses one of the possible steps by a pseudo-random number.
-    fn choose_step(&self, wants_turn: &[bool]) -> Option<CoreStep> {
+    /// Chooses a core and one of its possible steps by a pseudo-random number.
+    fn choose_step(&self, wants_turn: &[bool]) -> Option<(usize, Step)> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
-        let polls = polls.map(|(core, _)| CoreStep { core, step: Step::Poll(self.random()) });
+        let polls = polls.map(|(core, _)| (core, Step::Poll(self.random())));
         let turns = wants_turn.iter().enumerate().filter(|&(_, &wants_turn)| wants_turn);
-        let turns = turns.map(|(core, _)| CoreStep { core, step: Step::Turn });
-        let choices: Vec<CoreStep> = polls.chain(turns).collect();
+        let turns = turns.map(|(core, _)| (core, Step::Turn));
+        let choices: Vec<_> = polls.chain(turns).collect();
         let chosen = self.random().checked_rem(choices.len())?;
         Some(choices[chosen])
     }
