@@ -1,7 +1,7 @@
 //! A task's handle, which returns the task's output.
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -78,7 +78,7 @@ impl<T> Task<T> {
     /// Runs `future`, stores its output, and wakes the task that awaits the output.
     pub(super) async fn run(self, future: impl Future<Output = T>) {
         let output = future.await;
-        let before = std::mem::replace(&mut *self.state(), State::Finished(Some(output)));
+        let before = mem::replace(&mut *self.state(), State::Finished(Some(output)));
         if let State::Running(Some(waker)) = before {
             waker.wake();
         }
@@ -100,9 +100,11 @@ impl<T> Future for Task<T> {
     ///
     /// If the output of the task has been taken before.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Wakers are the user's code: they are cloned and dropped while the state is not locked.
+        let mut new = Some(cx.waker().clone());
         match &mut *self.state() {
             State::Running(waker) => {
-                *waker = Some(cx.waker().clone());
+                mem::swap(waker, &mut new);
                 Poll::Pending
             }
             State::Finished(output) => {
