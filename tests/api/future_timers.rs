@@ -2,6 +2,7 @@
 
 use std::{
     future,
+    sync::mpsc,
     task::Poll,
     thread,
     time::{Duration, Instant},
@@ -190,4 +191,17 @@ fn threads_of_timers_end_after_the_last_clone_and_future() {
     assert_eq!(live(), 2, "the sleep keeps the threads alive");
     drop(sleep);
     wait_until("the threads have ended", || live() == 0);
+}
+
+#[test]
+fn timers_may_be_dropped_in_their_own_callback() {
+    let timers = Timers::start(1).expect("a thread");
+    let (sender, dropped) = mpsc::channel();
+    let last = timers.clone();
+    timers.shards()[0].add(Duration::from_millis(5), move || {
+        drop(last);
+        sender.send(()).expect("the test receives");
+    });
+    drop(timers);
+    dropped.recv_timeout(Duration::from_secs(20)).expect("the drop returns");
 }

@@ -11,7 +11,6 @@ use std::{
 
 use corewheel::{Config, Cores, ManualClock, future::Timers, local_timer};
 use corewheel_hyper::Timer;
-use corewheel_tokio::Shards;
 use http_body_util::Full;
 use hyper::{Response, body::Bytes, rt::Timer as _, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -65,10 +64,10 @@ async fn times_slow_headers_out(timer: Timer) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_headers_time_out_in_a_multi_thread_runtime() {
-    let shards = Shards::start(1).expect("a thread");
-    times_slow_headers_out(Timer::new(Timers::new(shards.all()))).await;
+    let timers = Timers::start(1).expect("a thread");
+    times_slow_headers_out(Timer::new(timers.clone())).await;
     // The shard publishes its counts after the turn that woke this task.
-    while shards.all()[0].metrics().counts.fired == 0 {
+    while timers.shards()[0].metrics().counts.fired == 0 {
         tokio::task::yield_now().await;
     }
 }

@@ -8,9 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::future::Timers;
+use corewheel::{Cores, future::Timers};
 use corewheel_quinn::Runtime;
-use corewheel_tokio::Shards;
 use quinn::ConnectionError;
 
 const IDLE: Duration = Duration::from_millis(300);
@@ -20,8 +19,8 @@ const IDLE: Duration = Duration::from_millis(300);
 fn a_connection_echoes_and_then_times_out() {
     let mut tokio = tokio::runtime::Builder::new_multi_thread();
     let tokio = tokio.worker_threads(2).enable_io().build().expect("a runtime");
-    let shards = Shards::start(1).expect("a thread");
-    let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(Timers::new(shards.all())));
+    let timers = Timers::start(1).expect("a thread");
+    let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(timers.clone()));
     tokio.block_on(async {
         let (server, client) = common::endpoints(&runtime, IDLE);
         let address = server.local_addr().expect("bound");
@@ -36,15 +35,15 @@ fn a_connection_echoes_and_then_times_out() {
         assert!(silent.elapsed() >= IDLE / 2, "early: {:?}", silent.elapsed());
         serving.await.expect("no panic");
     });
-    let counts = shards.all()[0].metrics().counts;
+    let counts = timers.shards()[0].metrics().counts;
     assert!(counts.added > 2 && counts.fired > 0, "{counts:?}");
 }
 
 #[test]
 fn a_connection_without_a_timer_continues() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let shards = Shards::start(1).expect("a thread");
-    let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(Timers::new(shards.all())));
+    let cores = Cores::builder().shards(1).start(|core| core.run_timers()).expect("a thread");
+    let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(Timers::new(cores.shards())));
     tokio.expect("a runtime").block_on(async {
         let (server, client) = common::endpoints(&runtime, IDLE);
         let address = server.local_addr().expect("bound");
@@ -52,7 +51,8 @@ fn a_connection_without_a_timer_continues() {
         let connection =
             client.connect(address, common::NAME).expect("valid").await.expect("connected");
         assert_eq!(common::ask(&connection, b"before").await, b"before");
-        shards.join();
+        cores.stop();
+        cores.join();
         assert_eq!(common::ask(&connection, b"after").await, b"after");
     });
 }

@@ -9,16 +9,15 @@
 //!   thread use one of the wheels of
 //!   [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a watcher thread fires the
 //!   timers. If most timers fire, pass [`Timers::start`](corewheel::future::Timers::start) to
-//!   [`time::use_timers`]. For callbacks, [`Shards`] runs timers on dedicated threads.
+//!   [`time::use_timers`]. For callbacks, use the [`shards`](corewheel::future::Timers::shards) of
+//!   a `Timers`.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both runtimes.
 //!
 //! Callbacks may wake tasks by a `Notify`, a `oneshot` or a waker.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod local;
-mod shards;
 pub mod time;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use self::local::{run, run_in, spawn_local};
-pub use self::shards::Shards;

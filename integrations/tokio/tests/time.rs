@@ -282,8 +282,7 @@ fn sleeps_in_a_multi_thread_runtime_are_never_early() {
 #[test]
 fn use_timers_fails_after_the_first_future() {
     drop(time::sleep(Duration::ZERO));
-    let shards = corewheel_tokio::Shards::start(1).expect("a thread");
-    let timers = corewheel::future::Timers::new(shards.all());
+    let timers = corewheel::future::Timers::start(1).expect("a thread");
     assert!(time::use_timers(timers).is_err(), "a future has used the default timers");
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use corewheel::{future::Timers, local_timer};
-use corewheel_tokio::{Shards, time};
+use corewheel_tokio::time;
 use corewheel_tower::{BoxError, TimeoutError, TimeoutLayer};
 use http_body_util::Empty;
 use hyper::{Request, Response, StatusCode, body::Bytes, body::Incoming, server::conn::http1};
@@ -77,10 +77,10 @@ async fn times_requests_out(timers: Timers) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_time_out_in_a_multi_thread_runtime() {
-    let shards = Shards::start(1).expect("a thread");
-    times_requests_out(Timers::new(shards.all())).await;
+    let timers = Timers::start(1).expect("a thread");
+    times_requests_out(timers.clone()).await;
     // The shard publishes its counts after the turn that woke this task.
-    while shards.all()[0].metrics().counts.fired == 0 {
+    while timers.shards()[0].metrics().counts.fired == 0 {
         tokio::task::yield_now().await;
     }
 }
@@ -101,15 +101,15 @@ fn requests_time_out_on_the_wheel_of_a_core() {
 
 #[tokio::test]
 async fn errors_and_readiness_of_the_service_pass_through() {
-    let shards = Shards::start(1).expect("a thread");
-    let layer = TimeoutLayer::new(Timers::new(shards.all()), TIMEOUT);
+    let timers = Timers::start(1).expect("a thread");
+    let layer = TimeoutLayer::new(timers.clone(), TIMEOUT);
     let mut service = layer.layer(service_fn(|answer: Result<u32, io::Error>| async { answer }));
     let broken = io::Error::other("broken");
     let ready = ServiceExt::<Result<u32, io::Error>>::ready(&mut service).await.expect("ready");
     let error: Box<dyn Error> = ready.call(Err(broken)).await.expect_err("broken");
     assert!(error.is::<io::Error>());
     assert_eq!(service.into_inner().oneshot(Ok(7)).await.expect("an answer"), 7);
-    assert_eq!(shards.all()[0].metrics().counts.added, 0, "ready at the first poll");
+    assert_eq!(timers.shards()[0].metrics().counts.added, 0, "ready at the first poll");
 
     let refused = tower::util::service_fn(|()| future::ready(Ok::<_, Infallible>(())));
     assert!(layer.layer(refused).oneshot(()).await.is_ok());
