@@ -133,8 +133,6 @@ pub enum Workload {
     Idle,
     /// One advance by an hour, without timers: ns per advance.
     IdleHour,
-    /// The number of turns of an idle `Shard` until its only timer, an hour away, has fired.
-    IdleWakeUps,
     /// Allocated and resident bytes per timer. `live`: all timers are live. `left`: all are
     /// cancelled, and the loop has called `turn` and prepared a sleep. `turned`: after 10,000
     /// turns.
@@ -142,9 +140,6 @@ pub enum Workload {
     /// Allocated and resident bytes by which `churn` grows after its warm-up, and the number of
     /// pairs.
     MemoryChurn,
-    /// Allocations of corewheel per million operations of `churn`, `reset`, `steady` and `call`
-    /// after the warm-up.
-    MemoryAllocations,
     /// `churn30` in real time, where each add reads the clock: ns per pair.
     Call,
     /// Tasks that wrap one short operation after another in a timeout. Each operation is pending
@@ -262,7 +257,7 @@ impl Workload {
         let quick = scale == Scale::Quick;
         match self {
             Self::IdleHour => &[0],
-            Self::IdleWakeUps | Self::Waking => &[1],
+            Self::Waking => &[1],
             _ if scale == Scale::Tiny => &[1000],
             Self::Late | Self::Late50us | Self::AsyncLate if quick => &[4000],
             Self::Late | Self::Late50us | Self::AsyncLate | Self::XcancelLock => &[10_000],
@@ -301,8 +296,8 @@ impl Workload {
         match self {
             _ if scale == Scale::Tiny => 1,
             Self::Scheme => scale.pick(15, 5, 1),
-            // Bytes and counts hardly vary between rounds.
-            Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
+            // Bytes hardly vary between rounds.
+            Self::Memory | Self::MemoryChurn => 1,
             _ if scale == Scale::Full => 5,
             Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
             _ if n >= 100_000 || self.is_about_tasks() => 1,

@@ -54,8 +54,7 @@ const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
 const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
 const PAUSED_AND_SLEEPING: &[&[W]] =
     &[OPERATIONS, BULK, FIRING, &[W::Idle, W::Spread], PAUSES, SLEEPING];
-const COREWHEEL: &[&[W]] =
-    &[&[W::Scaling, W::MemoryAllocations], OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES, SLEEPING];
+const COREWHEEL: &[&[W]] = &[&[W::Scaling, W::Idle], OPERATIONS, BULK, FIRING, PAUSES, SLEEPING];
 const TWO_CORES: &[&[W]] = &[XCANCEL, &[W::XcancelLock, W::Flood, W::Asked]];
 const TOKIO_THREADS: &[&[W]] = &[OPERATIONS, XCANCEL, ASYNC, &[W::Call, W::Late, W::Flood]];
 
@@ -92,7 +91,6 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
         late::run(job, |size| late::delay_queue(size, &runtime(job, 1)))
     }),
     (Peer::TokioSleep, &[&[W::Late]], late_tokio),
-    (Peer::CorewheelShard, &[&[W::IdleWakeUps]], late::idle_wake_ups),
     (Peer::CorewheelLocal, PURGATORY, purgatory::run::<purgatory::Corewheel>),
     (Peer::Linked64, PURGATORY, purgatory::run::<purgatory::Locked<Linked64, Std>>),
     (Peer::BTree, PURGATORY, purgatory::run::<purgatory::Locked<BTree, Std>>),
@@ -149,7 +147,7 @@ fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Drain => operations::drain::<T>(job),
         W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => pause::run::<T>(job),
-        W::Memory | W::MemoryChurn | W::MemoryAllocations => memory::run::<T>(job),
+        W::Memory | W::MemoryChurn => memory::run::<T>(job),
         W::Scaling => scaling::run::<T>(job),
         _ => measure::run(operations::run::<T>(job)),
     }

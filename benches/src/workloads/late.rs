@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corewheel::{Clock, Config, ManualClock, Shard, local_timer};
+use corewheel::{Clock, Config, local_timer};
 use fastrand::Rng;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, unconstrained, yield_now};
@@ -130,21 +130,6 @@ pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
         }
         log
     })
-}
-
-/// Counts the turns of an idle shard until its only timer, an hour away, has fired.
-pub fn idle_wake_ups(job: Job) -> Vec<Sample> {
-    let clock = ManualClock::new();
-    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
-    shard.add(Duration::from_hours(1), ());
-    let mut turns = 0;
-    while let Some(wait) = shard.time_until_next() {
-        clock.advance(wait);
-        shard.turn();
-        while shard.next_expired().is_some() {}
-        turns += 1;
-    }
-    vec![job.sample("", "turns", f64::from(turns))]
 }
 
 #[derive(Clone, Copy, Debug)]

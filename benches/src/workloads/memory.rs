@@ -1,4 +1,4 @@
-//! Memory per timer, and allocations.
+//! Memory per timer.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::operations::{Churn, Delay, Reset, Steady};
-use super::{SEED, in_thread};
+use super::SEED;
+use super::operations::{Churn, Delay};
 use crate::alloc;
-use crate::measure::{self, Load, Sample, batches, warm_up, warm_up_operations};
-use crate::peers::{CorewheelLocal, RealTime};
+use crate::measure::{self, Sample, batches, warm_up_operations};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{Timers, not_due, payload};
 
@@ -44,11 +43,7 @@ fn resident() -> f64 {
 
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     alloc::start_counting();
-    match job.workload {
-        W::Memory => live_and_ended::<T>(job),
-        W::MemoryChurn => churned::<T>(job),
-        _ => allocations_of_loads::<T>(job),
-    }
+    if job.workload == W::Memory { live_and_ended::<T>(job) } else { churned::<T>(job) }
 }
 
 /// Measures bytes per timer: while `n` timers are live; after their cancellation, a turn and
@@ -90,28 +85,4 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
     let mut samples = samples(job, "", "bytes", [before, used()], 1).to_vec();
     samples.push(job.sample("pairs", "million", timing.operations as f64 / 1e6));
     samples
-}
-
-/// Runs each load in its own thread, because some peers are thread-local.
-fn allocations_of_loads<T: Timers>(job: Job) -> Vec<Sample> {
-    let n = job.n;
-    let mut samples = vec![
-        in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::MIXED))),
-        in_thread(|| allocations("reset", job, &mut Reset::<T>::new(n))),
-        in_thread(|| allocations("steady", job, &mut Steady::<T>::new(n))),
-    ];
-    if job.peer == Peer::CorewheelLocal {
-        let call = || Churn::<CorewheelLocal<RealTime<false>>>::new(n, Delay::TIMEOUT);
-        samples.push(in_thread(|| allocations("call", job, &mut call())));
-    }
-    samples
-}
-
-fn allocations(name: &str, job: Job, load: &mut impl Load) -> Sample {
-    measure::run(warm_up(load, warm_up_operations(job.n), job.durations()));
-    let before = alloc::allocations();
-    let timing = measure::run(batches(load, u64::MAX, job.durations().timed));
-    let allocated = alloc::allocations() - before;
-    let per_million = allocated as f64 * 1e6 / timing.operations as f64;
-    Sample::new(format!("allocations-{name}"), job.n, "per million operations", per_million)
 }
