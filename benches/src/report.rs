@@ -78,8 +78,7 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Formats the section as Markdown, with links to the plots in the directory `plots`.
-    fn markdown(&self, plots: Option<&str>) -> String {
+    fn markdown(&self) -> String {
         let (workload, counted) = (self.workload, self.workload.counted());
         let mut text = format!("## {}\n\n{}\n\n", workload.name(), workload.about());
         for chart in self.charts() {
@@ -94,11 +93,7 @@ impl Section {
             let ranges = full.lines().all(|line| line.chars().count() <= LINE_MAX);
             let cells = if ranges { "median (min-max)" } else { "median" };
             let table = if ranges { full } else { chart.table(workload, false).to_string() };
-            let _ = write!(text, "### {title}: {cells}\n\n");
-            if let Some(plots) = plots.filter(|_| chart.is_drawn) {
-                let _ = write!(text, "![{name}]({plots}/{name}.svg)\n\n");
-            }
-            let _ = write!(text, "{table}\n\n");
+            let _ = write!(text, "### {title}: {cells}\n\n{table}\n\n");
         }
         text
     }
@@ -227,9 +222,9 @@ impl Figure {
     }
 }
 
-pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
+pub fn sections(sections: &[Section]) -> String {
     let sections = sections.iter().filter(|section| !section.figures.is_empty());
-    sections.map(|section| section.markdown(plots)).collect()
+    sections.map(Section::markdown).collect()
 }
 
 /// The limits of a quick run.
@@ -237,7 +232,7 @@ const QUICK: &str = " This was a quick run: it has one round from 100,000 timers
                      short to warm up a million timers, and the fast clock calibrates itself \
                      during short intervals.";
 
-pub fn page(all: &[Section], plots: Option<&str>, is_quick: bool) -> String {
+pub fn page(all: &[Section], is_quick: bool) -> String {
     let mut peers = Table::new();
     peers.load_style(ASCII_MARKDOWN).set_header(["peer", "description"]);
     for &peer in Peer::value_variants() {
@@ -255,7 +250,7 @@ pub fn page(all: &[Section], plots: Option<&str>, is_quick: bool) -> String {
          {peers}\n\n{}\n",
         machine(),
         if is_quick { QUICK } else { "" },
-        sections(all, plots).trim_end(),
+        sections(all).trim_end(),
         command = command(),
     )
 }
@@ -333,9 +328,9 @@ mod tests {
 
     #[test]
     fn a_wide_table_shows_only_medians() {
-        let narrow = section(Workload::Churn, &[1, 2, 3, 4]).markdown(None);
+        let narrow = section(Workload::Churn, &[1, 2, 3, 4]).markdown();
         assert!(narrow.contains("4000 (1000-9000)") && narrow.contains("timers: median (min-max)"));
-        let wide = section(Workload::Churn, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).markdown(None);
+        let wide = section(Workload::Churn, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).markdown();
         assert!(wide.contains("| 4000 | 4000 |") && wide.contains("timers: median\n"), "{wide}");
     }
 }

@@ -27,7 +27,7 @@ fn compare(arguments: &str) -> String {
 }
 
 #[test]
-fn the_page_refers_to_its_plots() {
+fn one_run_writes_the_page_and_the_plots() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&directory).expect("a writable directory");
     let (page, plots) = (directory.join("figures.md"), directory.join("plots"));
@@ -43,7 +43,6 @@ fn the_page_refers_to_its_plots() {
         assert!(text.contains(title), "{title}: {text}");
     }
     for plot in ["churn30", "memory", "spread-most"] {
-        assert!(text.contains(&format!("![{plot}](plots/{plot}.svg)")), "{text}");
         let svg = fs::read_to_string(plots.join(format!("{plot}.svg"))).expect(plot);
         assert!(svg.starts_with("<svg") && svg.contains("linked64"), "{plot}");
     }

@@ -1,7 +1,7 @@
 //! Compares corewheel with other timers. See `--help`.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
@@ -68,13 +68,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.json {
         print!("{}", sections.iter().map(Section::json_lines).collect::<String>());
     } else if let Some(figures) = &args.figures {
-        let directory = figures.parent().unwrap_or(Path::new(""));
-        let relative = |plots: &Path| plots.strip_prefix(directory).unwrap_or(plots).to_owned();
-        let plots = args.plots.as_deref().map(|it| relative(it).to_string_lossy().into_owned());
-        fs::write(figures, report::page(&sections, plots.as_deref(), args.quick))?;
+        fs::write(figures, report::page(&sections, args.quick))?;
     } else {
         println!("{}\n{}\n", report::command(), report::machine());
-        print!("{}", report::sections(&sections, None));
+        print!("{}", report::sections(&sections));
     }
     Ok(())
 }
