@@ -256,8 +256,9 @@ pub fn page(all: &[Section], is_quick: bool) -> String {
 }
 
 pub fn command() -> String {
+    let flags = if cfg!(tokio_unstable) { "RUSTFLAGS=\"--cfg tokio_unstable\" " } else { "" };
+    let command = format!("{flags}cargo run --release -p corewheel-bench --bin compare --");
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let command = "cargo run --release -p corewheel-bench --bin compare --";
     format!("{command} {}", arguments.join(" ")).trim_end_matches(" -- ").to_owned()
 }
 

@@ -154,7 +154,7 @@ struct Program {
 
 impl Program {
     fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
-        // Overrides the flags of `.cargo/config.toml`, which a user's build does not have.
+        // Overrides the user's flags, which would change the counts.
         output(&format!(
             "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked -p corewheel-cost --profile cost \
              {options}"
