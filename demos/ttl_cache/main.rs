@@ -1,8 +1,12 @@
 //! A thread-per-core key-value server whose keys expire, for unmodified Redis clients:
-//! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380`.
+//! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380` or
+//! `redis-benchmark -p 6380 -t set,get,ping_mbulk`.
 //!
-//! `doc/ttl_cache.md` explains the server. The modules, in the order to read them:
+//! DEL and EXISTS take one key. Inline commands are errors. Redis passes `--against`.
+//!
+//! The modules, in the order to read them:
 //! - `keys`: the keys of a core and their timers: the use of the library
+//! - `commands`: the table of commands, and their effects
 //! - `connection`: the commands and answers of one client
 //! - `worker`: one core, its runtime, and the requests that travel between the cores
 //! - `check`: a check of the server by clients (`--self-check`), or of another server (`--against`)
