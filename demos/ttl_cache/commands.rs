@@ -78,10 +78,12 @@ fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
         _ => return Err(error(SYNTAX)),
     };
     let entry = keys.set(key, value).map_err(error)?;
-    match deadline {
-        Some(deadline) => drop(keys.expire_at(key, deadline)),
-        None if keeps_deadline => {}
-        None => drop(entry.persist()),
+    if !keeps_deadline {
+        // First, because a passed deadline would remove the new value.
+        entry.persist();
+    }
+    if let Some(deadline) = deadline {
+        keys.expire_at(key, deadline);
     }
     Ok(simple("OK"))
 }
@@ -167,4 +169,22 @@ fn parse_integer(word: &[u8]) -> Result<i64, Frame> {
     let digits = str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
     let number = digits.and_then(|digits| digits.parse().ok());
     number.ok_or_else(|| error("ERR value is not an integer or out of range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The old deadline passes while SET copies the new value.
+    #[test]
+    fn set_with_a_deadline_outlives_the_old_deadline() {
+        let value = Bytes::from(vec![1; 64 << 20]);
+        let [name, key, unit, number] = ["SET", "key", "EX", "100"].map(Bytes::from);
+        let shared = Keys::new(1);
+        let keys = &mut *shared.borrow_mut();
+        keys.set(&key, b"old").expect("there is room");
+        assert!(keys.expire_at(&key, keys.now() + Duration::from_millis(3)));
+        assert!(set(keys, &[name, key.clone(), value, unit, number]).is_ok());
+        assert!(keys.find(&key).is_some());
+    }
 }

@@ -1,8 +1,8 @@
 //! The keys of one core, each with its value and, if it expires, with a timer.
 //!
 //! ```text
-//! SET k v PX 100   arms a timer            SET k v   over a key with a deadline: cancels it
-//! PEXPIRE k 200    arms it or resets it    PERSIST k cancels it
+//! SET k v          cancels an old timer    SET k v PX 100   then arms a timer
+//! PEXPIRE k 200    arms it or resets it    PERSIST k        cancels it
 //! DEL k            cancels it              the timer fires: frees the key and its value
 //! ```
 //!
