@@ -67,7 +67,5 @@ pub fn drive() -> impl Future<Output = Infallible> {
 /// Returns true if `error` means that the kernel refuses `io_uring`, as in a sandbox or before
 /// Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
-    const ENOSYS: i32 = 38;
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
-        || error.raw_os_error() == Some(ENOSYS)
 }

@@ -68,24 +68,17 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// too many files are open, the driver is [`corewheel::future::drive`] with monoio's sleep.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
-    let sleeps = || corewheel::future::drive(time::sleep);
+    let sleeps = corewheel::future::drive(time::sleep);
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        let timer = corewheel::local_timer().timer_fd().ok();
-        let without_timer = timer.is_none().then(sleeps);
-        async move {
-            if let Some(timer) = timer {
-                // Returns only if the descriptor fails.
-                let _ = descriptor::drive(timer).await;
-            }
-            match without_timer {
-                Some(sleeps) => sleeps.await,
-                None => sleeps().await,
-            }
+    let timer = corewheel::local_timer().timer_fd();
+    async move {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if let Ok(timer) = timer {
+            // Returns only if the descriptor fails.
+            let _ = descriptor::drive(timer).await;
         }
+        sleeps.await
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    sleeps()
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
