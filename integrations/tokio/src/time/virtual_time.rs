@@ -39,8 +39,6 @@ struct VirtualTime {
     start: StdInstant,
     timers: Timers,
     helper: Sender<Request>,
-    /// The runtime has called [`auto_advance`] since the last `pause`.
-    has_hook: Cell<bool>,
     /// Receives a message when the helper ends a sleep because the clock would never advance.
     stuck: Receiver<()>,
     /// The real and the virtual time of the last `resume`. `None` while the clock is paused.
@@ -57,11 +55,10 @@ enum Request {
     FollowRealTime(Resumed, Sender<bool>),
     /// Stops the clock, and begins to check whether the runtime is idle.
     Pause(Idle, Sender<bool>),
-    /// Ends the checks of the runtime, because its hook advances the clock.
-    HasHook,
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
+    /// Only [`auto_advance`] sends it, so it ends the checks of the runtime.
     Step(Sender<bool>),
     End,
 }
@@ -132,7 +129,6 @@ pub fn pause() {
         Rc::clone(here.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
-    here.has_hook.set(false);
     here.request(|done| Request::Pause(Idle { runtime, parked: None }, done));
     // Stops on a tick, so that a sleep of whole milliseconds takes exactly its duration.
     let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
@@ -192,15 +188,13 @@ pub async fn advance(duration: Duration) {
 /// ```
 pub fn auto_advance() {
     let Some(here) = paused() else { return };
-    if !here.has_hook.replace(true) {
-        let _ = here.helper.send(Request::HasHook);
-    }
     // If timers have fired, this hook must be called again: they may have woken no task of the
     // runtime, which would then sleep for ever.
     let mut is_called_again = true;
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
         is_called_again = here.request(Request::Step);
+        here.stuck.try_iter().for_each(drop);
     }
     if is_called_again {
         // Defers a wake-up, so that the runtime polls for events without blocking and then calls
@@ -266,7 +260,7 @@ pub(super) fn timers() -> Option<Timers> {
 /// Panics if the helper has ended a sleep because the clock would never advance.
 pub(super) fn assert_advancing() {
     assert!(
-        here().is_none_or(|here| here.stuck.try_iter().count() == 0 || here.has_hook.get()),
+        here().is_none_or(|here| here.stuck.try_iter().count() == 0),
         "the clock of this thread is paused, its runtime is idle, and no hook advances the clock: \
          instead of `#[tokio::test]`, run the test in `corewheel_tokio::run`, or build its runtime \
          with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`; or call `advance`"
@@ -300,8 +294,7 @@ impl VirtualTime {
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
         let shard = shard_receiver.recv().expect("the helper has a wheel");
         let resumed = Cell::new(Some((StdInstant::now(), Duration::ZERO)));
-        let (timers, has_hook) = (Timers::new(&[shard]), Cell::new(false));
-        Self { clock, start, timers, helper, has_hook, stuck, resumed }
+        Self { clock, start, timers: Timers::new(&[shard]), helper, stuck, resumed }
     }
 
     /// Sends the helper a request, and waits for the answer.
@@ -357,10 +350,6 @@ fn run_helper(
                 continue;
             }
             Ok(Request::Recheck) => continue,
-            Ok(Request::HasHook) => {
-                mode = Mode::Paused;
-                continue;
-            }
             Ok(Request::End) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(Request::FollowRealTime(resumed, done)) => {
                 mode = Mode::FollowsRealTime(resumed);
@@ -371,7 +360,10 @@ fn run_helper(
                 (done, true)
             }
             Ok(Request::Turn(done)) => (done, turn()),
-            Ok(Request::Step(done)) => (done, step(clock)),
+            Ok(Request::Step(done)) => {
+                mode = Mode::Paused;
+                (done, step(clock))
+            }
         };
         let _ = done.send(result);
     }
