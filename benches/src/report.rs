@@ -9,7 +9,6 @@ use std::{env, fs};
 use clap::ValueEnum;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use jiff::Zoned;
 use serde::Serialize;
 
 pub use self::plot::draw;
@@ -265,17 +264,18 @@ pub fn command() -> String {
 pub fn machine() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let rustc = Command::new("rustc").arg("--version").output().ok();
-    let rustc = rustc.and_then(|output| String::from_utf8(output.stdout).ok());
-    let system = rustix::system::uname();
+    let output = |program, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().ok();
+        let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
+        text.map_or_else(|| format!("unknown {program}"), |text| text.trim().to_owned())
+    };
     format!(
-        "{}, {} cores, {} {}, {}, {}",
+        "{}, {} cores, {}, {}, {}",
         cpu.map_or("an unknown processor", |(_, name)| name),
         std::thread::available_parallelism().map_or(0, Into::into),
-        system.sysname().to_string_lossy(),
-        system.release().to_string_lossy(),
-        rustc.as_deref().unwrap_or("an unknown compiler").trim(),
-        Zoned::now().strftime("%F %R %Z"),
+        output("uname", &["-sr"]),
+        output("rustc", &["--version"]),
+        output("date", &["-u", "+%F %R UTC"]),
     )
 }
 
