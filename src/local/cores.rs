@@ -4,11 +4,9 @@ use std::{
     fmt, io,
     num::NonZeroUsize,
     panic,
-    sync::{Arc, mpsc},
+    sync::{Arc, OnceLock, mpsc},
     thread::{self, JoinHandle, ThreadId},
 };
-
-use core_affinity::CoreId;
 
 use super::{ShardRef, local_timer};
 use crate::{
@@ -556,23 +554,56 @@ impl CoresBuilder {
         let core_ids =
             if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let run = Arc::new(run);
-        let mut starting =
-            StartingThreads { threads: Vec::new(), reports: Vec::new(), permits: Vec::new() };
+        // The threads wait for this value; `None` means that the start has failed.
+        let start = Arc::new(OnceLock::<Option<Arc<CoresShared>>>::new());
+        let abort = |threads: Vec<JoinHandle<_>>| {
+            let _ = start.set(None);
+            threads.into_iter().filter_map(|thread| thread.join().err()).collect::<Vec<_>>()
+        };
+        let (mut threads, mut reports) = (Vec::new(), Vec::new());
         for (index, arg) in args.into_iter().enumerate() {
             let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
-            let args = ThreadArgs {
-                index,
-                core_id,
-                config: Arc::clone(&self.config),
-                run: Arc::clone(&run),
-                arg,
-            };
-            if let Err(error) = starting.spawn(args) {
-                starting.abort_start();
-                return Err(error);
+            let (config, run) = (Arc::clone(&self.config), Arc::clone(&run));
+            let (start, (report, receiver)) = (Arc::clone(&start), mpsc::channel());
+            let builder = thread::Builder::new().name(format!("corewheel-{index}"));
+            let spawned = builder.spawn(move || {
+                let pinned_to =
+                    core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
+                let installed = config(index).install();
+                let _ = report.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
+                let shared = start.wait().clone()?;
+                drop(start); // or it would keep all wheels' memory while `run` runs
+                Some(run(Core { index, pinned_to, thread: thread::current().id(), shared }, arg))
+            });
+            match spawned {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    abort(threads);
+                    return Err(error);
+                }
+            }
+            reports.push(receiver);
+        }
+        let reports: Result<Vec<_>, _> = reports.iter().map(mpsc::Receiver::recv).collect();
+        let Ok(reports) = reports else {
+            // Only a thread that panics sends no report.
+            panic::resume_unwind(abort(threads).swap_remove(0));
+        };
+        match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
+            Ok((pinned_to, shards)) => {
+                let shared = Arc::new(CoresShared {
+                    stop_processed: shards.iter().map(|_| AtomicBool::new(false)).collect(),
+                    shards: shards.into_boxed_slice(),
+                    is_stop_requested: AtomicBool::new(false),
+                });
+                let _ = start.set(Some(Arc::clone(&shared)));
+                Ok(Cores { threads, pinned_to, shared })
+            }
+            Err(error) => {
+                abort(threads);
+                Err(error.into())
             }
         }
-        starting.finish()
     }
 }
 
@@ -582,101 +613,6 @@ impl fmt::Debug for CoresBuilder {
             .field("shards", &self.shards)
             .field("pin", &self.pin)
             .finish_non_exhaustive()
-    }
-}
-
-struct ThreadArgs<F, S> {
-    index: usize,
-    core_id: Option<CoreId>,
-    config: Arc<MakeConfig>,
-    run: Arc<F>,
-    arg: S,
-}
-
-impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
-    /// Pins the thread, creates its wheel, and reports the result. Then waits for the permission to
-    /// call `run`. Returns `None` if the permission is refused.
-    fn run_thread(
-        self,
-        report: &mpsc::Sender<StartReport>,
-        admission: &mpsc::Receiver<Arc<CoresShared>>,
-    ) -> Option<R> {
-        let pinned_to =
-            self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
-        let ready =
-            (self.config)(self.index).install().map(|()| (pinned_to, local_timer().shard_ref()));
-        // The thread in `start_with` sends the permission, or refuses it by dropping its sender.
-        let _ = report.send(ready);
-        let shared = admission.recv().ok()?;
-        let core = Core { index: self.index, pinned_to, thread: thread::current().id(), shared };
-        Some((self.run)(core, self.arg))
-    }
-}
-
-/// The result of a thread's start: the core to which it is pinned, and its wheel.
-type StartReport = Result<(Option<usize>, ShardRef), ConfigError>;
-
-/// Threads that have started and wait for the permission to run.
-struct StartingThreads<R> {
-    threads: Vec<JoinHandle<Option<R>>>,
-    reports: Vec<mpsc::Receiver<StartReport>>,
-    permits: Vec<mpsc::Sender<Arc<CoresShared>>>,
-}
-
-impl<R: Send + 'static> StartingThreads<R> {
-    fn spawn<F, S>(&mut self, args: ThreadArgs<F, S>) -> io::Result<()>
-    where
-        F: Fn(Core, S) -> R + Send + Sync + 'static,
-        S: Send + 'static,
-    {
-        let (report, reports) = mpsc::channel();
-        let (admission, gated) = mpsc::channel();
-        let builder = thread::Builder::new().name(format!("corewheel-{}", args.index));
-        self.threads.push(builder.spawn(move || args.run_thread(&report, &gated))?);
-        self.reports.push(reports);
-        self.permits.push(admission);
-        Ok(())
-    }
-
-    /// Lets the threads run if all have started successfully. Otherwise ends them, and returns a
-    /// configuration's error or resumes a thread's panic.
-    fn finish(self) -> io::Result<Cores<R>> {
-        let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
-        let Ok(reports) = reports else {
-            let panics = self.abort_start();
-            panic::resume_unwind(
-                panics
-                    .into_iter()
-                    .next()
-                    .unwrap_or_else(|| Box::new("a thread ended without a report")),
-            );
-        };
-        match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
-            Ok((pinned_to, shards)) => {
-                Ok(self.release_threads(pinned_to, shards.into_boxed_slice()))
-            }
-            Err(error) => {
-                self.abort_start();
-                Err(error.into())
-            }
-        }
-    }
-
-    fn release_threads(self, pinned_to: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
-        let stop_processed = shards.iter().map(|_| AtomicBool::new(false)).collect();
-        let is_stop_requested = AtomicBool::new(false);
-        let shared = Arc::new(CoresShared { shards, stop_processed, is_stop_requested });
-        for admission in self.permits {
-            // The send succeeds, because the waiting thread holds the receiver.
-            let _ = admission.send(Arc::clone(&shared));
-        }
-        Cores { threads: self.threads, pinned_to, shared }
-    }
-
-    /// Drops the permits, waits for the threads, and returns their panics.
-    fn abort_start(self) -> Vec<Box<dyn std::any::Any + Send>> {
-        drop(self.permits);
-        self.threads.into_iter().filter_map(|thread| thread.join().err()).collect()
     }
 }
 
