@@ -3,13 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    clock::{
-        Clock,
-        tick::{TickLength, saturating_nanos},
-    },
-    cross_core::hooks::{Hooks, PanicHook, PanicReport, WakeHook},
+    clock::{Clock, tick::TickLength},
+    cross_core::hooks::{PanicHook, PanicReport, WakeHook},
     error::ConfigError,
-    limits::{INDEX_MAX, RESERVE_MAX, TICK_MAX},
+    limits::TICK_MAX,
 };
 
 /// The configuration of a thread's wheel or of a [`Shard`](crate::Shard).
@@ -36,14 +33,14 @@ use crate::{
 #[derive(Clone)]
 pub struct Config {
     tick: Duration,
-    clock: Clock,
-    capacity: usize,
-    limit: usize,
-    name: Option<String>,
-    measure_one_in: u32,
-    drop_within: Duration,
-    wake: Option<WakeHook>,
-    panic: Option<PanicHook>,
+    pub(crate) clock: Clock,
+    pub(crate) capacity: usize,
+    pub(crate) limit: usize,
+    pub(crate) name: Option<String>,
+    pub(crate) measure_one_in: u32,
+    pub(crate) drop_within: Duration,
+    pub(crate) wake: Option<WakeHook>,
+    pub(crate) panic: Option<PanicHook>,
 }
 
 impl Config {
@@ -302,40 +299,14 @@ impl Config {
         self
     }
 
-    pub(crate) fn measure_one_in(&self) -> u32 {
-        self.measure_one_in
-    }
-
-    pub(crate) fn validate(self) -> Result<ValidConfig, ConfigError> {
+    /// Returns the length of a tick, or an error if it is too long or too short.
+    pub(crate) fn tick_length(&self) -> Result<TickLength, ConfigError> {
         let tick = self.tick;
         if tick > TICK_MAX {
             return Err(ConfigError::TickTooLong { tick });
         }
-        let tick = TickLength::new(tick).ok_or(ConfigError::TickTooShort { tick })?;
-        let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
-        let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
-        let hooks = Hooks::new(self.wake, self.panic);
-        let drop_within_nanos = saturating_nanos(self.drop_within);
-        Ok(ValidConfig {
-            tick,
-            clock: self.clock,
-            capacity,
-            limit,
-            name: self.name,
-            drop_within_nanos,
-            hooks,
-        })
+        TickLength::new(tick).ok_or(ConfigError::TickTooShort { tick })
     }
-}
-
-pub(crate) struct ValidConfig {
-    pub(crate) tick: TickLength,
-    pub(crate) clock: Clock,
-    pub(crate) capacity: u32,
-    pub(crate) limit: u32,
-    pub(crate) name: Option<String>,
-    pub(crate) drop_within_nanos: u64,
-    pub(crate) hooks: Hooks,
 }
 
 impl Default for Config {
@@ -355,16 +326,5 @@ impl fmt::Debug for Config {
             .field("time_callbacks", &self.measure_one_in)
             .field("drop_within", &self.drop_within)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_huge_capacity_is_reduced_to_reserve_max() {
-        let parts = Config::new().capacity(usize::MAX).validate().expect("valid");
-        assert_eq!(parts.capacity, RESERVE_MAX);
     }
 }

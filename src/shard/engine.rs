@@ -20,11 +20,12 @@ use crate::{
         schedule::Schedule,
         tick::{TickLength, saturating_nanos},
     },
-    config::{Config, ValidConfig},
+    config::Config,
     cross_core::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackInPlace},
         handle::TimerHandle,
+        hooks::Hooks,
         mailbox::{Backlog, MessageList, Priority},
         reclaim::pin,
         registry,
@@ -39,9 +40,10 @@ use crate::{
     gauges::Counts,
     limits::{
         GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, PUBLISH_INTERVAL_TURNS,
-        RESETS_APPLIED_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
+        RESERVE_MAX, RESETS_APPLIED_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
     },
     metrics::ShardMetrics,
+    util::pages::as_u32,
     wheel::{Entry, RawWheel, Storage},
     when::{Deadline, When},
 };
@@ -109,10 +111,17 @@ impl<T> Engine<T> {
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
     ) -> Result<Self, ConfigError> {
-        let ValidConfig { tick, clock, capacity, limit, hooks, name, drop_within_nanos } =
-            config.validate()?;
-        let shared =
-            Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within_nanos, slab));
+        let (tick, clock) = (config.tick_length()?, config.clock);
+        let limit = as_u32(config.limit.min(INDEX_MAX as usize));
+        let shared = Arc::new(Shared::new(
+            clock.clone(),
+            tick,
+            Hooks::new(config.wake, config.panic),
+            limit,
+            config.name,
+            saturating_nanos(config.drop_within),
+            slab,
+        ));
         let registration = registry::register(&shared)?;
         let time = Time::new(clock, tick);
         shared.spread.seed_from(registration.number);
@@ -135,10 +144,12 @@ impl<T> Engine<T> {
         };
         engine.publish_clock();
         let _ = engine.allow_adds(u64::MAX);
-        if capacity > 0 {
-            engine.nodes.reserve(capacity);
-        }
+        engine.reserve(config.capacity);
         Ok(engine)
+    }
+
+    pub(super) fn reserve(&mut self, timers: usize) {
+        self.nodes.reserve(as_u32(timers.min(RESERVE_MAX as usize)));
     }
 
     pub(crate) fn number(&self) -> u32 {

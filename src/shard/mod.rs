@@ -30,9 +30,7 @@ use crate::{
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
-    limits::RESERVE_MAX,
     metrics::ShardMetrics,
-    util::pages::as_u32,
     when::When,
 };
 
@@ -908,8 +906,7 @@ impl<T> Shard<T> {
     /// shard.add(Duration::from_secs(10), "session"); // allocates nothing
     /// ```
     pub fn reserve(&mut self, additional: usize) {
-        let timers = self.len().saturating_add(additional).min(RESERVE_MAX as usize);
-        self.engine.nodes.reserve(as_u32(timers));
+        self.engine.reserve(self.len().saturating_add(additional));
     }
 
     /// Returns the number of timers for which the shard has memory.
