@@ -400,8 +400,8 @@ impl WorkerWheel {
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*earliest_woken_deadline);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let record_sleep_until = || engine.record_sleep_until(until);
-        Some(PreparedSleep::new(&self.shared, until, is_long, record_sleep_until))
+        let timeout = engine.record_sleep_until(until);
+        Some(PreparedSleep::new(&self.shared, until, is_long, timeout))
     }
 
     /// Ends the wheel and drops the pending callbacks.

@@ -680,7 +680,7 @@ impl ThreadWheel {
     pub(super) fn time_until_next(&self) -> Option<Duration> {
         self.begin_driving();
         self.flush_clients();
-        self.time_until_turn()
+        self.time_until(self.with_engine(|engine| engine.next_turn_nanos()))
     }
 
     pub(crate) fn new_driver_task(&self) -> DriverTaskId {
@@ -710,10 +710,11 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Returns the time until the wheel next needs a turn. Returns zero if a flush is pending: a
-    /// wake hook that the last flush called may have queued further messages.
-    fn time_until_turn(&self) -> Option<Duration> {
-        let time = self.with_engine(|engine| engine.time_until_next());
+    /// Returns the time until `turn`, and records that the loop is about to sleep until then.
+    /// Returns zero if a flush is pending: a wake hook that the last flush called may have queued
+    /// further messages.
+    fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
+        let time = self.with_engine(|engine| engine.record_sleep_until(turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
@@ -731,12 +732,7 @@ impl ThreadWheel {
             self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, until, is_long, || {
-            let time = self.with_engine(|engine| engine.record_sleep_until(until));
-            // A wake hook that the last flush called may have queued messages, which a turn must
-            // send.
-            if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
-        })
+        PreparedSleep::new(&self.shared, until, is_long, self.time_until(until))
     }
 
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in

@@ -849,12 +849,6 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the time until the shard next needs a turn, and records the sleep like
-    /// [`record_sleep_until`](Self::record_sleep_until).
-    pub(crate) fn time_until_next(&self) -> Option<Duration> {
-        self.record_sleep_until(self.next_turn_nanos())
-    }
-
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
     /// During a turn of a thread's wheel, records no sleep, because then a callback calls this
     /// function, not the loop.

@@ -680,7 +680,7 @@ impl<T> Shard<T> {
     /// assert!(shard.time_until_next() <= Some(Duration::from_millis(30_001)));
     /// ```
     pub fn time_until_next(&self) -> Option<Duration> {
-        self.engine.time_until_next()
+        self.engine.record_sleep_until(self.engine.next_turn_nanos())
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
@@ -715,9 +715,8 @@ impl<T> Shard<T> {
         }
         let (until, is_long) = self.engine.sleep_end();
         self.engine.free_retired_before_long_sleep(until);
-        PreparedSleep::new(&self.engine.shared, until, is_long, || {
-            self.engine.record_sleep_until(until)
-        })
+        let timeout = self.engine.record_sleep_until(until);
+        PreparedSleep::new(&self.engine.shared, until, is_long, timeout)
     }
 
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its

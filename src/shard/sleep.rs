@@ -40,18 +40,17 @@ pub struct PreparedSleep<'shard> {
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
-    /// `is_long`, the first remote cancel that leaves a payload to the owner ends the sleep.
+    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. This is
+    /// `timeout` from now. If `is_long`, the first remote cancel that leaves a payload to the owner
+    /// ends the sleep.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
         is_long: bool,
-        time_until_next: impl FnOnce() -> Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Self {
         let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
-        // Called even if the owner must not sleep: this call records that the loop is running.
-        let next = time_until_next();
-        let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };
+        let timeout = if announced.is_some() { timeout } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
         Self { announced, timeout, shard: PhantomData }
     }
