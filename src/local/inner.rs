@@ -159,8 +159,7 @@ const AWAKE: u64 = 0;
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.measure_one_in);
-        let mut engine = Engine::of_callbacks(config)?;
-        engine.never_abandon_passes();
+        let engine = Engine::of_callbacks(config)?;
         Owner::set_current(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
         let shared = Arc::clone(engine.shared());
         let local = Self {

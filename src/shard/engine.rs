@@ -973,15 +973,12 @@ impl<T> Engine<T> {
         // The loop may have cancelled timers since its last turn. During the sleep, remote adds may
         // use the room of these timers.
         self.publish_live_count();
-        if self.stats.in_pass && self.stats.never_abandons_passes {
+        // Turns of a wheel of callbacks end their pass, so only a callback can compute this sleep.
+        if self.stats.in_pass && self.shared.slab.holds_callbacks() {
             return;
         }
         self.publish();
         self.stats.record_sleep(self.time.wake_up_time(next), now, &self.time, &self.shared.gauges);
-    }
-
-    pub(crate) fn never_abandon_passes(&mut self) {
-        self.stats.never_abandons_passes = true;
     }
 
     pub(crate) fn request_pass(&self) {

@@ -15,9 +15,6 @@ pub(super) struct Stats {
     /// neighbors of equal width by one wide addition, whose load would stall after a narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// True if each turn ends its pass, as in a thread's wheel. Then only a callback can compute a
-    /// sleep during a pass, and such a sleep is not recorded.
-    pub(super) never_abandons_passes: bool,
     /// True if the preceding pass has left entries or messages, or if an add that made room may
     /// have left messages in the backlog.
     work_left: bool,
