@@ -579,17 +579,15 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass at the latest reading of the clock. Returns true if the pass has entries or
-    /// messages to process. Otherwise ends the pass and returns false.
-    pub(crate) fn begin_pass_unless_idle(&mut self, budget: usize) -> bool {
+    /// Begins a pass at the latest reading of the clock. Ends the pass if it has no entries and no
+    /// messages to process.
+    pub(super) fn begin_pass_unless_idle(&mut self, budget: usize) {
         self.begin_pass(budget);
-        let is_idle = self.wheel.is_pass_done() && self.backlog.is_empty();
-        if is_idle {
+        if self.wheel.is_pass_done() && self.backlog.is_empty() {
             // Messages that arrive after this point belong to the next pass.
             self.backlog.end_pass();
             self.end_pass();
         }
-        !is_idle
     }
 
     /// Begins a pass: does housekeeping, takes messages, and sets the tick at which the pass ends.
