@@ -115,7 +115,10 @@ pub(crate) struct ThreadWheel {
     /// True if the wheel also has a driver other than `TimerFd`s and tasks.
     has_registered_loop: Cell<bool>,
     clients: RefCell<Clients>,
-    requested_work: Cell<EndOfTurnWork>,
+    /// True if clients have requested a flush at the end of a turn.
+    flush_requested: Cell<bool>,
+    /// True if clients have requested a trim at the end of a turn.
+    trim_requested: Cell<bool>,
     /// If the value is not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`.
     /// During an announced sleep, the value is the end of the sleep in nanoseconds of the clock.
     /// Without a driver, it is `u64::MAX`, so that adds check for overdue timers.
@@ -146,13 +149,6 @@ impl Sampler {
     }
 }
 
-/// The work that clients have requested for the end of a turn.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct EndOfTurnWork {
-    flush: bool,
-    trim: bool,
-}
-
 /// The value of `announced_until` while the thread is known to be awake.
 const AWAKE: u64 = 0;
 
@@ -171,7 +167,8 @@ impl ThreadWheel {
             next_driver_task_id: Cell::new(0),
             has_registered_loop: Cell::new(false),
             clients: RefCell::default(),
-            requested_work: Cell::default(),
+            flush_requested: Cell::new(false),
+            trim_requested: Cell::new(false),
             announced_until: Cell::new(u64::MAX),
             sampler,
         };
@@ -551,7 +548,7 @@ impl ThreadWheel {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        if self.requested_work.get() != EndOfTurnWork::default() {
+        if self.has_requested_work() {
             drop(engine);
             self.flush_clients();
             self.trim_clients(false);
@@ -560,7 +557,7 @@ impl ThreadWheel {
         turn.behind = engine.end_pass();
         turn.live = engine.len();
         turn.touched = engine.touched() - touched;
-        if self.requested_work.get() != EndOfTurnWork::default() {
+        if self.has_requested_work() {
             engine.request_pass();
         }
         turn
@@ -768,7 +765,7 @@ impl ThreadWheel {
 
     pub(crate) fn request_flush(&self) {
         if !self.flush_is_pending() {
-            self.requested_work.update(|work| EndOfTurnWork { flush: true, ..work });
+            self.flush_requested.set(true);
             self.with_engine(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
             self.wake_for_deadline(0);
@@ -776,7 +773,7 @@ impl ThreadWheel {
     }
 
     pub(crate) fn request_trim(&self) {
-        self.requested_work.update(|work| EndOfTurnWork { trim: true, ..work });
+        self.trim_requested.set(true);
         self.with_engine(|engine| engine.request_pass());
     }
 
@@ -788,21 +785,24 @@ impl ThreadWheel {
 
     #[inline]
     pub(crate) fn flush_is_pending(&self) -> bool {
-        self.requested_work.get().flush
+        self.flush_requested.get()
+    }
+
+    #[inline]
+    fn has_requested_work(&self) -> bool {
+        self.flush_requested.get() || self.trim_requested.get()
     }
 
     #[inline]
     pub(super) fn flush_clients(&self) {
-        if self.flush_is_pending() {
-            self.requested_work.update(|work| EndOfTurnWork { flush: false, ..work });
+        if self.flush_requested.replace(false) {
             self.for_each_client(|client| client.flush());
         }
     }
 
     #[inline]
     fn trim_clients(&self, is_long_sleep: bool) {
-        if self.requested_work.get().trim {
-            self.requested_work.update(|work| EndOfTurnWork { trim: false, ..work });
+        if self.trim_requested.replace(false) {
             self.for_each_client(|client| {
                 if client.trim(is_long_sleep) {
                     self.request_trim();
