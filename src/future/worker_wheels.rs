@@ -68,7 +68,6 @@ use crate::{
         callback::{Callback, RunOnce},
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
-        registry,
         shared::Shared,
         slab::OwnerNodes,
         state::TimerKind,
@@ -407,11 +406,9 @@ impl WorkerWheel {
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
         let swept = self.wait_for_claim().engine.close();
-        let pending = swept.pending.into_iter().map(|(_, callback)| callback);
-        for callback in pending.chain(swept.cancelled_payloads) {
+        for (_, callback) in swept.drop_cancelled(&self.shared) {
             self.shared.hooks.drop_catching_panic(callback);
         }
-        registry::free_ended_shards();
     }
 }
 

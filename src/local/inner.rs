@@ -24,13 +24,12 @@ use crate::{
         callback::{BuildInPlace, Callback, CallbackInPlace, RunOnce},
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
-        registry,
         shared::Shared,
         slab::OwnerNodes,
         state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{ClaimedTimer, Engine, PassStep, PreparedSleep, SweptTimers},
+    shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
     util::sync::per_thread,
     when::When,
 };
@@ -740,11 +739,7 @@ impl ThreadWheel {
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         self.clients.borrow_mut().keep_places();
-        let SweptTimers { pending, cancelled_payloads, .. } = self.with_engine(Engine::close);
-        for callback in cancelled_payloads {
-            self.shared.hooks.drop_catching_panic(callback);
-        }
-        registry::free_ended_shards();
+        let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared);
         let clock = self.shared.clock();
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }

@@ -99,11 +99,24 @@ pub(crate) enum PassStep<P, R> {
 #[must_use]
 pub(crate) struct SweptTimers<T> {
     /// The payloads of pending timers with their deadlines, in nanoseconds of the clock.
-    pub(crate) pending: Vec<(u64, T)>,
-    /// The payloads of remotely cancelled timers. The caller drops them.
-    pub(crate) cancelled_payloads: Vec<T>,
+    pending: Vec<(u64, T)>,
+    /// The payloads of remotely cancelled timers.
+    cancelled_payloads: Vec<T>,
     /// The number of remotely cancelled timers, including those without a payload.
     cancelled_count: u32,
+}
+
+impl<T> SweptTimers<T> {
+    /// Drops the payloads of cancelled timers, and frees memory of ended shards, both of which may
+    /// run user code. Returns the payloads of pending timers with their deadlines, in nanoseconds
+    /// of the clock.
+    pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<(u64, T)> {
+        for payload in self.cancelled_payloads {
+            shared.hooks.drop_catching_panic(payload);
+        }
+        registry::free_ended_shards();
+        self.pending
+    }
 }
 
 impl<T> Engine<T> {
@@ -1014,22 +1027,13 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn drain(&mut self) -> Vec<(Instant, T)> {
-        let pending = self.close_and_drop_cancelled().into_iter();
+        let pending = self.close().drop_cancelled(&self.shared).into_iter();
         pending.map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload)).collect()
-    }
-
-    fn close_and_drop_cancelled(&mut self) -> Vec<(u64, T)> {
-        let SweptTimers { pending, cancelled_payloads, .. } = self.close();
-        for payload in cancelled_payloads {
-            self.shared.hooks.drop_catching_panic(payload);
-        }
-        registry::free_ended_shards();
-        pending
     }
 
     /// Closes the mailbox, ends every timer that is not running, and frees the shard's number.
     /// Returns the ended timers, or none if the shard was already closed. The caller must call
-    /// [`free_ended_shards`](registry::free_ended_shards) where user code may run.
+    /// [`drop_cancelled`](SweptTimers::drop_cancelled) where user code may run.
     pub(crate) fn close(&mut self) -> SweptTimers<T> {
         let mut found =
             SweptTimers { pending: Vec::new(), cancelled_payloads: Vec::new(), cancelled_count: 0 };
@@ -1043,9 +1047,8 @@ impl<T> Engine<T> {
         for index in self.nodes.indices() {
             self.sweep(index, &mut found);
         }
-        let handed_back = u32::try_from(found.pending.len()).unwrap_or(u32::MAX);
-        let cancelled = found.cancelled_count;
-        self.stats.live = self.stats.live.saturating_sub(handed_back).saturating_sub(cancelled);
+        let (handed_back, cancelled) = (as_u32(found.pending.len()), found.cancelled_count);
+        self.stats.live -= handed_back + cancelled;
         self.stats.counts.handed_back += u64::from(handed_back);
         self.stats.counts.cancelled += u64::from(cancelled);
         self.stats.counts.remote_cancels += u64::from(cancelled);
@@ -1392,7 +1395,7 @@ impl Engine<Callback> {
 
 impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
-        let pending = self.close_and_drop_cancelled();
+        let pending = self.close().drop_cancelled(&self.shared);
         if self.shared.parker.is_undriven() {
             let (start, remote_due) =
                 (self.time.turn_start, self.shared.gauges.undriven_remote_due());

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{ClaimedTimer, Engine, PassStep, SweptTimers};
+pub(crate) use self::engine::{ClaimedTimer, Engine, PassStep};
 use self::expired::ExpiryTimes;
 pub use self::{
     expired::{Expired, Expiry},
