@@ -60,6 +60,11 @@ pub(crate) enum Deadline {
 }
 
 impl When {
+    #[inline]
+    const fn of(deadline: Deadline) -> Self {
+        Self { deadline, slack: Duration::ZERO, spread_range: Duration::ZERO }
+    }
+
     /// Returns a deadline that is `delay` after the clock reading of the add or reset.
     ///
     /// # Examples
@@ -72,11 +77,7 @@ impl When {
     /// ```
     #[inline]
     pub const fn after(delay: Duration) -> Self {
-        Self {
-            deadline: Deadline::After(delay),
-            slack: Duration::ZERO,
-            spread_range: Duration::ZERO,
-        }
+        Self::of(Deadline::After(delay))
     }
 
     /// Returns a deadline at `instant` of the wheel's clock.
@@ -95,21 +96,13 @@ impl When {
     /// ```
     #[inline]
     pub const fn at(instant: Instant) -> Self {
-        Self {
-            deadline: Deadline::At(instant),
-            slack: Duration::ZERO,
-            spread_range: Duration::ZERO,
-        }
+        Self::of(Deadline::At(instant))
     }
 
     /// Returns a deadline at `nanos` of the wheel's clock.
     #[inline]
     pub(crate) const fn at_nanos(nanos: u64) -> Self {
-        Self {
-            deadline: Deadline::AtNanos(nanos),
-            slack: Duration::ZERO,
-            spread_range: Duration::ZERO,
-        }
+        Self::of(Deadline::AtNanos(nanos))
     }
 
     /// Lets the wheel postpone the deadline by up to `slack`.
