@@ -34,14 +34,14 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, IntoCallback, RunOnce, RunRepeatedly},
+        callback::{IntoCallback, RunOnce, RunRepeatedly},
         handle::{LocalHandle, Owner, TimerHandle},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
-    shard::{Engine, PreparedSleep},
+    shard::PreparedSleep,
     when::When,
 };
 
@@ -796,7 +796,10 @@ impl LocalTimer {
     /// assert_eq!(local_timer().deadline(idle), None);
     /// ```
     pub fn deadline(self, handle: TimerHandle) -> Option<Instant> {
-        with_pending(handle, |engine| engine.deadline(handle))
+        ThreadWheel::with_current_engine(|engine| {
+            if engine.is_pending(handle) { engine.deadline(handle) } else { None }
+        })
+        .unwrap_or_default()
     }
 
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
@@ -820,7 +823,10 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn time_left(self, handle: TimerHandle) -> Option<Duration> {
-        with_pending(handle, |engine| engine.time_left(handle))
+        ThreadWheel::with_current_engine(|engine| {
+            if engine.is_pending(handle) { engine.time_left(handle) } else { None }
+        })
+        .unwrap_or_default()
     }
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
@@ -1019,16 +1025,4 @@ impl LocalHandle {
     pub fn time_left(self) -> Option<Duration> {
         local_timer().time_left(self.handle())
     }
-}
-
-/// Returns the result of `look` if a timer with the index and generation of `handle` is pending.
-/// `look` must check the handle's shard.
-fn with_pending<R>(
-    handle: TimerHandle,
-    look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,
-) -> Option<R> {
-    let if_pending = |engine: &mut Engine<Callback>| {
-        if engine.is_pending(handle) { look(engine) } else { None }
-    };
-    ThreadWheel::with_current_engine(if_pending).ok().flatten()
 }
