@@ -1,8 +1,6 @@
 //! The interface between a thread's wheel and its clients, which are purgatories.
 
 use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
     mem,
     rc::{Rc, Weak},
 };
@@ -28,21 +26,16 @@ pub(crate) struct ClientId(u32);
 #[derive(Default)]
 pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free places, and perhaps some that `places` no longer has.
-    free: BinaryHeap<Reverse<u32>>,
+    free: Vec<u32>,
     keeps_places: bool,
 }
 
 impl Clients {
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        if let Some(Reverse(free)) = self.free.pop()
-            && let Some(place) = self.places.get_mut(free as usize)
-        {
-            *place = Some(client);
+        if let Some(free) = self.free.pop() {
+            self.places[free as usize] = Some(client);
             return ClientId(free);
         }
-        // The lowest of the free places no longer exists, so none of them does.
-        self.free.clear();
         self.places.push(Some(client));
         let last = u32::try_from(self.places.len() - 1);
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
@@ -54,9 +47,8 @@ impl Clients {
         if self.keeps_places {
             return;
         }
-        self.free.push(Reverse(place));
-        while self.places.pop_if(|client| client.is_none()).is_some() {}
-        if self.places.is_empty() {
+        self.free.push(place);
+        if self.free.len() == self.places.len() {
             mem::take(self);
         }
     }
@@ -64,7 +56,7 @@ impl Clients {
     /// Prevents the reuse of places, because drained timers refer to them.
     pub(super) fn keep_places(&mut self) {
         self.keeps_places = true;
-        self.free = BinaryHeap::new();
+        self.free = Vec::new();
     }
 
     pub(super) fn get(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {
