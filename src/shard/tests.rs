@@ -400,16 +400,3 @@ fn refused_adds_keep_no_node() {
     }
     assert_eq!(shared.slab.first_generation(), GENERATION_MAX + 1);
 }
-
-#[test]
-fn the_phase_of_urgent_messages_ends_with_the_last_one() {
-    let (mut shard, clock) = shard();
-    for _ in 0..2 {
-        shard.add(TICK, callback());
-    }
-    add_as_remote(&shard, 5);
-    clock.advance(TICK);
-    shard.turn();
-    assert!(shard.next_expired().is_some());
-    assert!(!shard.engine.is_in_urgent_phase());
-}
