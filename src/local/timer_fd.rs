@@ -62,6 +62,7 @@ use crate::{
 /// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
 /// descriptor readable. Then the loop calls [`turn`](Self::turn) of the other `TimerFd`, which arms
 /// the descriptor again.
+///
 /// Dropping a task of [`drive`](crate::future::drive) also makes the descriptor readable.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
