@@ -13,12 +13,12 @@ use std::{
 /// The storage for a closure's captures or for its box: 32 bytes.
 type InlineStorage = MaybeUninit<[u64; 4]>;
 
-/// A closure of any type, in storage of fixed size.
+/// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
-/// From `build` on, the storage holds a value of type `vtable.type_of`, until the value is
+/// From `build_closure` on, the storage holds a value of type `vtable.type_of`, until the value is
 /// moved out or dropped.
 #[repr(C)]
-struct Closure {
+pub(crate) struct Callback {
     storage: InlineStorage,
     vtable: &'static VTable,
     /// Makes the type `!Send`, because the captures need not be `Send`.
@@ -35,33 +35,20 @@ struct VTable {
     type_of: fn() -> TypeId,
 }
 
-trait CallKind<F> {
-    const VTABLE: &'static VTable;
-}
+impl VTable {
+    const fn once<F: FnOnce() + 'static>() -> Self {
+        Self::new::<F>(call_once::<F>, false)
+    }
 
-enum CallOnce {}
-enum CallRepeatedly {}
+    const fn repeated<F: FnMut() + 'static>() -> Self {
+        Self::new::<F>(call_mut::<F>, true)
+    }
 
-impl<F: FnOnce() + 'static> CallKind<F> for CallOnce {
-    const VTABLE: &'static VTable = &VTable {
-        call: call_once::<F>,
-        drop: drop_fn_of::<F>(),
-        is_repeatable: false,
-        type_of: TypeId::of::<F>,
-    };
-}
-
-impl<F: FnMut() + 'static> CallKind<F> for CallRepeatedly {
-    const VTABLE: &'static VTable = &VTable {
-        call: call_mut::<F>,
-        drop: drop_fn_of::<F>(),
-        is_repeatable: true,
-        type_of: TypeId::of::<F>,
-    };
-}
-
-const fn drop_fn_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
-    if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None }
+    const fn new<F: 'static>(call: unsafe fn(*mut InlineStorage), is_repeatable: bool) -> Self {
+        let drop: Option<unsafe fn(*mut InlineStorage)> =
+            if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None };
+        Self { call, drop, is_repeatable, type_of: TypeId::of::<F> }
+    }
 }
 
 /// # Safety
@@ -69,7 +56,7 @@ const fn drop_fn_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
 /// `storage` points to storage that holds an `F`, which the call consumes.
 unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`Closure::build`).
+    // for it (`build_closure`).
     let closure = unsafe { storage.cast::<F>().read() };
     closure();
 }
@@ -78,7 +65,7 @@ unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
 ///
 /// `storage` points to storage that holds an `F` and is not used by any other code during the call.
 unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
-    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::build`),
+    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`build_closure`),
     // exclusively (caller).
     let closure = unsafe { &mut *storage.cast::<F>() };
     closure();
@@ -89,59 +76,37 @@ unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
 /// `storage` points to storage that holds an `F`, which the call drops.
 unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`Closure::build`).
+    // for it (`build_closure`).
     unsafe { storage.cast::<F>().drop_in_place() }
 }
 
-impl Closure {
-    /// Writes a closure to its final address; `value` must fit the storage. Moving a new `Closure`
-    /// would read its fields while they are still in the store buffer, which would stall the core.
-    ///
-    /// # Safety
-    ///
-    /// `dest` is valid for writes.
-    #[inline]
-    unsafe fn build<F: 'static, K: CallKind<F>>(value: F, dest: *mut Self) {
-        assert!(fits::<F>(), "the caller boxes what does not fit");
-        // SAFETY: `dest` is valid for writes (caller).
-        let storage = unsafe { &raw mut (*dest).storage };
-        // SAFETY: an `F` is not larger than the storage and needs no stricter alignment, asserted
-        // above.
-        unsafe { storage.cast::<F>().write(value) };
-        // SAFETY: `dest` is valid for writes (caller).
-        let vtable = unsafe { &raw mut (*dest).vtable };
-        // SAFETY: `vtable` points into `dest`, which is valid for writes.
-        unsafe { vtable.write(K::VTABLE) };
-    }
-
-    /// Returns the original closure, unboxed, or `None` if it is not an `F`.
-    fn into_closure<F: 'static>(self) -> Option<F> {
-        if fits::<F>() {
-            self.into_value()
-        } else {
-            self.into_value::<Box<F>>().map(|boxed| *boxed)
-        }
-    }
-
-    fn into_value<F: 'static>(self) -> Option<F> {
-        if (self.vtable.type_of)() != TypeId::of::<F>() {
-            return None;
-        }
-        let mut closure = ManuallyDrop::new(self);
-        // SAFETY: the storage holds a value of type `vtable.type_of`, which is `F`. The value is
-        // moved out, and `ManuallyDrop` prevents a second drop.
-        Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
-    }
-}
-
-impl Drop for Closure {
-    fn drop(&mut self) {
-        if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage holds a value of type `vtable.type_of`, and is not used after the
-            // drop.
-            unsafe { drop(&raw mut self.storage) }
-        }
-    }
+/// Writes a closure to its final address. Moving a new `Callback` would read its fields while they
+/// are still in the store buffer, which would stall the core.
+///
+/// # Safety
+///
+/// `dest` is valid for writes. The two vtables are those of `F` and of `Box<F>`.
+#[inline]
+unsafe fn build_closure<F: 'static>(
+    closure: F,
+    [inline, boxed]: [&'static VTable; 2],
+    dest: *mut Callback,
+) {
+    // SAFETY: `dest` is valid for writes (caller).
+    let storage = unsafe { &raw mut (*dest).storage };
+    let vtable = if fits::<F>() {
+        // SAFETY: an `F` is not larger than the storage and needs no stricter alignment.
+        unsafe { storage.cast::<F>().write(closure) };
+        inline
+    } else {
+        // SAFETY: a box fits the storage.
+        unsafe { storage.cast::<Box<F>>().write(Box::new(closure)) };
+        boxed
+    };
+    // SAFETY: `dest` is valid for writes (caller).
+    let vtable_dest = unsafe { &raw mut (*dest).vtable };
+    // SAFETY: `vtable_dest` points into `dest`.
+    unsafe { vtable_dest.write(vtable) };
 }
 
 /// A payload that is built at its final address.
@@ -168,10 +133,6 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
         unsafe { dest.write(self.0) }
     }
 }
-
-/// The callback of a timer, one-shot or periodic.
-#[repr(transparent)]
-pub(crate) struct Callback(Closure);
 
 /// A closure that becomes the callback of a timer.
 pub(crate) trait IntoCallback: BuildInPlace<Callback> {
@@ -202,34 +163,22 @@ impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
     }
 }
 
-// SAFETY: `Closure::build` initializes `dest`.
+// SAFETY: `build_closure` initializes `dest`.
 unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
-        // SAFETY: `dest` is valid for writes (caller).
-        let closure = unsafe { &raw mut (*dest).0 };
-        if fits::<F>() {
-            // SAFETY: `closure` is valid for writes, and `F` fits the storage.
-            unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
-        } else {
-            // SAFETY: `closure` is valid for writes, and a box fits the storage.
-            unsafe { Closure::build::<Box<F>, CallOnce>(Box::new(self.0), closure) }
-        }
+        let vtables = const { [&VTable::once::<F>(), &VTable::once::<Box<F>>()] };
+        // SAFETY: `dest` is valid for writes (caller), and the vtables are those of the types.
+        unsafe { build_closure(self.0, vtables, dest) }
     }
 }
 
-// SAFETY: `Closure::build` initializes `dest`.
+// SAFETY: `build_closure` initializes `dest`.
 unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     unsafe fn build(self, dest: *mut Callback) {
-        // SAFETY: `dest` is valid for writes (caller).
-        let closure = unsafe { &raw mut (*dest).0 };
-        if fits::<F>() {
-            // SAFETY: `closure` is valid for writes, and `F` fits the storage.
-            unsafe { Closure::build::<F, CallRepeatedly>(self.0, closure) }
-        } else {
-            // SAFETY: `closure` is valid for writes, and a box fits the storage.
-            unsafe { Closure::build::<Box<F>, CallRepeatedly>(Box::new(self.0), closure) }
-        }
+        let vtables = const { [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()] };
+        // SAFETY: `dest` is valid for writes (caller), and the vtables are those of the types.
+        unsafe { build_closure(self.0, vtables, dest) }
     }
 }
 
@@ -243,34 +192,58 @@ impl Callback {
         unsafe { dest.assume_init() }
     }
 
-    pub(crate) fn call(self) {
-        debug_assert!(!self.0.vtable.is_repeatable, "a periodic callback runs in its node");
-        let mut callback = ManuallyDrop::new(self);
-        let call = callback.0.vtable.call;
-        // SAFETY: the storage holds a value of type `vtable.type_of`. The call moves it out, and
-        // `ManuallyDrop` prevents a second drop.
-        unsafe { call(&raw mut callback.0.storage) }
-    }
-
     /// Runs a one-shot or periodic callback for the last time, and drops it.
     pub(crate) fn call_and_drop(mut self) {
-        if self.0.vtable.is_repeatable {
+        let call = self.vtable.call;
+        if self.vtable.is_repeatable {
             // SAFETY: the storage holds a value of type `vtable.type_of`, which `self` owns.
-            unsafe { (self.0.vtable.call)(&raw mut self.0.storage) }
+            unsafe { call(&raw mut self.storage) }
         } else {
-            self.call();
+            let mut callback = ManuallyDrop::new(self);
+            // SAFETY: the storage holds a value of type `vtable.type_of`. The call moves it out,
+            // and `ManuallyDrop` prevents a second drop.
+            unsafe { call(&raw mut callback.storage) }
         }
     }
 
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
-        self.0.vtable.drop.is_some()
+        self.vtable.drop.is_some()
+    }
+
+    /// Returns the original closure, unboxed, or `None` if it is not an `F`.
+    fn into_closure<F: 'static>(self) -> Option<F> {
+        if fits::<F>() {
+            self.into_value()
+        } else {
+            self.into_value::<Box<F>>().map(|boxed| *boxed)
+        }
+    }
+
+    fn into_value<F: 'static>(self) -> Option<F> {
+        if (self.vtable.type_of)() != TypeId::of::<F>() {
+            return None;
+        }
+        let mut closure = ManuallyDrop::new(self);
+        // SAFETY: the storage holds a value of type `vtable.type_of`, which is `F`. The value is
+        // moved out, and `ManuallyDrop` prevents a second drop.
+        Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        if let Some(drop) = self.vtable.drop {
+            // SAFETY: the storage holds a value of type `vtable.type_of`, and is not used after the
+            // drop.
+            unsafe { drop(&raw mut self.storage) }
+        }
     }
 }
 
 /// A pointer to a callback that is to run or to be dropped in its node.
 #[must_use]
-pub(crate) struct CallbackInPlace(NonNull<Closure>);
+pub(crate) struct CallbackInPlace(NonNull<Callback>);
 
 impl CallbackInPlace {
     /// # Safety
@@ -280,14 +253,14 @@ impl CallbackInPlace {
     /// or the drop, `dest` counts as uninitialized.
     #[inline]
     pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
-        Self(dest.cast())
+        Self(dest)
     }
 
     #[inline]
     pub(crate) fn run(self) {
-        // SAFETY: the closure exists (`new`), and is read before its call begins.
+        // SAFETY: the callback exists (`new`), and is read before its call begins.
         let call = unsafe { self.0.as_ref() }.vtable.call;
-        // SAFETY: the closure exists (`new`), and `&raw mut` borrows nothing.
+        // SAFETY: the callback exists (`new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
         // SAFETY: the storage holds a value of type `vtable.type_of`, and no other code uses it
         // (`new`).
@@ -296,7 +269,7 @@ impl CallbackInPlace {
 
     #[inline]
     pub(crate) fn drop_in_place(self) {
-        // SAFETY: the closure exists, and no other code uses it (`new`).
+        // SAFETY: the callback exists, and no other code uses it (`new`).
         unsafe { self.0.drop_in_place() }
     }
 }
@@ -320,7 +293,7 @@ impl SendCallback {
 
     /// Returns the original closure, which must be an `F`.
     pub(crate) fn downcast<F: Send + 'static>(self) -> F {
-        self.0.0.into_closure().unwrap_or_else(|| unreachable!("it was made of an `F`"))
+        self.0.into_closure().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
 }
 
@@ -376,13 +349,13 @@ mod tests {
     }
 
     fn stored_and_taken<F: FnOnce() + 'static>(closure: F) -> F {
-        Callback::one_shot(closure).0.into_closure().expect("its own type")
+        Callback::one_shot(closure).into_closure().expect("its own type")
     }
 
     fn check_into_closure<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
         let once = Callback::one_shot(closure_capturing::<BYTES>(&runs));
-        assert!(once.0.into_closure::<fn()>().is_none(), "another type");
+        assert!(once.into_closure::<fn()>().is_none(), "another type");
         assert_eq!(Rc::strong_count(&runs), 1);
         stored_and_taken(closure_capturing::<BYTES>(&runs))();
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
