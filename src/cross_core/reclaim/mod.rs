@@ -59,10 +59,16 @@ pub(crate) fn pin() -> Pinned {
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
-/// A cell for a value in an `Arc`: one thread publishes and later retracts the value, and other
-/// threads read it without waiting. The cell owns one reference to the value.
+/// A cell for a pointer: any thread may publish a pointer if the cell is empty, and one thread
+/// retracts it. The cell does not own the target.
 #[derive(Debug)]
-pub(crate) struct Published<T>(Atomic<T>);
+pub(crate) struct PublishedPointer<T>(Atomic<T>);
+
+/// A cell for a value in an `Arc`: one thread publishes and later retracts the value, and other
+/// threads read it without waiting. The cell owns one reference to the value, which only
+/// [`retract`](Self::retract) releases.
+#[derive(Debug)]
+pub(crate) struct Published<T>(PublishedPointer<T>);
 
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
@@ -73,54 +79,37 @@ pub(crate) struct Protected<'p, T> {
     pinned: &'p Pinned,
 }
 
-/// A cell for a pointer: any thread may publish a pointer if the cell is empty, and one thread
-/// retracts it. The cell does not own the target.
-#[derive(Debug)]
-pub(crate) struct PublishedPointer<T>(Atomic<T>);
-
 #[cfg(not(crossbeam_loom))]
 impl<T> Published<T> {
     pub(crate) const fn new_array<const N: usize>() -> [Self; N] {
-        [const { Self(Atomic::null()) }; N]
+        [const { Self(PublishedPointer(Atomic::null())) }; N]
     }
 }
 
 #[cfg(crossbeam_loom)]
 impl<T> Published<T> {
     pub(crate) fn new_array<const N: usize>() -> [Self; N] {
-        std::array::from_fn(|_| Self(Atomic::null()))
+        std::array::from_fn(|_| Self(PublishedPointer::default()))
     }
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
     /// Publishes `value` to all threads. The cell must be empty.
     pub(crate) fn publish(&self, value: Arc<T>) {
-        // Release: publishes the value to `load`.
-        self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
+        let pointer = NonNull::new(Arc::into_raw(value).cast_mut()).expect("an `Arc` is not null");
+        let was_empty = self.0.publish_if_empty(pointer);
+        debug_assert!(was_empty);
     }
 
     /// Retracts the value, if there is one. After all threads that are pinned now have unpinned,
     /// deferred work passes the cell's reference to `release_ref`, which must be fast.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
-        let Pinned(guard) = pin();
-        // AcqRel. Acquire: the value is dropped through this pointer (pairs with the Release of
-        // `publish`). Release: a thread that finds the cell empty sees this thread's earlier writes
-        // (pairs with `load`).
-        let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
-        if old.is_null() {
-            return;
-        }
-        let release_ref = move || {
-            // SAFETY: `publish` made the pointer from an `Arc`, whose reference the swap has taken
-            // out of the cell; this closure runs once. A thread that loaded the pointer before the
-            // swap has unpinned before the closure runs.
-            release_ref(unsafe { Arc::from_raw(old.as_raw()) });
-        };
-        // SAFETY: the closure may run on another thread: it captures a function, and a pointer that
-        // stands for an `Arc<T>`, which is `Send`. It may run after this function: it borrows
-        // nothing, and `old` owns a reference to its target.
-        unsafe { guard.defer_unchecked(release_ref) };
+        self.0.retract(move |pointer| {
+            // SAFETY: `publish` made the pointer from an `Arc`, whose reference the retraction took
+            // out of the cell. Every thread that loaded the pointer has unpinned.
+            release_ref(unsafe { Arc::from_raw(pointer.as_ptr()) });
+        });
     }
 
     /// Calls `look` with the value, or with `None` if the cell is empty. This thread is pinned
@@ -128,29 +117,7 @@ impl<T: Send + Sync + 'static> Published<T> {
     #[inline]
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Protected<'_, T>>) -> R) -> R {
         let pinned = pin();
-        let pointer = NonNull::new(self.load(&pinned).as_raw().cast_mut());
-        look(pointer.map(|pointer| Protected { pointer, pinned: &pinned }))
-    }
-
-    #[inline]
-    fn load<'p>(&self, pinned: &'p Pinned) -> Shared<'p, T> {
-        // Acquire: pairs with the Release of `publish`, or of `retract` if the cell is empty again.
-        self.0.load(Ordering::Acquire, &pinned.0)
-    }
-}
-
-impl<T> Drop for Published<T> {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        // SAFETY: `publish` made every pointer that is not null from an `Arc`. Below, the pointer
-        // becomes an `Arc` again, never the `Box` that an `Owned` stands for.
-        let Some(owned) = (unsafe { mem::take(&mut self.0).try_into_owned() }) else { return };
-        // SAFETY: no other thread can reach a cell that is being dropped.
-        let alone = unsafe { epoch::unprotected() };
-        let pointer = owned.into_shared(alone).as_raw();
-        // SAFETY: `publish` made the pointer from an `Arc`, whose reference `take` took out of the
-        // cell.
-        drop(unsafe { Arc::from_raw(pointer) });
+        look(self.0.load(&pinned).map(|pointer| Protected { pointer, pinned: &pinned }))
     }
 }
 
@@ -176,8 +143,7 @@ impl<T> Deref for Protected<'_, T> {
     #[allow(unsafe_code)]
     fn deref(&self) -> &T {
         // SAFETY: `Published::publish` made the pointer from an `Arc`, which is alive. The cell's
-        // reference is released only after this thread has unpinned (`retract`), or when no thread
-        // borrows the cell (`drop`).
+        // reference is released only after this thread has unpinned (`retract`).
         unsafe { self.pointer.as_ref() }
     }
 }
@@ -207,22 +173,19 @@ impl<T> PublishedPointer<T> {
     }
 
     /// Empties the cell. After all threads that are pinned now have unpinned, deferred work calls
-    /// `then` with the pointer. The target's owner must not free the target before the call of
-    /// `then`.
+    /// `then` with the pointer, if there was one. The target's owner must not free the target
+    /// before the call of `then`.
     #[allow(unsafe_code)]
-    pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
+    pub(crate) fn retract(&self, then: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
-        // Release: a thread that finds the cell empty sees this thread's earlier writes (pairs with
-        // `load`).
-        let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
+        // AcqRel. Acquire: `then` may drop the target through this pointer (pairs with
+        // `publish_if_empty`). Release: a thread that finds the cell empty sees this thread's
+        // earlier writes (pairs with `load`).
+        let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
-        let old = SendPointer(old);
-        let then = move || {
-            let SendPointer(old) = { old };
-            then(old);
-        };
-        // SAFETY: the closure owns a pointer and a function, and borrows nothing, so it may run on
-        // another thread and after this function.
+        let then = move || then(old);
+        // SAFETY: the closure may run on another thread and after this function, because `then` is
+        // `Send` and borrows nothing, and `old` is only a pointer.
         unsafe { guard.defer_unchecked(then) };
     }
 
@@ -244,9 +207,6 @@ impl<T> PublishedPointer<T> {
         NonNull::new(owned.into_shared(alone).as_raw().cast_mut())
     }
 }
-
-/// A pointer on its way to the thread that runs deferred work.
-struct SendPointer<T>(NonNull<T>);
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
 /// runs some deferred work that is ready. This leaves less deferred work to cancellers.
