@@ -37,7 +37,7 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`LONG_SLEEP`] and [`UNDRIVEN`].
@@ -63,12 +63,6 @@ pub(crate) struct Announcement(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
-
-impl Default for Parker {
-    fn default() -> Self {
-        Self { announced: AtomicU64::new(0), until: AtomicU64::new(0) }
-    }
-}
 
 impl Parker {
     /// Announces a sleep that ends at `until` at the latest. The owner must then check for requests

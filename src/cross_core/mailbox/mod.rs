@@ -88,14 +88,14 @@ pub(crate) struct Mailbox {
 }
 
 /// The queued messages of one kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stack {
     head: AtomicU64,
 }
 
 /// A node's link in the mailbox: the index of the message after the next one, or 0. While the node
 /// is free, a list of free nodes may use the link.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct MailboxLink(AtomicU32);
 
 /// A list of messages of one kind: newest first, or oldest first after a reversal.
@@ -126,18 +126,6 @@ pub(crate) enum PushOutcome {
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
-}
-
-impl Default for Stack {
-    fn default() -> Self {
-        Self { head: AtomicU64::new(EMPTY) }
-    }
-}
-
-impl Default for MailboxLink {
-    fn default() -> Self {
-        Self::new(0)
-    }
 }
 
 impl Mailbox {
@@ -308,10 +296,6 @@ impl MessageList {
 }
 
 impl MailboxLink {
-    pub(crate) fn new(next: u32) -> Self {
-        Self(AtomicU32::new(next))
-    }
-
     /// Sets the link. The caller must have exclusive use of it.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: only this thread follows the link until a push of the node publishes it.

@@ -64,7 +64,7 @@ pub(super) struct Node<T> {
 
 /// The deadline that was requested for a timer, or at which the owner has linked the timer, in
 /// nanoseconds of the clock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
@@ -191,7 +191,7 @@ impl<T> Page<T> {
     pub(super) fn allocate_page() -> PagePtr {
         let page = pages::allocate_page::<Self>();
         let header = PageHeader {
-            free: FreeList::new(),
+            free: FreeList::default(),
             first_generation: AtomicU64::new(0),
             returned_count: AtomicU64::new(0),
             read_check: ReadCheck::default(),
@@ -222,13 +222,13 @@ impl<T> Page<T> {
                 header: NodeHeader {
                     state: StateWord::default(),
                     deadline: ExclusiveCell::new(0),
-                    link: MailboxLink::new(0),
+                    link: MailboxLink::default(),
                     location: ExclusiveCell::new(Location::NEVER_LINKED),
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
             }),
-            requested_deadlines: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
-            linked_deadlines: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
+            requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
+            linked_deadlines: array::from_fn(|_| SharedDeadline::default()),
             links: array::from_fn(|_| ExclusiveCell::new(Links::default())),
             creation_records: array::from_fn(|_| ExclusiveCell::new(CreationRecord::default())),
         };
@@ -366,16 +366,12 @@ impl<T> Node<T> {
 ///
 /// G1: returning nodes releases their links and all writes of their last users. Taking a node
 /// acquires both, and S2 in `state` relies on this. Swaps continue the release sequence.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
 const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a head");
 
 impl FreeList {
-    fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
     /// Adds all nodes of a new page except the first.
     fn init_without_first(&self) {
         let head = if PAGE_LEN == 1 { 0 } else { (PAGE_LEN as u64 - 1) << 16 | 2 };
@@ -481,7 +477,7 @@ mod tests {
     /// The tag prevents ABA.
     #[test]
     fn a_recurring_free_list_head_has_a_new_tag() {
-        let (head, links) = (FreeList::new(), [MailboxLink::new(0), MailboxLink::new(0)]);
+        let (head, links) = (FreeList::default(), [(); 2].map(|()| MailboxLink::default()));
         head.init_without_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {

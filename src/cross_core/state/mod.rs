@@ -440,14 +440,8 @@ impl FollowUp {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StateWord(AtomicU64);
-
-impl Default for StateWord {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
 
 impl StateWord {
     /// Compares and swaps the word. Each caller justifies its orderings.
