@@ -129,15 +129,7 @@ impl ReadCheck {
     }
 }
 
-/// Declares a global that is initialized by its first use in the process or, under
-/// `crossbeam_loom`, in each execution of a model.
-#[cfg(not(crossbeam_loom))]
-macro_rules! global {
-    (static $name:ident: $type:ty = $value:expr;) => {
-        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
-    };
-}
-
+/// Declares a global that is initialized by its first use in each execution of a model.
 #[cfg(crossbeam_loom)]
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -145,27 +137,7 @@ macro_rules! global {
     };
 }
 
-/// Declares a global that is initialized at compile time. Under `crossbeam_loom`, each execution of
-/// a model starts with a new one.
-#[cfg(not(crossbeam_loom))]
-macro_rules! constant {
-    (static $name:ident: $type:ty = $value:expr;) => {
-        static $name: $type = $value;
-    };
-}
-
-#[cfg(crossbeam_loom)]
-pub(crate) use global as constant;
-
-/// Declares a thread local that is initialized by its first use. Without `crossbeam_loom`, the
-/// threads of a model share it, because they run on one OS thread.
-#[cfg(not(crossbeam_loom))]
-macro_rules! lazy_per_thread {
-    (static $name:ident: $type:ty = $value:expr;) => {
-        std::thread_local! { static $name: $type = $value; }
-    };
-}
-
+/// Declares a thread local that is initialized by its first use.
 #[cfg(crossbeam_loom)]
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -180,8 +152,6 @@ macro_rules! per_thread {
     };
 }
 
-#[cfg(not(crossbeam_loom))]
-pub(crate) use constant;
-pub(crate) use global;
-pub(crate) use lazy_per_thread;
 pub(crate) use per_thread;
+#[cfg(crossbeam_loom)]
+pub(crate) use {global, global as constant, lazy_per_thread};

@@ -14,9 +14,13 @@ mod hint;
 mod loom;
 #[cfg(not(all(loom, feature = "models")))]
 mod native;
+#[cfg(not(all(loom, feature = "models", crossbeam_loom)))]
+mod statics;
 
 pub(crate) use self::hint::{Hint, UnmodelledFlag};
 #[cfg(all(loom, feature = "models"))]
 pub(crate) use self::loom::*;
 #[cfg(not(all(loom, feature = "models")))]
 pub(crate) use self::native::*;
+#[cfg(not(all(loom, feature = "models", crossbeam_loom)))]
+pub(crate) use self::statics::*;

@@ -96,27 +96,6 @@ impl ReadCheck {
     pub(crate) fn forbid_reads(&self) {}
 }
 
-/// Declares a global that is initialized by its first use.
-macro_rules! global {
-    (static $name:ident: $type:ty = $value:expr;) => {
-        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
-    };
-}
-
-/// Declares a global that is initialized at compile time.
-macro_rules! constant {
-    (static $name:ident: $type:ty = $value:expr;) => {
-        static $name: $type = $value;
-    };
-}
-
-/// Declares a thread local that is initialized by its first use.
-macro_rules! lazy_per_thread {
-    (static $name:ident: $type:ty = $value:expr;) => {
-        std::thread_local! { static $name: $type = $value; }
-    };
-}
-
 /// Declares a thread local that is initialized at compile time.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
@@ -124,7 +103,4 @@ macro_rules! per_thread {
     };
 }
 
-pub(crate) use constant;
-pub(crate) use global;
-pub(crate) use lazy_per_thread;
 pub(crate) use per_thread;

@@ -1,0 +1,27 @@
+//! `std`'s globals and thread locals.
+
+/// Declares a global that is initialized by its first use.
+macro_rules! global {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
+    };
+}
+
+/// Declares a global that is initialized at compile time.
+macro_rules! constant {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        static $name: $type = $value;
+    };
+}
+
+/// Declares a thread local that is initialized by its first use. The threads of a loom model share
+/// it, because they run on one OS thread.
+macro_rules! lazy_per_thread {
+    (static $name:ident: $type:ty = $value:expr;) => {
+        std::thread_local! { static $name: $type = $value; }
+    };
+}
+
+pub(crate) use constant;
+pub(crate) use global;
+pub(crate) use lazy_per_thread;
