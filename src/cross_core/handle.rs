@@ -320,16 +320,10 @@ impl TimerHandle {
         }
         let answer = self.cancel();
         let mut backoff = Backoff::default();
-        while answer == Cancel::Running && self.is_running_remotely() {
+        while answer == Cancel::Running && self.status() == TimerStatus::Running {
             backoff.pause();
         }
         Ok(answer)
-    }
-
-    fn is_running_remotely(self) -> bool {
-        registry::with_shard(self.shard(), |shared| {
-            shared.is_some_and(|shared| shared.is_running(self.index(), self.generation))
-        })
     }
 
     /// Returns true if the timer is [pending](TimerStatus::Pending), and false if it is running or
@@ -351,9 +345,7 @@ impl TimerHandle {
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.ops.is_pending)(self),
-            None => registry::with_shard(self.shard(), |shared| {
-                shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
-            }),
+            None => self.status() == TimerStatus::Pending,
         }
     }
 

@@ -517,14 +517,6 @@ impl Protected<'_, Shared> {
         self.node(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
     }
 
-    pub(crate) fn is_pending(&self, index: u32, generation: u64) -> bool {
-        self.node(index).is_some_and(|node| node.state.is_pending(generation))
-    }
-
-    pub(crate) fn is_running(&self, index: u32, generation: u64) -> bool {
-        self.node(index).is_some_and(|node| node.state.is_running(generation))
-    }
-
     #[inline]
     fn node(&self, index: u32) -> Option<NodeView<'_>> {
         self.slab.node(index, self.pinned())

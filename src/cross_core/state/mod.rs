@@ -156,12 +156,11 @@
 //! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
 //!   the cancel happens before the owner drops the payload.
-//! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel`, `status` and
-//!   `is_running` acquire. So a thread that gets `Ended` after the timer fired sees the callback's
-//!   effects. A thread that cancels a periodic timer sees the effects of its completed runs. A
-//!   thread may read a value of the word that is later than the one that `finish` or `rearm` wrote.
-//!   So every later plain store releases too. A swap continues the release sequence of the value
-//!   that it replaces.
+//! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel` and `status` acquire. So
+//!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
+//!   cancels a periodic timer sees the effects of its completed runs. A thread may read a value of
+//!   the word that is later than the one that `finish` or `rearm` wrote. So every later plain store
+//!   releases too. A swap continues the release sequence of the value that it replaces.
 //! - S3: `end_move_or_cancel`, `end_deferred_move` and `arm_remote` release. The owner's calls that
 //!   clear *moved* (`claim`, `begin_move_by_owner`, `consume_message`, `sweep`) acquire, and so do
 //!   `moved_if_pending` and the next `begin_move`. So each reset overwrites the earlier
@@ -991,13 +990,6 @@ impl StateWord {
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
-    }
-
-    pub(crate) fn is_running(&self, generation: u64) -> bool {
-        // Acquire (S2): a thread that reads the end of the run sees the callback's effects.
-        let word = self.0.load(Ordering::Acquire);
-        word >> GENERATION_SHIFT == generation
-            && matches!(Phase::of(word), Phase::Running | Phase::Stopping)
     }
 }
 
