@@ -56,10 +56,7 @@ const LONG_SLEEP: u64 = 2;
 const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_UNIT: u64 = 8;
 
-/// One announcement of a sleep. Ending this sleep has no effect on a later one.
-#[derive(Debug)]
-pub(crate) struct Announcement(u64);
-
+/// One announced sleep. Ending this sleep has no effect on a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
@@ -67,7 +64,7 @@ pub(crate) struct SleepId(u64);
 impl Parker {
     /// Announces a sleep that ends at `until` at the latest. The owner must then check for requests
     /// once more.
-    pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
+    pub(crate) fn announce(&self, until: u64, is_long: bool) -> SleepId {
         // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
@@ -78,7 +75,7 @@ impl Parker {
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
-        Announcement(number)
+        SleepId(number)
     }
 
     pub(crate) fn set_undriven(&self) {
@@ -106,18 +103,9 @@ impl Parker {
         self.announced.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
-    /// Ends an announced sleep, unless the owner has announced a later one.
-    pub(crate) fn end_sleep(&self, announcement: &Announcement) {
-        self.clear_asleep(announcement.0);
-    }
-
-    /// Ends a sleep from which the caller has woken the owner, unless the owner has announced a
-    /// later one.
-    pub(crate) fn end_woken_sleep(&self, asleep: SleepId) {
-        self.clear_asleep(asleep.0);
-    }
-
-    fn clear_asleep(&self, number: u64) {
+    /// Ends a sleep, unless the owner has announced a later one. The caller is the owner, or has
+    /// woken the owner.
+    pub(crate) fn end_sleep(&self, SleepId(number): SleepId) {
         // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
@@ -146,7 +134,7 @@ impl Parker {
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep is long.
     pub(crate) fn long_sleep_to_interrupt(&self) -> Option<SleepId> {
-        self.sleep_to_interrupt().filter(|asleep| asleep.0 & LONG_SLEEP != 0)
+        self.sleep_to_interrupt().filter(|asleep| asleep.is_long())
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
@@ -165,20 +153,17 @@ impl Parker {
         // Relaxed: the load above has acquired the announcement, which publishes `until`.
         (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
     }
-
-    /// Returns the sleep in progress if it is long. The caller must have called
-    /// [`sleep_to_interrupt_for_deadline`](Self::sleep_to_interrupt_for_deadline), whose fence F2
-    /// orders this load.
-    #[inline]
-    pub(crate) fn long_sleep_in_progress(&self) -> Option<SleepId> {
-        self.sleep_in_progress().filter(|asleep| asleep.0 & LONG_SLEEP != 0)
-    }
 }
 
 impl SleepId {
     /// Returns true if no loop drives the owner's wheel, so there is no loop to wake.
     pub(crate) fn is_undriven(self) -> bool {
         self.0 & UNDRIVEN != 0
+    }
+
+    /// Returns true if a remote cancel that leaves a payload to the owner must end the sleep.
+    pub(crate) fn is_long(self) -> bool {
+        self.0 & LONG_SLEEP != 0
     }
 
     fn of(announced: u64) -> Option<Self> {
@@ -197,9 +182,9 @@ mod tests {
         let announcement = parker.announce(0, false);
         let woken = parker.sleep_to_interrupt().expect("it sleeps");
         assert_eq!(parker.sleep_to_interrupt(), Some(woken), "the first wake-up may be unfinished");
-        parker.end_woken_sleep(woken);
+        parker.end_sleep(woken);
         assert_eq!((parker.sleep_to_interrupt(), parker.sleep_in_progress()), (None, None));
-        parker.end_sleep(&announcement);
+        parker.end_sleep(announcement);
         assert_eq!(parker.sleep_in_progress(), None);
     }
 
@@ -211,7 +196,7 @@ mod tests {
             let announcement = parker.announce(0, is_long);
             assert!(parker.sleep_to_interrupt().is_some());
             assert_eq!(parker.long_sleep_to_interrupt().is_some(), is_long);
-            parker.end_sleep(&announcement);
+            parker.end_sleep(announcement);
             assert_eq!(
                 (parker.long_sleep_to_interrupt(), parker.sleep_in_progress()),
                 (None, None)
@@ -229,7 +214,7 @@ mod tests {
             [None; 2]
         );
         let woken = parker.sleep_to_interrupt_for_deadline(|| 99).expect("the deadline is earlier");
-        parker.end_woken_sleep(woken);
+        parker.end_sleep(woken);
         assert_eq!(parker.sleep_to_interrupt_for_deadline(|| 98), None);
     }
 
@@ -248,7 +233,7 @@ mod tests {
         let announcement = parker.announce(100, false);
         assert!(!parker.is_undriven() && parker.sleep_to_interrupt_for_deadline(|| 100).is_none());
         parker.set_undriven();
-        parker.end_sleep(&announcement);
+        parker.end_sleep(announcement);
         assert!(parker.is_undriven(), "only an earlier sleep has ended");
     }
 
@@ -256,12 +241,10 @@ mod tests {
     fn the_end_of_a_sleep_does_not_end_a_later_one() {
         let parker = Parker::default();
         let first = parker.announce(7, false);
-        let woken = parker.sleep_to_interrupt().expect("it sleeps");
         let second = parker.announce(7, false);
-        parker.end_sleep(&first);
-        parker.end_woken_sleep(woken);
-        assert!(parker.sleep_in_progress().is_some_and(|asleep| asleep != woken));
-        parker.end_sleep(&second);
+        parker.end_sleep(first);
+        assert_eq!(parker.sleep_in_progress(), Some(second));
+        parker.end_sleep(second);
         assert_eq!((parker.sleep_in_progress(), parker.sleep_to_interrupt()), (None, None));
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         callback::{BuildInPlace, Callback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
         mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
-        parker::{Announcement, Parker, SleepId},
+        parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{NodeView, ReservedNode, Slab},
         state::{Cancel, FollowUp, MoveOutcome, TimerStatus},
@@ -125,13 +125,13 @@ impl Shared {
     /// Announces that the owner will sleep until `until` at most. If `is_long` is true, a remote
     /// cancel that leaves the payload to the owner ends the sleep. Returns `None` if the owner must
     /// consume messages first, or if another thread is waking it.
-    pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
+    pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<SleepId> {
         let reachable = self.hooks.set_thread_to_unpark();
         let announcement = self.parker.announce(until, is_long);
         if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, is_long) {
             return Some(announcement);
         }
-        self.parker.end_sleep(&announcement);
+        self.parker.end_sleep(announcement);
         None
     }
 
@@ -144,7 +144,7 @@ impl Shared {
         }
         let has_woken = self.hooks.wake(asleep);
         if has_woken {
-            self.parker.end_woken_sleep(asleep);
+            self.parker.end_sleep(asleep);
         }
         has_woken
     }
@@ -485,7 +485,8 @@ impl Protected<'_, Shared> {
         // Reads the word after the fence in `sleep_to_interrupt`. If another thread has cancelled
         // the timer, this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
-            && let Some(asleep) = self.parker.long_sleep_in_progress()
+            && let Some(asleep) = self.parker.sleep_in_progress()
+            && asleep.is_long()
             && !node.state.is_pending(generation)
         {
             wake = Some(asleep);

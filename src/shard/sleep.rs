@@ -2,7 +2,7 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 
-use crate::cross_core::{parker::Announcement, shared::Shared};
+use crate::cross_core::{parker::SleepId, shared::Shared};
 
 /// A sleep that `prepare_sleep` has announced. Dropping this value ends the announcement, so keep
 /// it exactly until the sleep is over. In `let timeout = local_timer().prepare_sleep().timeout();`
@@ -34,7 +34,7 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
     /// The announcement that the drop ends, or `None` if the owner must not sleep.
-    announced: Option<(Arc<Shared>, Announcement)>,
+    announced: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
     shard: PhantomData<(&'shard (), *const ())>,
 }
@@ -116,7 +116,7 @@ impl PreparedSleep<'_> {
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
         if let Some((shared, announcement)) = &self.announced {
-            shared.parker.end_sleep(announcement);
+            shared.parker.end_sleep(*announcement);
         }
     }
 }
