@@ -205,16 +205,7 @@ impl Hooks {
     #[cold]
     fn wake_driver_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
-        let mut has_woken = waker.is_none();
-        self.call_unless_nested(asleep, || {
-            self.catch_panic(PanicPlace::Wake, || {
-                if let Some(waker) = waker {
-                    waker.wake_by_ref();
-                }
-                has_woken = true;
-            });
-        });
-        has_woken
+        waker.is_none_or(|waker| self.call_unless_nested(asleep, move || waker.wake_by_ref()))
     }
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
@@ -229,16 +220,7 @@ impl Hooks {
 
     fn wake_owner(&self, asleep: SleepId) -> bool {
         match &self.wake_method {
-            WakeMethod::Hook(hook) => {
-                let mut has_woken = false;
-                self.call_unless_nested(asleep, || {
-                    self.catch_panic(PanicPlace::Wake, || {
-                        hook();
-                        has_woken = true;
-                    });
-                });
-                has_woken
-            }
+            WakeMethod::Hook(hook) => self.call_unless_nested(asleep, || hook()),
             // If the lock is taken, no wake-up is lost. Either another thread is about to unpark
             // the owner, or the owner is about to announce its next sleep and check for requests.
             WakeMethod::Unpark(sleeper) => {
@@ -250,11 +232,13 @@ impl Hooks {
         }
     }
 
-    /// Runs `call`, which calls a hook, unless this thread is inside a hook of this shard for the
-    /// same sleep, or inside too many hooks. So a hook that sends requests to its own shard, even
-    /// through another shard's hook, is not called recursively for the same sleep.
-    fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
+    /// Calls `hook`, unless this thread is inside a hook of this shard for the same sleep, or
+    /// inside too many hooks. So a hook that sends requests to its own shard, even through another
+    /// shard's hook, is not called recursively for the same sleep. Returns false if the hook was
+    /// not called or panicked.
+    fn call_unless_nested(&self, asleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), asleep));
+        let mut has_returned = false;
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
         // are destroyed.
         let _ = ACTIVE_HOOK_CALLS.try_with(|called| {
@@ -262,10 +246,14 @@ impl Hooks {
             let is_inside = outside.clone().any(|hook| hook.get() == this);
             if let Some(place) = called.get(outside.count()).filter(|_| !is_inside) {
                 place.set(this);
-                call();
+                self.catch_panic(PanicPlace::Wake, || {
+                    hook();
+                    has_returned = true;
+                });
                 place.set(None);
             }
         });
+        has_returned
     }
 
     /// Makes the default wake-up unpark the calling thread. Changes nothing and returns false while
