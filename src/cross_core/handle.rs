@@ -263,9 +263,7 @@ impl TimerHandle {
     #[cold]
     #[inline(never)]
     fn wake(self, asleep: SleepId) {
-        let shared =
-            registry::with_shard(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
-        if let Some(shared) = shared {
+        if let Some(shared) = registry::shared(self.shard()) {
             shared.wake(asleep);
         }
     }
@@ -275,8 +273,7 @@ impl TimerHandle {
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
-        let shared =
-            registry::with_shard(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
+        let shared = registry::shared(self.shard());
         match shared.filter(|shared| shared.gauges.serial() == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.

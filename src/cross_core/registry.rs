@@ -116,7 +116,6 @@ pub(crate) fn with_shard<R>(
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)
 }
 
-#[cfg(feature = "metrics")]
 pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
     with_shard(number, |seen| seen.map(|shared| shared.to_arc()))
 }

@@ -153,25 +153,17 @@ impl Shared {
     #[inline(never)]
     fn report_if_overdue(&self) {
         if let Some(due) = self.turn_state().next_turn_due() {
-            self.report_undriven(self.clock.nanos().saturating_sub(due));
+            self.report_undriven(self.clock.nanos().saturating_sub(due), true);
         }
     }
 
     /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
     /// reaches the grace period. Reports once, and again only after the wheel has lost its last
-    /// driver. The caller must hold no borrow of corewheel's state.
+    /// driver. The caller must hold no borrow of corewheel's state. At the end of the owner's
+    /// thread, `may_trace` must be false: a `tracing` subscriber may have lost its thread-local
+    /// variables.
     #[cold]
-    pub(crate) fn report_undriven(&self, overdue: u64) {
-        self.report_unless_reported(overdue, true);
-    }
-
-    /// Reports as [`report_undriven`](Self::report_undriven) does, but without `tracing`. At the
-    /// end of the owner's thread, a `tracing` subscriber may have lost its thread-local variables.
-    pub(crate) fn report_undriven_at_end(&self, overdue: u64) {
-        self.report_unless_reported(overdue, false);
-    }
-
-    fn report_unless_reported(&self, overdue: u64, may_trace: bool) {
+    pub(crate) fn report_undriven(&self, overdue: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue) {
             let (number, overdue) = (self.gauges.number(), Duration::from_nanos(overdue));
             let is_thread_wheel = self.slab.holds_callbacks();

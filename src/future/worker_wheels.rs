@@ -251,7 +251,7 @@ impl WorkerWheel {
             drop(guard);
         }
         if let Some(nanos) = overdue {
-            self.shared.report_undriven(nanos);
+            self.shared.report_undriven(nanos, true);
         }
         Some(added)
     }

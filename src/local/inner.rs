@@ -443,7 +443,7 @@ impl ThreadWheel {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
         let next = next.min(self.shared.gauges.undriven_remote_due());
-        self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
+        self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next), true);
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
@@ -468,7 +468,7 @@ impl ThreadWheel {
                 let next = next.min(self.shared.gauges.undriven_remote_due());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next < nanos {
-                    self.shared.report_undriven(now.saturating_sub(next));
+                    self.shared.report_undriven(now.saturating_sub(next), true);
                 }
             }
         }

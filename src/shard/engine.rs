@@ -1403,7 +1403,7 @@ impl<T> Drop for Engine<T> {
             // Such a timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
             let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
-            self.shared.report_undriven_at_end(overdue);
+            self.shared.report_undriven(overdue, false);
         }
         for (_, payload) in pending {
             self.shared.hooks.drop_catching_panic(payload);

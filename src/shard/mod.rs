@@ -1094,7 +1094,7 @@ impl<T> Shard<T> {
             return self.engine.insert(schedule, kind, call_site, payload);
         }
         let (next, now) = self.engine.publish_before_first_turn();
-        self.engine.shared.report_undriven(now.saturating_sub(next));
+        self.engine.shared.report_undriven(now.saturating_sub(next), true);
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
         let _ = self.engine.publish_before_first_turn();
