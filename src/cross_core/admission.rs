@@ -61,12 +61,12 @@ impl AdmissionLimit {
         }
     }
 
-    /// Publishes the owner's count of live timers.
+    /// Publishes the owner's count of live timers. Without a limit, the count is not needed.
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
         // it.
-        if !self.is_unlimited() && self.live.load(Ordering::Relaxed) != live {
+        if self.live.load(Ordering::Relaxed) != live {
             self.live.store(live, Ordering::Relaxed);
         }
     }

@@ -82,11 +82,7 @@ mod owner;
 mod page;
 mod retired;
 
-use std::{
-    array,
-    ptr::{NonNull, slice_from_raw_parts_mut},
-    sync::Arc,
-};
+use std::{array, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
@@ -176,13 +172,11 @@ impl PageSlot {
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
-}
 
-impl PageSlot {
     #[inline]
     fn load(&self, pinned: &Pinned) -> Option<PagePtr> {
         self.loom_order.before_load();
-        self.page.load(pinned).map(PagePtr::of)
+        self.page.load(pinned).map(PagePtr)
     }
 }
 
@@ -317,7 +311,7 @@ impl Slab {
             return None;
         }
         let page = page::Page::<Callback>::allocate_page();
-        let Some(number) = self.publish(page, false) else {
+        let Some(number) = self.publish(page) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
@@ -327,10 +321,8 @@ impl Slab {
         // Reads the first generation after the publication, so it exceeds all generations of
         // earlier adders' pages with this number.
         header.release_to_adders(self.first_generation());
-        if PAGE_LEN > 1 {
-            self.set_room_bit(number);
-            self.hints.page_with_room.set(as_u32(number));
-        }
+        self.set_room_bit(number);
+        self.hints.page_with_room.set(as_u32(number));
         Some((page, index_of(number, 0)))
     }
 
@@ -348,12 +340,9 @@ impl Slab {
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Publishes a page in an empty slot: slot 0 for the owner's first page, another slot for any
-    /// other page. Returns the slot's number, or `None` if no slot is empty.
-    fn publish(&self, page: PagePtr, is_first: bool) -> Option<usize> {
-        if is_first {
-            return self.publish_at(0, page).then_some(0);
-        }
+    /// Publishes a page in an empty slot other than slot 0, which is for the owner's first page.
+    /// Returns the slot's number, or `None` if no slot is empty.
+    fn publish(&self, page: PagePtr) -> Option<usize> {
         // The hint may be too high, so this also tries lower numbers.
         let hint = self.hints.empty_slot_hint.get() as usize;
         let number =
@@ -365,7 +354,7 @@ impl Slab {
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
-        slot.page.publish_if_empty(page.pointer())
+        slot.page.publish_if_empty(page.0)
     }
 
     /// Removes a page from the table. The owner must not free the page before it is marked as
@@ -385,12 +374,10 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let pages = self.pages.iter_mut().filter_map(|slot| slot.page.take());
-        let pages: Vec<NonNull<PageHeader>> = pages.collect();
-        for page in pages {
+        for page in self.pages.iter_mut().filter_map(|slot| slot.page.take()) {
             // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other
             // slab has the page.
-            unsafe { PagePtr::of(page).free() };
+            unsafe { PagePtr(page).free() };
         }
     }
 }

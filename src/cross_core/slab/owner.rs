@@ -68,7 +68,7 @@ impl<T> OwnerNodes<T> {
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
         let first = Page::<T>::allocate_page();
-        let is_published = slab.publish(first, true) == Some(0);
+        let is_published = slab.publish_at(0, first);
         debug_assert!(is_published, "the slab is new");
         Self {
             slab,
@@ -218,7 +218,7 @@ impl<T> OwnerNodes<T> {
     /// Adds a page of the owner, and takes a free node. Returns `None` if no page number is left.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let page = Page::<T>::allocate_page();
-        let Some(number) = self.slab.publish(page, false) else {
+        let Some(number) = self.slab.publish(page) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;

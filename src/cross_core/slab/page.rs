@@ -1,6 +1,6 @@
 //! Pages of nodes, and untyped pointers to pages for threads that do not know the payload type.
 
-use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
+use std::{array, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
     cross_core::{
@@ -131,19 +131,13 @@ pub(super) struct PageLayout {
 }
 
 /// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct PagePtr(NonNull<PageHeader>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PagePtr(pub(super) NonNull<PageHeader>);
 
 // SAFETY: through the functions below, other threads use only a page's atomics: in its header, its
 // nodes' headers, and its arrays of shared deadlines. Everything else is used by the owner, or by
 // the thread to which the state word or the free list has given a node (`slab`).
 unsafe impl Send for PagePtr {}
-
-impl fmt::Debug for PagePtr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PagePtr").field(&self.0).finish()
-    }
-}
 
 impl PageLayout {
     pub(super) const fn of<T>() -> Self {
@@ -252,14 +246,6 @@ impl<T> Page<T> {
 }
 
 impl PagePtr {
-    pub(super) fn pointer(self) -> NonNull<PageHeader> {
-        self.0
-    }
-
-    pub(super) fn of(pointer: NonNull<PageHeader>) -> Self {
-        Self(pointer)
-    }
-
     /// # Safety
     ///
     /// The page is alive for `'p`.
@@ -374,9 +360,8 @@ const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a head");
 impl FreeList {
     /// Adds all nodes of a new page except the first.
     fn init_without_first(&self) {
-        let head = if PAGE_LEN == 1 { 0 } else { (PAGE_LEN as u64 - 1) << 16 | 2 };
         // Release (G1): publishes the first generation.
-        self.0.store(head, Ordering::Release);
+        self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
 
     /// Takes the first free node. Returns its place and the number of free nodes left. `link`

@@ -21,7 +21,7 @@ pub(super) struct RetiredPages(VecDeque<PagePtr>);
 /// nothing, because freeing would delay a canceller that runs this function.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
-    let header = unsafe { PagePtr::of(page).header() };
+    let header = unsafe { PagePtr(page).header() };
     header.read_check.forbid_reads();
     header.reclaimable.set();
 }

@@ -953,7 +953,8 @@ impl StateWord {
                 Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
                 Phase::Cancelling
                     if by == Mover::Remote
-                        && is_remotely_added(word)
+                        // Another thread added the timer, so its payload is `Send`.
+                        && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
                 {
                     word | PAYLOAD_TAKEN
@@ -996,11 +997,6 @@ impl StateWord {
 #[inline]
 fn without_message_flags(word: u64) -> u64 {
     word & !(QUEUED | MOVED)
-}
-
-/// Returns true if another thread added the timer, so its payload is `Send`.
-fn is_remotely_added(word: u64) -> bool {
-    (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
 }
 
 #[cfg(all(test, not(loom)))]

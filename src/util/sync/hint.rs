@@ -54,9 +54,8 @@ impl Hint {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts one, and returns the result.
-    pub(crate) fn decrement(&self) -> u32 {
+    pub(crate) fn decrement(&self) {
         // Relaxed: the number orders nothing.
-        self.0.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1)
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
