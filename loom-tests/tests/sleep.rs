@@ -82,20 +82,6 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 }
 
 #[test]
-fn a_backlog_of_cancels_wakes_the_owner() {
-    explore(100, || cancel_backlog_during_sleep(Shard::prepare_sleep));
-}
-
-fn cancel_backlog_during_sleep(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
-    let (mut shard, _clock) = shard_woken_by_backlog();
-    let handles = [(); WAKE_BACKLOG].map(|()| shard.add(TICK * 1000, ()));
-    let canceller = spawn_unparker(move || handles.map(TimerHandle::cancel));
-    fall_asleep(announce(&shard));
-    assert_empty(&mut shard);
-    assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_BACKLOG]);
-}
-
-#[test]
 fn a_remote_cancel_ends_a_long_sleep() {
     explore(50, || {
         let (mut shard, _clock) = waking_shard();
@@ -158,12 +144,15 @@ fn an_add_by_the_owner_ends_its_announced_sleep() {
 #[test]
 fn dropping_an_old_announcement_keeps_the_new_one() {
     explore(250, || {
-        cancel_backlog_during_sleep(|shard| {
-            let first = shard.prepare_sleep();
-            let second = shard.prepare_sleep();
-            drop(first);
-            second
-        });
+        let (mut shard, _clock) = shard_woken_by_backlog();
+        let handles = [(); WAKE_BACKLOG].map(|()| shard.add(TICK * 1000, ()));
+        let canceller = spawn_unparker(move || handles.map(TimerHandle::cancel));
+        let first = shard.prepare_sleep();
+        let second = shard.prepare_sleep();
+        drop(first);
+        fall_asleep(second);
+        assert_empty(&mut shard);
+        assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_BACKLOG]);
     });
 }
 

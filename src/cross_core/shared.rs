@@ -518,52 +518,8 @@ impl Protected<'_, Shared> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::mem::offset_of;
-
     use super::*;
     use crate::{cross_core::callback::RunOnce, limits::INDEX_MAX};
-
-    /// The most bytes that a processor fetches at a time.
-    const FETCH_BYTES: usize = 128;
-
-    /// Returns the blocks of `FETCH_BYTES` bytes that a field of [`Shared`] occupies.
-    fn line_range<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
-        offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
-    }
-
-    #[test]
-    fn fields_of_different_writers_share_no_cache_line() {
-        let parts = [
-            line_range(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
-            line_range(offset_of!(Shared, parker), |shared| &shared.parker),
-            line_range(offset_of!(Shared, spread), |shared| &shared.spread),
-            line_range(offset_of!(Shared, admission), |shared| &shared.admission),
-            line_range(offset_of!(Shared, gauges), |shared| &shared.gauges),
-            line_range(offset_of!(Shared, hooks), |shared| &shared.hooks),
-        ];
-        let read_only = [
-            line_range(offset_of!(Shared, clock), |shared| &shared.clock),
-            line_range(offset_of!(Shared, tick), |shared| &shared.tick),
-            line_range(offset_of!(Shared, slab), |shared| &shared.slab),
-            line_range(offset_of!(Shared, name), |shared| &shared.name),
-        ];
-        for (number, part) in parts.iter().enumerate() {
-            let others = parts
-                .iter()
-                .enumerate()
-                .filter(|&(other, _)| other != number)
-                .map(|(_, other)| other);
-            for other in others.chain(&read_only) {
-                assert!(
-                    part.end <= other.start || other.end <= part.start,
-                    "{part:?} and {other:?}"
-                );
-            }
-        }
-        assert!(
-            align_of::<Shared>() >= FETCH_BYTES && size_of::<Shared>().is_multiple_of(FETCH_BYTES)
-        );
-    }
 
     /// The shard may end between an adder's check and its push.
     #[test]
