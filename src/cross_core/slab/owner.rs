@@ -699,7 +699,7 @@ impl<T> Storage for OwnerNodes<T> {
     #[inline]
     fn prefetch(&self, index: u32) {
         let node = self.entry(index);
-        prefetch(&node.node().header);
+        prefetch(node.state());
         prefetch(node.links_cell());
     }
 }
