@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::coverage::Coverage;
 use crate::episode::{self, Failure};
-use crate::model::Bug;
 use crate::plan::{Choose, Plan, Step};
 
 /// Steps of an episode that is drawn from a seed.
@@ -28,15 +27,16 @@ pub struct Found {
     pub shrunk: Failure,
 }
 
-/// Runs the episodes of `seed` and the following seeds until `is_enough` returns true.
+/// Runs the episodes of `seed` and the following seeds until `is_enough` returns true. If
+/// `loses_cancels` is true, a planted bug keeps some remote cancels from the library.
 pub fn simulate(
     seed: u64,
-    bug: Option<Bug>,
+    loses_cancels: bool,
     mut is_enough: impl FnMut(&Coverage) -> bool,
 ) -> Result<Coverage, Box<Found>> {
     let mut coverage = Coverage::default();
     for seed in seed.. {
-        coverage.add_episode(&episode(seed, bug)?);
+        coverage.add_episode(&episode(seed, loses_cancels)?);
         if is_enough(&coverage) {
             break;
         }
@@ -44,12 +44,12 @@ pub fn simulate(
     Ok(coverage)
 }
 
-/// Runs the episode of a seed.
-pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
+/// Runs the episode of a seed, with the planted bug if `loses_cancels` is true.
+pub fn episode(seed: u64, loses_cancels: bool) -> Result<Coverage, Box<Found>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));
-    episode::run(&plan, bug).map_err(|failure| {
-        let shrunk = shrink(&mut plan, failure.clone(), bug);
+    episode::run(&plan, loses_cancels).map_err(|failure| {
+        let shrunk = shrink(&mut plan, failure.clone(), loses_cancels);
         let steps = plan.steps.iter().map(|step| format!("{step:?}")).collect();
         Box::new(Found { seed, failure, setting: format!("{:?}", plan.setting), steps, shrunk })
     })
@@ -57,11 +57,11 @@ pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
 
 /// Runs an episode of `length` steps that `choose` draws.
 pub fn run_drawn_episode(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure> {
-    episode::run(&Plan::draw(length, choose), None)
+    episode::run(&Plan::draw(length, choose), false)
 }
 
 /// Removes steps and simplifies arguments while the plan still fails. Returns the last failure.
-fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
+fn shrink(plan: &mut Plan, mut failure: Failure, loses_cancels: bool) -> Failure {
     let until = Instant::now() + SHRINK_TIMEOUT;
     if failure.hangs {
         return failure;
@@ -69,7 +69,8 @@ fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
     let reached = failure.step + 1;
     let mut fails = |plan: &mut Plan, steps: Vec<Step>| {
         let shorter = Plan { steps, setting: plan.setting.clone(), timers: plan.timers };
-        let result = if Instant::now() < until { episode::run(&shorter, bug).err() } else { None };
+        let is_in_time = Instant::now() < until;
+        let result = is_in_time.then(|| episode::run(&shorter, loses_cancels).err()).flatten();
         result.is_some_and(|still| {
             (*plan, failure) = (shorter, still);
             true

@@ -10,7 +10,7 @@ use corewheel::Shard;
 use crate::core;
 use crate::coverage::Coverage;
 use crate::handover::{Job, Link};
-use crate::model::{Bug, Model};
+use crate::model::Model;
 use crate::plan::{Act, CORES, PLACES, Plan, Step};
 
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,9 +42,9 @@ struct Thread {
 
 struct Hangs;
 
-pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
+pub(crate) fn run(plan: &Plan, loses_cancels: bool) -> Result<Coverage, Failure> {
     number_shards_from_zero();
-    let model = Some(Box::new(Model::new(plan, bug)));
+    let model = Some(Box::new(Model::new(plan, loses_cancels)));
     let mut this = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
     for core in 0..CORES {
         let thread = this.start(core);

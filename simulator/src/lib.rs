@@ -22,5 +22,4 @@ mod plan;
 pub use self::campaign::{Found, episode, run_drawn_episode, simulate};
 pub use self::coverage::Coverage;
 pub use self::episode::Failure;
-pub use self::model::Bug;
 pub use self::plan::Choose;

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         }
         coverage.operations() >= operations.unwrap_or(u64::MAX) || begun.elapsed() >= time
     };
-    let (is_ok, text) = match simulate(seed, None, is_enough) {
+    let (is_ok, text) = match simulate(seed, false, is_enough) {
         Ok(coverage) => {
             let missing = coverage.missing();
             if !missing.is_empty() {

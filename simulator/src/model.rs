@@ -19,17 +19,6 @@ use crate::coverage::Coverage;
 use crate::ledger::{Ledger, Payload};
 use crate::plan::{AddMethod, Id, Nanos, Plan, Script, Setting};
 
-/// A planted bug between the simulator and the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// Some cancels never reach the library.
-    LosesCancels,
-    /// The payloads of some timers that fired are never dropped.
-    KeepsPayloads,
-    /// The model assumes that each turn is three ticks later than it is.
-    LateTurns,
-}
-
 /// The state of an episode. The running thread owns it.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -46,7 +35,8 @@ pub(crate) struct Model {
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    pub(crate) bug: Option<Bug>,
+    /// Some remote cancels never reach the library.
+    pub(crate) loses_cancels: bool,
 }
 
 #[derive(Debug)]
@@ -191,7 +181,7 @@ struct Asleep {
 }
 
 impl Model {
-    pub(crate) fn new(plan: &Plan, bug: Option<Bug>) -> Self {
+    pub(crate) fn new(plan: &Plan, loses_cancels: bool) -> Self {
         let core = |start: Nanos| {
             let clock = ManualClock::new();
             clock.set(Duration::from_nanos(start));
@@ -209,7 +199,7 @@ impl Model {
             failure: None,
             step: 0,
             ending: Vec::new(),
-            bug,
+            loses_cancels,
         }
     }
 

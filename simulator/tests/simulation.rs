@@ -1,9 +1,9 @@
-//! Random episodes keep the promises of a shard. Planted bugs are found, shrunk and reproduced.
+//! Random episodes keep the promises of a shard. A planted bug is found, shrunk and reproduced.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use corewheel_simulator::{Bug, Coverage, Found, episode, run_drawn_episode, simulate};
+use corewheel_simulator::{Coverage, episode, run_drawn_episode, simulate};
 
 // Spread timers depend on shard numbers, so an episode repeats only if no other one is running.
 use common::{alone, operations, seeded};
@@ -12,7 +12,7 @@ use common::{alone, operations, seeded};
 fn shards_keep_their_promises_in_long_episodes() {
     let _alone = alone();
     let is_enough = |done: &Coverage| done.operations() >= operations(300_000);
-    let done = simulate(0, None, is_enough);
+    let done = simulate(0, false, is_enough);
     assert!(done.is_ok(), "{}", done.unwrap_err());
 }
 
@@ -26,44 +26,24 @@ fn shards_keep_their_promises_in_short_episodes() {
     });
 }
 
-/// Finds a planted bug, and reproduces it with its seed.
-fn find_and_reproduce(bug: Bug) -> Box<Found> {
+#[test]
+fn a_planted_bug_is_found_shrunk_and_reproduced() {
     let _alone = alone();
     let is_enough = |done: &Coverage| done.operations() >= 1_000_000;
-    let found = simulate(0, Some(bug), is_enough).expect_err("a planted bug");
-    let again = episode(found.seed, Some(bug)).expect_err("the same bug");
-    assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
-    found
-}
-
-#[test]
-fn a_lost_cancel_is_found_and_shrunk() {
-    let found = find_and_reproduce(Bug::LosesCancels);
+    let found = simulate(0, true, is_enough).expect_err("a planted bug");
     // Enough: an add, a cancel, and a step that shows that the timer is still live.
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
     let command = format!("cargo simulate --seed {} --operations 1", found.seed);
     assert!(found.to_string().contains(&command), "{found}");
-}
-
-#[test]
-fn leaked_payloads_are_found_and_shrunk() {
-    let found = find_and_reproduce(Bug::KeepsPayloads);
-    assert!(found.steps.len() <= 4, "{found}");
-    assert!(found.failure.what.contains("were dropped"), "{found}");
-}
-
-#[test]
-fn a_model_that_expects_late_turns_is_found_and_shrunk() {
-    let found = find_and_reproduce(Bug::LateTurns);
-    assert!(found.steps.len() <= 3, "{found}");
-    assert!(found.failure.what.contains("did not fire"), "{found}");
+    let again = episode(found.seed, true).expect_err("the same bug");
+    assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
 }
 
 #[test]
 fn an_episode_is_determined_by_its_seed() {
     let _alone = alone();
-    let done = |seed| -> Coverage { episode(seed, None).unwrap_or_else(|found| panic!("{found}")) };
+    let done = |seed| episode(seed, false).unwrap_or_else(|found| panic!("{found}"));
     let first = done(7);
     assert_ne!(done(8), first);
     assert_eq!(done(7), first);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use corewheel::Counts;
 
-use super::{Asleep, Bug, Model, TurnModel};
+use super::{Asleep, Model, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, Step};
 
 /// Maximum number of messages that a turn consumes. This number of messages of one kind wakes a
@@ -107,7 +107,6 @@ impl Model {
             None => self.read_clock(number),
             Some(instant) => self.use_loop_reading(number, instant),
         };
-        let is_late = self.bug == Some(Bug::LateTurns);
         let is_at_present = now == self.latest_time(number);
         let shard = &mut self.shards[number];
         // At the clock's maximum, no deadline is later.
@@ -115,9 +114,8 @@ impl Model {
         let is_wanted = wait == Some(0) && is_idle && is_at_present;
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let in_order_after = (before.queued <= most).then_some(shard.turn_tick);
-        let reached = if is_late { now.saturating_add(3 * shard.tick) } else { now };
         shard.turn_now = now;
-        shard.turn_tick = shard.turn_tick.max(reached / shard.tick);
+        shard.turn_tick = shard.turn_tick.max(now / shard.tick);
         shard.turns += 1;
         if let Some(asleep) = &mut shard.asleep {
             // The owner may be woken for messages that the turn consumes.
