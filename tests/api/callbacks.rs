@@ -12,7 +12,7 @@ use corewheel::{
 
 use crate::support::{
     ADDS, Counter, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely, configured,
-    must_not_run, on_a_core, turn_after, wait_until,
+    must_not_run, on_a_core, turn_after, wait_until, with_valid_counts,
 };
 
 // ---- P5: uses of the wheel
@@ -259,11 +259,7 @@ fn with_wake_hook(test: impl FnOnce(&ManualClock) + Send) {
             hook();
         }
     };
-    configured(Config::new().on_wake(hook), |clock| {
-        test(clock);
-        assert_counts_add_up(local_timer().counts());
-        assert_eq!(local_timer().counts().panicked, 0);
-    });
+    configured(Config::new().on_wake(hook), |clock| with_valid_counts(|| test(clock)));
 }
 
 fn set_wake_hook(hook: impl FnMut() + 'static) {

@@ -15,25 +15,15 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Cancel, Config, ConfigError, Counts, ManualClock, PendingTimer, Shard,
-    ShardRef, TimerHandle, Turn, Wheel, future::drive, local_timer, purgatory::Purgatory,
+    TimerHandle, Turn, Wheel, future::drive, local_timer, purgatory::Purgatory,
 };
 
 use crate::support::{
     Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_wheel_ends,
-    assert_ends_soon, assert_stale, cancel_remotely, expired, in_virtual_time, manual_shard,
-    must_not_run, on_a_core, on_a_thread, operations, owner, panics, shard_with_clock, turn_after,
+    assert_ends_soon, assert_refuses, assert_stale, cancel_remotely, expired, in_virtual_time,
+    manual_shard, must_not_run, on_a_core, on_a_thread, operations, owner, panics,
+    shard_with_clock, turn_after,
 };
-
-/// Asserts that `try_add` returns the callback, and that `add` drops it and panics.
-fn assert_shut_down(shard: &ShardRef) {
-    let runs = Counter::default();
-    let error = shard.try_add(TICK, runs.callback()).expect_err("the shard has ended");
-    assert_eq!((error.reason(), runs.sharers()), (AddErrorReason::ShutDown, 1));
-    error.into_inner()();
-    assert_eq!((runs.get(), runs.sharers()), (1, 0));
-    assert!(panics(|| shard.add(TICK, runs.callback())));
-    assert_eq!(runs.sharers(), 0);
-}
 
 #[test]
 fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
@@ -42,8 +32,8 @@ fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
     for delay in [HOUR, Duration::MAX] {
         let (shard, asked) = (own.clone(), asked.callback());
         let asks = OnDrop(move || {
-            assert_shut_down(&shard);
-            on_a_thread(|| assert_shut_down(&shard));
+            assert_refuses(&shard, AddErrorReason::ShutDown);
+            on_a_thread(|| assert_refuses(&shard, AddErrorReason::ShutDown));
             let timer = local_timer();
             assert_eq!((timer.len(), timer.turn(), timer.counts()), Default::default());
             asked();
@@ -52,7 +42,7 @@ fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
     }
     owner.end(0);
     assert_eq!(asked.get(), 2);
-    assert_shut_down(&own);
+    assert_refuses(&own, AddErrorReason::ShutDown);
 }
 
 // ---- thread-locals that are dropped after the wheel
@@ -75,7 +65,7 @@ fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
             assert!(panics(|| timer.add(earlier, must_not_run)));
             assert!(panics(|| timer.add_periodic(TICK, must_not_run)));
             assert!(panics(|| timer.add_local(TICK, must_not_run)));
-            assert_shut_down(&shard);
+            assert_refuses(&shard, AddErrorReason::ShutDown);
             assert_eq!(timer.prepare_sleep().timeout(), Some(Duration::ZERO));
             assert_eq!((timer.turn(), timer.counts()), (Turn::default(), Counts::default()));
             assert_eq!((timer.len(), timer.is_empty()), (0, true));

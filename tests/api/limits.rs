@@ -4,12 +4,13 @@
 use std::{cell::Cell, panic, thread, time::Duration};
 
 use corewheel::{
-    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, When, local_timer,
+    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, When, local_timer,
 };
 
 use crate::support::{
-    Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, cancel_all_remotely, cancel_remotely, configured,
-    from_another_thread, must_not_run, on_a_thread, panics, turn_after,
+    Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, assert_refuses, cancel_all_remotely,
+    cancel_remotely, configured, from_another_thread, must_not_run, on_a_thread, panics,
+    turn_after,
 };
 
 fn with_limit(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
@@ -26,17 +27,6 @@ fn expect_refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
     error.into_inner()
 }
 
-/// Asserts that `try_add` returns its callback, and that `add` panics.
-fn assert_full(shard: &ShardRef) {
-    let runs = Counter::default();
-    let callback = expect_refused(shard.try_add(TICK, runs.callback()));
-    assert_eq!(runs.sharers(), 1);
-    callback();
-    drop(callback);
-    assert_eq!((runs.get(), runs.sharers()), (1, 0));
-    assert!(panics(|| shard.add(TICK, must_not_run)));
-}
-
 #[test]
 fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
     with_limit(2, |_| {
@@ -46,7 +36,7 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
         assert_eq!(drops.sharers(), 2);
         assert!(local_timer().try_add(TICK, must_not_run).is_ok());
         assert_eq!((drops.sharers(), local_timer().len()), (1, 2));
-        assert_full(&local_timer().shard_ref());
+        assert_refuses(&local_timer().shard_ref(), AddErrorReason::Full);
         // An add that drops a cancelled callback contains the panic of its destructor.
         assert_eq!(cancel_remotely(handles[1]), Cancel::Cancelled);
         let bomb = OnDrop(|| panic!("as planned"));
@@ -86,7 +76,7 @@ fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
         let all: Vec<_> =
             (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let _ = local_timer().turn();
-        from_another_thread(assert_full);
+        from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         cancel_all_remotely(&all[..1]);
         assert_eq!(count_accepted_remote_adds(10), 1);
         cancel_all_remotely(&all[1..]);
@@ -153,7 +143,7 @@ fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
             let timers = [(); 5].map(|()| local_timer().add(TICK, || ()));
             let cancel = || assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
             let _ = local_timer().turn();
-            from_another_thread(assert_full);
+            from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
             if cancels_before {
                 cancel();
             }
@@ -180,7 +170,7 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
             added.map(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)).count()
         });
         assert_eq!((added, wakes.get()), (99, 1));
-        from_another_thread(assert_full);
+        from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         assert_eq!(wakes.get(), 1, "the owner is already awake");
         drop(sleep);
         let _ = local_timer().turn();
@@ -190,7 +180,7 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
         while local_timer().try_add(TICK * 1_000, must_not_run).is_ok() {}
         let sleep = local_timer().prepare_sleep();
         assert!(sleep.timeout() > Some(Duration::ZERO));
-        from_another_thread(assert_full);
+        from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         assert_eq!(wakes.get(), 1);
     });
 }

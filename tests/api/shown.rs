@@ -13,18 +13,19 @@ use corewheel::{
     AddErrorReason, Cancel, Config, ConfigError, ManualClock, PanicReport, Shard,
     future::{TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
-    purgatory::{Outcome, Purgatory, PurgatoryGroup},
+    purgatory::{Purgatory, PurgatoryGroup},
 };
 
-use crate::operation::NeverCompletes;
-use crate::support::{Counter, HOUR, TICK, configured, on_a_core, on_a_thread, turn_after};
+use crate::support::{
+    Counter, HOUR, NeverCompletes, TICK, add_waiting, configured, on_a_core, on_a_thread,
+    turn_after,
+};
 
 #[test]
 fn debug_output_shows_the_main_fields() {
     on_a_core(|_| {
         let purgatory = Purgatory::<&str, NeverCompletes>::default();
-        let outcome = purgatory.try_complete_else_watch(NeverCompletes, ["key"], HOUR);
-        assert!(matches!(outcome, Ok(Outcome::Waits(_))));
+        add_waiting(&purgatory, NeverCompletes, ["key"], 1);
         let timers = Timers::new(&[local_timer().shard_ref()]);
         for (shown, start) in [
             (format!("{purgatory:?}"), "Purgatory { counts: PurgatoryCounts {"),

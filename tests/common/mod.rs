@@ -98,6 +98,14 @@ pub(crate) fn cancel_remotely(handle: TimerHandle) -> Cancel {
     on_a_thread(move || handle.cancel())
 }
 
+pub(crate) fn cancel_all(handles: &[TimerHandle]) {
+    assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+}
+
+pub(crate) fn cancel_all_remotely(handles: &[TimerHandle]) {
+    on_a_thread(|| cancel_all(handles));
+}
+
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {

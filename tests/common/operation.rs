@@ -91,9 +91,9 @@ impl OpRecord {
     }
 }
 
-pub(crate) fn add_waiting<K: WatchKey>(
-    own: &Purgatory<K, Op>,
-    op: Op,
+pub(crate) fn add_waiting<K: WatchKey, O: DelayedOperation>(
+    own: &Purgatory<K, O>,
+    op: O,
     keys: impl IntoIterator<Item = K>,
     ticks: u32,
 ) -> OperationId {

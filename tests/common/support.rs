@@ -15,7 +15,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, When, local_timer};
+use corewheel::{
+    AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, When, local_timer,
+};
 
 pub(crate) use crate::{common::*, lockstep::Lockstep, operation::*, polling::*};
 
@@ -34,7 +36,7 @@ pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) ->
     in_virtual_time(|clock| with_valid_counts(|| test(clock)))
 }
 
-fn with_valid_counts<R>(test: impl FnOnce() -> R) -> R {
+pub(crate) fn with_valid_counts<R>(test: impl FnOnce() -> R) -> R {
     let (result, counts) = (test(), local_timer().counts());
     assert_counts_add_up(counts);
     assert_eq!(counts.panicked, 0, "a callback has panicked");
@@ -107,13 +109,20 @@ pub(crate) fn turn_at_each_tick(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
 }
 
-pub(crate) fn cancel_all_remotely(handles: &[TimerHandle]) {
-    on_a_thread(|| handles.iter().for_each(|it| assert_eq!(it.cancel(), Cancel::Cancelled)));
-}
-
 pub(crate) fn assert_stale(handle: TimerHandle) {
     assert_eq!((handle.cancel(), handle.is_pending()), (Cancel::Ended, false));
     assert!(!handle.reset(Duration::ZERO));
+}
+
+/// Asserts that `try_add` returns the callback, and that `add` drops it and panics.
+pub(crate) fn assert_refuses(shard: &ShardRef, reason: AddErrorReason) {
+    let runs = Counter::default();
+    let error = shard.try_add(TICK, runs.callback()).expect_err("the shard is full or has ended");
+    assert_eq!((error.reason(), runs.sharers()), (reason, 1));
+    error.into_inner()();
+    assert_eq!((runs.get(), runs.sharers()), (1, 0));
+    assert!(panics(|| shard.add(TICK, runs.callback())));
+    assert_eq!(runs.sharers(), 0);
 }
 
 pub(crate) fn assert_counts_add_up(counts: Counts) {

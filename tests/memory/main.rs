@@ -22,8 +22,11 @@ mod timers;
 
 use std::hint::black_box;
 
-use common::{HOUR, TICK, alone, in_virtual_time, must_not_run, on_a_thread, operations};
-use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
+use common::{
+    HOUR, TICK, alone, cancel_all, cancel_all_remotely, in_virtual_time, must_not_run, on_a_thread,
+    operations,
+};
+use corewheel::{ManualClock, ShardRef, TimerHandle, Turn, local_timer};
 use counting::{allocated_bytes, allocator_calls};
 use kinds::{for_each_kind, for_each_shard};
 
@@ -79,12 +82,4 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
 fn small_callback() -> impl FnOnce() + Send + 'static {
     let captured = [7_u64; 4];
     move || _ = black_box(captured)
-}
-
-fn cancel_all(handles: &[TimerHandle]) {
-    assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-}
-
-fn cancel_all_remotely(handles: &[TimerHandle]) {
-    on_a_thread(|| cancel_all(handles));
 }

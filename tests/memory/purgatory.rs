@@ -4,12 +4,14 @@ use std::{cell::Cell, iter, rc::Rc};
 
 use corewheel::{
     local_timer,
-    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup},
+    purgatory::{Completion, DelayedOperation, OperationId, Purgatory, PurgatoryGroup},
 };
 
 use crate::{
     TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
-    free_garbage, lockstep::Lockstep,
+    free_garbage,
+    lockstep::Lockstep,
+    operation::{NeverCompletes, add_waiting},
 };
 
 /// An operation that completes at an event if `is_met` is true and `ignores_events` is false.
@@ -27,12 +29,6 @@ impl DelayedOperation for Op {
     fn on_complete(self, _: Completion) {}
 }
 
-fn add(own: &Purgatory<u64, Op>, op: Op, keys: [u64; 2], ticks: u32) -> OperationId {
-    let outcome = own.try_complete_else_watch(op, keys, TICK * ticks);
-    let Outcome::Waits(id) = outcome.expect("there is room") else { panic!("completed") };
-    id
-}
-
 /// In each round, a third of the operations are forced, a third complete by an event, and a third
 /// expire. A round needs more pages of watches than a purgatory keeps as spares.
 #[test]
@@ -45,7 +41,7 @@ fn equal_rounds_of_operations_allocate_nothing() {
             for number in 0..MANY {
                 let (is_met, ignores_events) = (Rc::clone(&is_met), number % 3 == 2);
                 let op = Op { is_met, ignores_events, _payload: None };
-                ids.push(add(&purgatory, op, [number, MANY], 1));
+                ids.push(add_waiting(&purgatory, op, [number, MANY], 1));
             }
             assert!(ids.drain(..).step_by(3).all(|id| purgatory.force_complete(id)));
             is_met.set(true);
@@ -75,7 +71,7 @@ fn assert_burst_memory_is_freed(many: u64, by_event: bool, free: impl Fn() + Syn
         for number in 0..many {
             let is_met = Rc::clone(&is_met);
             let op = Op { is_met, ignores_events: false, _payload: Some(Box::default()) };
-            add(&purgatory, op, [number, many], 5);
+            add_waiting(&purgatory, op, [number, many], 5);
         }
         let most = allocated_bytes() - before;
         is_met.set(by_event);
@@ -111,7 +107,7 @@ const FREED_AT_ONCE_MAX: i64 = 2 * 1024 * 1024;
 
 fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
     let op = || Op { is_met: Rc::default(), ignores_events: true, _payload: None };
-    (0..BURST).map(|number| add(own, op(), [number, BURST + number], 1_000_000)).collect()
+    (0..BURST).map(|number| add_waiting(own, op(), [number, BURST + number], 1_000_000)).collect()
 }
 
 #[test]
@@ -207,8 +203,7 @@ fn memory_of_deferred_completions_is_freed() {
     alone_in_virtual_time(|_| {
         let (own, is_met) = (Purgatory::<u64, Chained>::new(), Rc::new(Cell::new(false)));
         let add = |key, after: Box<dyn FnOnce()>| {
-            let op = Chained(Rc::clone(&is_met), after);
-            let _ = own.try_complete_else_watch(op, [key], TICK * 5).expect("there is room");
+            add_waiting(&own, Chained(Rc::clone(&is_met), after), [key], 5);
         };
         assert_memory_is_freed(|| {
             is_met.set(false);
@@ -230,7 +225,8 @@ fn memory_of_dropped_purgatories_is_freed() {
         let is_met = Rc::new(Cell::new(false));
         let with_an_operation = || {
             let (own, is_met) = (Purgatory::new(), Rc::clone(&is_met));
-            add(&own, Op { is_met, ignores_events: false, _payload: None }, [1, 2], 5);
+            let op = Op { is_met, ignores_events: false, _payload: None };
+            add_waiting(&own, op, [1, 2], 5);
             own
         };
         assert_memory_is_freed(|| {
@@ -242,18 +238,10 @@ fn memory_of_dropped_purgatories_is_freed() {
 
 #[test]
 fn memory_of_the_keys_of_one_operation_is_freed() {
-    struct Waits;
-    impl DelayedOperation for Waits {
-        fn try_complete(&mut self) -> bool {
-            false
-        }
-        fn on_complete(self, _: Completion) {}
-    }
     alone_in_virtual_time(|_| {
-        let own = Purgatory::<String, Waits>::new();
+        let own = Purgatory::<String, NeverCompletes>::new();
         assert_memory_is_freed(|| {
-            let keys = (0..BURST).map(|key| key.to_string());
-            let _ = own.try_complete_else_watch(Waits, keys, TICK * 5).expect("there is room");
+            add_waiting(&own, NeverCompletes, (0..BURST).map(|key| key.to_string()), 5);
             assert_eq!(own.drain().len(), 1);
         });
     });
