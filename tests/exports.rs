@@ -159,16 +159,6 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     });
     assert_one_is_overdue(&text, "overdue=");
     let text = logged(|log| {
-        let (mut shard, clock) = named_shard("never turns");
-        shard.add(TICK, 1);
-        clock.advance(TICK * 900);
-        shard.add(TICK, 2);
-        assert_eq!(written(log), "", "its loop may still start");
-        clock.advance(TICK * 200);
-        (0..3).for_each(|timer| _ = shard.add(TICK, timer));
-    });
-    assert_one_is_overdue(&text, "never turns");
-    let text = logged(|log| {
         let clock = ManualClock::new();
         let config = || Config::new().clock(&clock).name("no watcher");
         let (timers, _watcher) = Timers::per_worker_with(1, |_| config()).expect("valid");

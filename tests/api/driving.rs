@@ -23,7 +23,7 @@ use crate::{
     runtime::{Task, drives_the_wheel},
     support::{
         Counter, HOUR, Log, Poller, TICK, expired, from_another_thread, in_virtual_time,
-        must_not_run, on_a_core, on_a_thread, panic_message, panics, turn_after,
+        must_not_run, named_shard, on_a_core, on_a_thread, panic_message, panics, turn_after,
         with_counted_wakes,
     },
 };
@@ -322,7 +322,6 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
 }
 
 /// The test runs itself in a child process, to capture its standard error alone.
-#[cfg(not(feature = "tracing"))]
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     const TEST: &str = "driving::the_next_add_reports_an_overdue_timer_without_a_driver_once";
@@ -353,7 +352,6 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     }
 }
 
-#[cfg(not(feature = "tracing"))]
 fn add_without_a_driver() {
     let millis = Duration::from_millis;
     on_named_core("the thread ends", move || {
@@ -385,14 +383,18 @@ fn add_without_a_driver() {
             (0..3).for_each(|_| _ = shard.add(HOUR, || ()));
         });
     }
-    for (name, has_begun) in [("a shard", false), ("a shard that has turned", true)] {
-        let mut shard = Shard::with_config(Config::new().name(name)).expect("valid");
+    for (name, has_begun, wait) in [
+        ("a shard", false, 1_100),
+        ("a shard whose loop may still start", false, 900),
+        ("a shard that has turned", true, 1_100),
+    ] {
+        let (mut shard, clock) = named_shard(name);
         if has_begun {
             shard.turn();
         }
-        shard.add(millis(1), ());
-        thread::sleep(millis(1_100));
-        (0..3).for_each(|_| _ = shard.add(HOUR, ()));
+        shard.add(TICK, 1);
+        clock.advance(TICK * wait);
+        (0..3).for_each(|timer| _ = shard.add(HOUR, timer));
     }
     // At none of these adds is a timer overdue.
     on_named_core("no report", || {
