@@ -5,15 +5,16 @@ mod common;
 mod operation;
 
 use std::{
+    future::pending,
     panic::Location,
-    pin::pin,
+    pin::Pin,
     task::{Context, Waker},
 };
 
 use common::{HOUR, TICK, in_virtual_time, manual_shard, on_a_thread};
 use corewheel::{
-    Cancel, LocalTimer, When,
-    future::{Timers, interval, sleep, timeout},
+    Cancel, LocalTimer, OwnedTimer,
+    future::{Timers, interval, interval_at, sleep, sleep_until, timeout, timeout_at},
     local_timer,
     metrics::{LiveCallSite, LiveReport},
     purgatory::Purgatory,
@@ -42,22 +43,23 @@ fn line() -> u32 {
 #[test]
 fn each_add_records_its_call_site() {
     in_virtual_time(|_| {
-        let timer = local_timer();
+        let (timer, shard) = (local_timer(), local_timer().shard_ref());
+        let owned = [(); 2].map(|()| OwnedTimer::new(|_| ()));
         let first = line() + 1;
         timer.add(HOUR, || ());
-        timer.add(timer.now() + HOUR, || ());
-        timer.add(When::after(HOUR).slack(HOUR), || ());
-        timer.add(When::after(HOUR).spread(HOUR), || ());
-        timer.add_periodic(HOUR, || ());
         timer.try_add(HOUR, || ()).expect("there is room");
-        timer.try_add(timer.now() + HOUR, || ()).expect("there is room");
-        timer.try_add(When::after(HOUR).slack(HOUR), || ()).expect("there is room");
-        timer.try_add(When::after(HOUR).spread(HOUR), || ()).expect("there is room");
+        timer.add_periodic(HOUR, || ());
         timer.try_add_periodic(HOUR, || ()).expect("there is room");
         timer.add_local(HOUR, || ());
         timer.try_add_local(HOUR, || ()).expect("there is room");
-        timer.shard_ref().add(HOUR, || ());
-        timer.shard_ref().run(|| ());
+        shard.add(HOUR, || ());
+        shard.try_add(HOUR, || ()).expect("there is room");
+        shard.add_periodic(HOUR, || ());
+        shard.try_add_periodic(HOUR, || ()).expect("there is room");
+        shard.run(|| ());
+        shard.try_run(|| ()).expect("there is room");
+        owned[0].arm(HOUR);
+        owned[1].try_arm(HOUR).expect("there is room");
         let expected: Vec<_> = (first..first + 14).map(|line| (line, 1)).collect();
         assert_eq!(lines(&timer.live_report()), expected);
     });
@@ -68,14 +70,10 @@ fn each_add_to_a_shard_records_its_call_site() {
     let (mut shard, _) = manual_shard();
     let first = line() + 1;
     shard.add(HOUR, ());
-    shard.add(shard.now() + HOUR, ());
-    shard.add(When::after(HOUR).slack(HOUR), ());
-    shard.add(When::after(HOUR).spread(HOUR), ());
     shard.try_add(HOUR, ()).expect("there is room");
-    shard.try_add(shard.now() + HOUR, ()).expect("there is room");
-    shard.try_add(When::after(HOUR).slack(HOUR), ()).expect("there is room");
-    shard.try_add(When::after(HOUR).spread(HOUR), ()).expect("there is room");
-    let expected: Vec<_> = (first..first + 8).map(|line| (line, 1)).collect();
+    shard.add_periodic(HOUR, ());
+    shard.try_add_periodic(HOUR, ()).expect("there is room");
+    let expected: Vec<_> = (first..first + 4).map(|line| (line, 1)).collect();
     assert_eq!(lines(&shard.live_report()), expected);
     drop(shard.drain());
     assert!(shard.live_report().most_frequent().is_empty());
@@ -87,38 +85,49 @@ fn a_remote_add_records_the_call_site_of_its_caller() {
         let shard = local_timer().shard_ref();
         let added = on_a_thread(|| {
             shard.add(HOUR, || ());
+            shard.add_periodic(HOUR, || ());
             shard.run(|| ());
-            line() - 2
+            line() - 3
         });
         assert_eq!(lines(&local_timer().live_report()), [], "not admitted yet");
         local_timer().turn();
         clock.advance(TICK);
-        assert_eq!(lines(&local_timer().live_report()), [(added, 1)], "the closure has run");
+        let expected = [(added, 1), (added + 1, 1)];
+        assert_eq!(lines(&local_timer().live_report()), expected, "the closure has run");
     });
 }
 
-fn poll<F: Future>(future: std::pin::Pin<&mut F>) {
-    assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+fn poll_all<F: Future + Unpin>(futures: &mut [F]) {
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(futures.iter_mut().all(|it| Pin::new(it).poll(context).is_pending()));
 }
 
 #[test]
 fn futures_and_operations_record_where_they_were_created() {
-    in_virtual_time(|_| {
-        let timers = Timers::new(&[local_timer().shard_ref()]);
+    in_virtual_time(|clock| {
+        let (timers, at) = (Timers::new(&[local_timer().shard_ref()]), clock.now() + HOUR);
         let purgatory = Purgatory::<u8, NeverCompletes>::new();
+        let never = pending::<()>;
         let first = line() + 1;
-        let mut sleep = pin!(sleep(HOUR));
-        let mut timeout = pin!(timeout(HOUR, std::future::pending::<()>()));
-        let mut elsewhere = pin!(timers.sleep(HOUR));
-        let mut interval = interval(HOUR);
+        let mut sleeps = [sleep(HOUR), sleep_until(at)];
+        let mut other_sleeps = [timers.sleep(HOUR), timers.sleep_until(at)];
+        let mut timeouts = [timeout(HOUR, never()), timeout_at(at, never())];
+        let mut other_timeouts = [timers.timeout(HOUR, never()), timers.timeout_at(at, never())];
+        let mut intervals = [interval(HOUR), interval_at(at, HOUR)];
+        let mut other_intervals = [timers.interval(HOUR), timers.interval_at(at, HOUR)];
         let _ = purgatory.try_complete_else_watch(NeverCompletes, [1], HOUR).expect("room is left");
-        poll(sleep.as_mut());
-        poll(timeout.as_mut());
-        poll(elsewhere.as_mut());
-        // The interval's first tick is ready at once, and the second in an hour.
+        poll_all(&mut sleeps);
+        poll_all(&mut other_sleeps);
+        poll_all(&mut timeouts);
+        poll_all(&mut other_timeouts);
+        // The first tick of `interval` is ready at once, and the second in an hour.
         let context = &mut Context::from_waker(Waker::noop());
-        assert!(interval.poll_tick(context).is_ready() && interval.poll_tick(context).is_pending());
-        let expected: Vec<_> = (first..first + 5).map(|line| (line, 1)).collect();
+        for _ in 0..2 {
+            let _ = intervals.each_mut().map(|it| it.poll_tick(context));
+            let _ = other_intervals.each_mut().map(|it| it.poll_tick(context));
+        }
+        let pairs = (first..first + 6).flat_map(|line| [(line, 1); 2]);
+        let expected: Vec<_> = pairs.chain([(first + 6, 1)]).collect();
         assert_eq!(lines(&local_timer().live_report()), expected);
     });
 }

@@ -3,9 +3,7 @@
 
 use std::{cell::Cell, panic, thread, time::Duration};
 
-use corewheel::{
-    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, When, local_timer,
-};
+use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, local_timer};
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, assert_refuses, cancel_all_remotely,
@@ -98,10 +96,10 @@ fn a_refused_add_panics_at_the_callers_line() {
         let timer = local_timer();
         let adds: [(u32, &dyn Fn()); 5] = [
             (line!(), &|| _ = timer.add(TICK, must_not_run)),
-            (line!(), &|| _ = timer.add(timer.now(), must_not_run)),
             (line!(), &|| _ = timer.add_periodic(TICK, must_not_run)),
             (line!(), &|| _ = timer.add_local(TICK, must_not_run)),
             (line!(), &|| _ = timer.shard_ref().run(must_not_run)),
+            (line!(), &|| _ = timer.shard_ref().add_periodic(TICK, must_not_run)),
         ];
         for (line, add) in adds {
             assert!(panics(add));
@@ -112,27 +110,21 @@ fn a_refused_add_panics_at_the_callers_line() {
 
 #[test]
 fn every_refused_add_returns_its_callback_or_payload() {
-    with_limit(0, |clock| {
+    with_limit(0, |_| {
         let (timer, runs) = (local_timer(), Counter::default());
         let run = || runs.callback();
         expect_refused(timer.try_add(TICK, run()))();
-        expect_refused(timer.try_add(clock.now(), run()))();
-        expect_refused(timer.try_add(When::after(TICK).slack(TICK), run()))();
-        expect_refused(timer.try_add(When::after(TICK).spread(TICK), run()))();
         expect_refused(timer.try_add_periodic(TICK, run()))();
         expect_refused(timer.try_add_local(TICK, run()))();
         expect_refused(timer.shard_ref().try_run(run()))();
-        assert_eq!((runs.get(), runs.sharers()), (7, 0));
+        assert_eq!((runs.get(), runs.sharers()), (4, 0));
     });
     let mut shard = Shard::with_config(Config::new().limit(2)).expect("valid");
     let first = shard.add(TICK, 1);
     shard.add(TICK, 2);
     assert_eq!(expect_refused(shard.try_add(TICK, 3)), 3);
-    assert_eq!(expect_refused(shard.try_add_periodic(TICK, 8)), 8);
-    assert_eq!(expect_refused(shard.try_add(shard.now(), 4)), 4);
-    assert_eq!(expect_refused(shard.try_add(When::after(TICK).slack(TICK), 5)), 5);
-    assert_eq!(expect_refused(shard.try_add(When::after(TICK).spread(TICK), 6)), 6);
-    assert_eq!((shard.cancel(first), shard.try_add(TICK, 7).is_ok()), (Some(1), true));
+    assert_eq!(expect_refused(shard.try_add_periodic(TICK, 4)), 4);
+    assert_eq!((shard.cancel(first), shard.try_add(TICK, 5).is_ok()), (Some(1), true));
     assert_eq!(shard.len(), 2);
 }
 
