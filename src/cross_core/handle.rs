@@ -581,7 +581,7 @@ impl LocalHandle {
 
 impl fmt::Debug for LocalHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Local{:?}", self.handle)
+        write!(f, "LocalHandle({self})")
     }
 }
 

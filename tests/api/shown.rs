@@ -114,7 +114,7 @@ fn display_shows_counts_and_cancel_results() {
         let handle = local_timer().add(TICK, || {});
         let local = local_timer().add_local(TICK, || {});
         assert_eq!(format!("TimerHandle({handle})"), format!("{handle:?}"));
-        assert_eq!(format!("LocalTimerHandle({local})"), format!("{local:?}"));
+        assert_eq!(format!("LocalHandle({local})"), format!("{local:?}"));
         let turn = turn_after(clock, 1);
         let shown = format!("fired 2, collected 0, live 0, touched {}", turn.touched);
         assert_eq!(turn.to_string(), shown);
