@@ -53,18 +53,9 @@ const BANNED_WORDS: &[(&str, &str)] = &[
     ("tombstone", "stale"),
     ("zombie", "stale"),
     ("inbox", "mailbox"),
-    ("guest", "remote"),
     ("whoever", "the thread that"),
     ("meanwhile", "the interval"),
     ("anyone", "remote"),
-    ("astray", "unlinked"),
-    ("urgency", "priority"),
-    ("withdrawn", "cancelled"),
-    ("buried", "garbage"),
-    ("homeless", "no timer"),
-    ("lesson", "calibration"),
-    ("patience", "backoff"),
-    ("handover", "pointer order"),
 ];
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
