@@ -1,8 +1,7 @@
 //! Wheels with few slots per level, whose levels wrap often.
 #![no_main]
 
-use arbitrary::Unstructured;
-use libfuzzer_sys::fuzz_target;
+use libfuzzer_sys::{arbitrary::Unstructured, fuzz_target};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Unstructured::new(bytes);

@@ -8,7 +8,7 @@
 #[path = "../../tests/model/mod.rs"]
 mod model;
 
-use arbitrary::Unstructured;
+use libfuzzer_sys::arbitrary::Unstructured;
 
 /// The maximum number of live entries in a wheel.
 const LIVE_MAX: usize = 2_000;
