@@ -46,16 +46,3 @@ pub(crate) fn report_undriven(
          and no loop drives it: {advice}"
     );
 }
-
-/// Reports a stalled loop that a `Watch` has detected.
-#[cold]
-pub(crate) fn report_stall(
-    shard: u32,
-    name: &str,
-    lasted: Duration,
-    is_in_turn: bool,
-    has_turned: bool,
-) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(shard, name, ?lasted, is_in_turn, has_turned, "a loop does not turn");
-}

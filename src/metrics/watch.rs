@@ -4,15 +4,14 @@
 use std::{
     collections::HashMap,
     fmt, io,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    thread,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
 use crate::{
     cross_core::{hooks::catch_panic_silently, registry, shared::Shared},
     gauges::TurnState,
-    trace,
 };
 
 /// The number of checks per limit, if their interval is within the bounds below.
@@ -93,14 +92,8 @@ pub struct Stall {
 #[derive(Debug)]
 #[must_use = "the watch ends when this is dropped"]
 pub struct Watch {
-    stop_signal: Arc<StopSignal>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct StopSignal {
-    is_stopped: Mutex<bool>,
-    stop_condvar: Condvar,
+    /// The thread, which ends after the sender is dropped. `None` during the drop of this value.
+    running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Watch {
@@ -125,22 +118,19 @@ impl Watch {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
-        let stop_signal = Arc::<StopSignal>::default();
-        let watched = Arc::clone(&stop_signal);
-        let watch = move || watch(limit, report, &watched);
+        let (sender, stop) = mpsc::channel();
+        let watch = move || watch(limit, report, &stop);
         let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
-        Ok(Self { stop_signal, thread: Some(thread) })
+        Ok(Self { running: Some((sender, thread)) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        *self.stop_signal.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop_signal.stop_condvar.notify_all();
+        let Some((sender, thread)) = self.running.take() else { return };
+        drop(sender);
         // A report may drop its own watch, but a thread cannot join itself.
-        if let Some(thread) =
-            self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
-        {
+        if thread.thread().id() != thread::current().id() {
             // The panic hook has already printed a panic of `report`. Dropping the panic's payload
             // may panic again.
             catch_panic_silently(|| drop(thread.join()));
@@ -148,46 +138,36 @@ impl Drop for Watch {
     }
 }
 
-impl StopSignal {
-    /// Waits for the stop of the watch, at most for `wait`. Returns true after the stop.
-    fn wait_for_stop(&self, wait: Duration) -> bool {
-        let is_stopped = self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited =
-            self.stop_condvar.wait_timeout_while(is_stopped, wait, |is_stopped| !*is_stopped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop_signal: &StopSignal) {
+fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
     // For each shard number, the stall at the last check; `None` if the shard was not stalled.
     let mut known = HashMap::new();
-    while !stop_signal.wait_for_stop(interval) {
+    while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
-            let found = registry::with_shard(number, |seen| {
-                seen.and_then(|shared| check_stall(number, &shared, limit))
+            let new_stall = registry::with_shard(number, |seen| {
+                let shared = seen?;
+                let (turns, stall) = check_stall(number, &shared, limit).unzip();
+                let stalled = turns.map(|turns| (turns.serial, turns.begun, turns.is_in_turn));
+                if known.insert(number, stalled) == Some(stalled) {
+                    return None;
+                }
+                let stall = stall?;
+                shared.gauges.count_stall();
+                Some(stall)
             });
-            let stalled =
-                found.as_ref().map(|(turns, _)| (turns.serial, turns.begun, turns.is_in_turn));
-            if known.insert(number, stalled) == Some(stalled) {
-                continue;
-            }
-            if let Some((turns, stall)) = found {
-                registry::with_shard(number, |seen| {
-                    let same = seen.filter(|shared| shared.gauges.serial() == turns.serial);
-                    let _ = same.map(|shared| shared.gauges.count_stall());
-                });
-                let event = || {
-                    trace::report_stall(
-                        number,
-                        &stall.name,
-                        stall.lasted,
-                        stall.is_in_turn,
-                        stall.has_turned,
-                    );
-                };
+            if let Some(stall) = new_stall {
                 // A `tracing` subscriber may panic. The panic hook has then printed the panic.
-                catch_panic_silently(event);
+                #[cfg(feature = "tracing")]
+                catch_panic_silently(|| {
+                    tracing::warn!(
+                        shard = stall.number,
+                        name = stall.name.as_str(),
+                        lasted = ?stall.lasted,
+                        is_in_turn = stall.is_in_turn,
+                        has_turned = stall.has_turned,
+                        "a loop does not turn"
+                    );
+                });
                 report(&stall);
             }
         }
@@ -235,25 +215,7 @@ impl fmt::Display for Stall {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{thread, time::Instant};
-
-    use super::{Duration, PoisonError, StopSignal, TurnState};
-
-    #[test]
-    fn wait_for_stop_ends_at_the_timeout_or_the_stop() {
-        let stop_signal = StopSignal::default();
-        let begun = Instant::now();
-        assert!(!stop_signal.wait_for_stop(Duration::from_millis(50)));
-        assert!(begun.elapsed() >= Duration::from_millis(50), "the wait ended early");
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                *stop_signal.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                stop_signal.stop_condvar.notify_all();
-            });
-            assert!(stop_signal.wait_for_stop(Duration::MAX));
-        });
-        assert!(stop_signal.wait_for_stop(Duration::MAX), "the stop is permanent");
-    }
+    use super::TurnState;
 
     #[test]
     fn stalled_since_returns_the_turn_begin_or_the_due_time() {
