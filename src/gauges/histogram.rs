@@ -114,16 +114,10 @@ impl Histogram {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::local_timer;
-    /// # use std::{thread, time::Duration};
-    /// # for delay in [1, 2] {
-    /// #     local_timer().add(Duration::from_millis(delay), || ());
-    /// # }
-    /// # thread::sleep(Duration::from_millis(5));
-    /// # local_timer().turn();
-    /// // two timers have fired late
+    /// use corewheel::local_timer;
+    ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// assert_eq!(lateness.count(), 2);
+    /// println!("{} timers have fired", lateness.count());
     /// ```
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -134,16 +128,10 @@ impl Histogram {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::local_timer;
-    /// # use std::{thread, time::Duration};
-    /// # for delay in [1, 2] {
-    /// #     local_timer().add(Duration::from_millis(delay), || ());
-    /// # }
-    /// # thread::sleep(Duration::from_millis(5));
-    /// # local_timer().turn();
-    /// // two timers have fired late
+    /// use corewheel::local_timer;
+    ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// assert!(lateness.max() >= Duration::from_millis(2));
+    /// println!("timers were up to {:?} late", lateness.max());
     /// ```
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
@@ -154,16 +142,10 @@ impl Histogram {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::local_timer;
-    /// # use std::{thread, time::Duration};
-    /// # for delay in [1, 2] {
-    /// #     local_timer().add(Duration::from_millis(delay), || ());
-    /// # }
-    /// # thread::sleep(Duration::from_millis(5));
-    /// # local_timer().turn();
-    /// // two timers have fired late
+    /// use corewheel::local_timer;
+    ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// assert!(lateness.mean() <= lateness.max());
+    /// println!("timers were {:?} late on average", lateness.mean());
     /// ```
     pub fn mean(&self) -> Duration {
         // The sum may already include durations that the count does not yet include.
@@ -176,16 +158,10 @@ impl Histogram {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::local_timer;
-    /// # use std::{thread, time::Duration};
-    /// # for delay in [1, 2] {
-    /// #     local_timer().add(Duration::from_millis(delay), || ());
-    /// # }
-    /// # thread::sleep(Duration::from_millis(5));
-    /// # local_timer().turn();
-    /// // two timers have fired late
+    /// use corewheel::local_timer;
+    ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// assert_eq!(lateness.total() / 2, lateness.mean());
+    /// println!("timers were {:?} late in total", lateness.total());
     /// ```
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.sum)
@@ -200,16 +176,10 @@ impl Histogram {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::local_timer;
-    /// # use std::{thread, time::Duration};
-    /// # for delay in [1, 2] {
-    /// #     local_timer().add(Duration::from_millis(delay), || ());
-    /// # }
-    /// # thread::sleep(Duration::from_millis(5));
-    /// # local_timer().turn();
-    /// // two timers have fired late
+    /// use corewheel::local_timer;
+    ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// assert!(lateness.percentile(50.0) <= lateness.percentile(99.9));
+    /// println!("99 % of the timers were up to {:?} late", lateness.percentile(99.0));
     /// ```
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
@@ -244,16 +214,12 @@ impl Histogram {
     /// # Examples
     ///
     /// ```
-    /// # use corewheel::local_timer;
-    /// # use std::{thread, time::Duration};
-    /// # for delay in [1, 2] {
-    /// #     local_timer().add(Duration::from_millis(delay), || ());
-    /// # }
-    /// # thread::sleep(Duration::from_millis(5));
-    /// # local_timer().turn();
-    /// // two timers have fired late
+    /// use corewheel::local_timer;
+    ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// assert_eq!(lateness.ranges().map(|(_, count)| count).sum::<u64>(), 2);
+    /// for (up_to, count) in lateness.ranges() {
+    ///     println!("{count} timers were up to {up_to:?} late");
+    /// }
     /// ```
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
