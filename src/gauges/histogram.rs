@@ -33,7 +33,6 @@ impl AtomicHistogram {
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }
-        // The sum wraps after 584 years.
         let total = self.sum.load(Ordering::Relaxed);
         self.sum.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
@@ -137,7 +136,8 @@ impl Histogram {
         Duration::from_nanos(self.max)
     }
 
-    /// Returns the average duration, or zero if there is no duration.
+    /// Returns the average duration, or zero if there is no duration. It is too short after the
+    /// [`total`](Self::total) has wrapped.
     ///
     /// # Examples
     ///
@@ -153,7 +153,7 @@ impl Histogram {
         Duration::from_nanos(mean).min(self.max())
     }
 
-    /// Returns the sum of the durations.
+    /// Returns the sum of the durations, which wraps after 584 years.
     ///
     /// # Examples
     ///
