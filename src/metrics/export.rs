@@ -1,11 +1,6 @@
 //! Exports to the recorder of the `metrics` facade.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt, mem,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, mem, sync::Arc, time::Duration};
 
 use ::metrics::{
     Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -20,7 +15,7 @@ type CounterSpec = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64
 const COUNTERS: [CounterSpec; 13] = [
     ("corewheel_added_total", None, |shard| shard.counts.added),
     ("corewheel_fired_total", None, |shard| shard.counts.fired),
-    ("corewheel_cancelled_total", Some("own"), |shard| cancelled_by_owner(&shard.counts)),
+    ("corewheel_cancelled_total", Some("own"), |it| it.counts.cancelled - it.counts.remote_cancels),
     ("corewheel_cancelled_total", Some("other"), |shard| shard.counts.remote_cancels),
     ("corewheel_resets_total", Some("own"), |shard| shard.counts.resets),
     ("corewheel_resets_total", Some("other"), |shard| shard.counts.remote_resets),
@@ -41,10 +36,6 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
     ("corewheel_lateness_seconds", Some("leftover"), |shard| &shard.leftover_lateness),
     ("corewheel_callback_seconds", None, |shard| &shard.callback_durations),
 ];
-
-fn cancelled_by_owner(counts: &Counts) -> u64 {
-    counts.cancelled.saturating_sub(counts.remote_cancels)
-}
 
 /// Exports the metrics of all shards to the recorder of the [`metrics`](https://docs.rs/metrics)
 /// facade. Needs the feature `metrics`.
@@ -163,17 +154,15 @@ impl Exporter {
     /// }
     /// ```
     pub fn export(&mut self) {
-        let present: Vec<_> = registry::ever_used_numbers()
-            .filter_map(|number| Some((number, registry::shared(number)?)))
-            .collect();
-        let serials: HashSet<u64> =
-            present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
         // Ended shards come first: setting their gauges to zero must not overwrite the gauges of a
         // new shard with the same number and name.
-        let ended: Vec<u64> =
-            self.last_exported.keys().filter(|serial| !serials.contains(serial)).copied().collect();
-        for serial in ended {
-            let Some((exported, shared)) = self.last_exported.get_mut(&serial) else { continue };
+        self.last_exported.retain(|&serial, (exported, shared)| {
+            let is_present = registry::with_shard(exported.number, |seen| {
+                seen.is_some_and(|current| current.gauges.serial() == serial)
+            });
+            if is_present {
+                return true;
+            }
             let last = ShardMetrics::of(exported.number, shared);
             let before = mem::replace(exported, last.clone());
             export_changes(&last, Some(&before));
@@ -184,11 +173,12 @@ impl Exporter {
                 ..last
             });
             // Removed last: if the recorder panics before, the next call sets the gauges.
-            self.last_exported.remove(&serial);
-        }
-        for (number, shared) in present {
-            let now = ShardMetrics::of(number, &shared);
-            let before = self.last_exported.insert(now.serial, (now.clone(), shared));
+            false
+        });
+        for number in registry::ever_used_numbers() {
+            let Some(shared) = registry::shared(number) else { continue };
+            let (now, serial) = (ShardMetrics::of(number, &shared), shared.gauges.serial());
+            let before = self.last_exported.insert(serial, (now.clone(), shared));
             export_changes(&now, before.as_ref().map(|(before, _)| before));
             export_gauges(&now);
         }
@@ -201,47 +191,39 @@ impl Default for Exporter {
     }
 }
 
-fn labels(shard: &ShardMetrics) -> [Label; 2] {
-    [Label::new("shard", shard.number.to_string()), Label::new("name", shard.name.clone())]
+fn labels(shard: &ShardMetrics, by: Option<&'static str>) -> Vec<Label> {
+    let number = Label::new("shard", shard.number.to_string());
+    let name = Label::new("name", shard.name.clone());
+    [number, name].into_iter().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }
 
 fn export_changes(now: &ShardMetrics, before: Option<&ShardMetrics>) {
-    let labels = labels(now);
     for (name, by, count) in COUNTERS {
         let since = count(now).saturating_sub(before.map_or(0, count));
-        counter!(name, with_optional_label(&labels, by)).increment(since);
+        counter!(name, labels(now, by)).increment(since);
     }
     for (name, by, durations) in HISTOGRAMS {
-        export_histogram(
-            &histogram!(name, with_optional_label(&labels, by)),
-            durations(now),
-            before.map(durations),
-        );
+        let recorder = histogram!(name, labels(now, by));
+        let since = durations(now).since(before.map_or(&Histogram::default(), durations));
+        for (duration, count) in since.ranges() {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            recorder.record_many(duration.as_secs_f64(), count);
+        }
     }
 }
 
 fn export_gauges(now: &ShardMetrics) {
-    let (labels, Counts { live, queued, .. }) = (labels(now), now.counts);
     // An `f64` represents each count up to 2^53 exactly.
     #[allow(clippy::cast_precision_loss)]
-    for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
-        gauge!(name, with_optional_label(&labels, None)).set(value as f64);
+    let [live, queued] = [now.counts.live, now.counts.queued].map(|count| count as f64);
+    for (name, value) in [
+        ("corewheel_live", live),
+        ("corewheel_queued", queued),
+        ("corewheel_longest_turn_seconds", now.longest_turn.as_secs_f64()),
+        ("corewheel_overdue_seconds", now.overdue.as_secs_f64()),
+    ] {
+        gauge!(name, labels(now, None)).set(value);
     }
-    gauge!("corewheel_longest_turn_seconds", with_optional_label(&labels, None))
-        .set(now.longest_turn.as_secs_f64());
-    gauge!("corewheel_overdue_seconds", with_optional_label(&labels, None))
-        .set(now.overdue.as_secs_f64());
-}
-
-fn export_histogram(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
-    let since = before.map_or_else(|| now.clone(), |before| now.since(before));
-    for (duration, count) in since.ranges() {
-        recorder.record_many(duration.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
-    }
-}
-
-fn with_optional_label(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
-    labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }
 
 impl fmt::Debug for Exporter {

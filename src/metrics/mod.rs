@@ -143,9 +143,6 @@ pub struct ShardMetrics {
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found the loop stalled.
     pub stalls: u64,
-    /// Identifies the shard: no other shard of the process ever has this serial.
-    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
-    pub(crate) serial: u64,
 }
 
 /// A level of a shard's wheel, and how many of its slots hold timers.
@@ -218,7 +215,6 @@ impl ShardMetrics {
                 .occupied_slots()
                 .map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
             stalls: gauges.stalls(),
-            serial: gauges.serial(),
         }
     }
 }
