@@ -49,12 +49,10 @@ pub struct Clock(Source);
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum Source {
+    /// If `is_fast`, shards read the clock through the processor's counter.
     Monotonic {
         origin: Instant,
-    },
-    /// The monotonic clock, read through the processor's counter.
-    Fast {
-        origin: Instant,
+        is_fast: bool,
     },
     /// `origin` is the instant of creation, at which `CLOCK_BOOTTIME` showed `nanos_at_origin`.
     BootTime {
@@ -77,7 +75,7 @@ impl Clock {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn monotonic() -> Self {
-        Self(Source::Monotonic { origin: Instant::now() })
+        Self(Source::Monotonic { origin: Instant::now(), is_fast: false })
     }
 
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
@@ -127,12 +125,7 @@ impl Clock {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn fast() -> Self {
-        let origin = Instant::now();
-        Self(if counter::is_usable() {
-            Source::Fast { origin }
-        } else {
-            Source::Monotonic { origin }
-        })
+        Self(Source::Monotonic { origin: Instant::now(), is_fast: counter::is_usable() })
     }
 
     /// Returns a monotonic clock that, on Linux, also advances while the machine is suspended.
@@ -166,7 +159,7 @@ impl Clock {
         // Uses the quickest of four attempts: the thread may be interrupted between the two
         // readings.
         let quickest = (0..4).filter_map(read).min_by_key(|(took, _)| *took);
-        Self(quickest.map_or(Source::Monotonic { origin: Instant::now() }, |(_, source)| source))
+        quickest.map_or_else(Self::monotonic, |(_, source)| Self(source))
     }
 
     /// Returns true if this is [`Clock::fast`] and the machine supports it.
@@ -180,7 +173,7 @@ impl Clock {
     /// println!("fast clock: {}", Clock::fast().is_fast());
     /// ```
     pub fn is_fast(&self) -> bool {
-        matches!(self.0, Source::Fast { .. })
+        matches!(self.0, Source::Monotonic { is_fast: true, .. })
     }
 
     /// Returns the current time of this clock. Even a fast clock returns the exact time.
@@ -199,7 +192,7 @@ impl Clock {
     /// ```
     pub fn now(&self) -> Instant {
         match &self.0 {
-            Source::Monotonic { .. } | Source::Fast { .. } => Instant::now(),
+            Source::Monotonic { .. } => Instant::now(),
             Source::BootTime { .. } => self.instant_at(self.nanos()),
             Source::Manual(manual) => manual.now(),
         }
@@ -218,7 +211,7 @@ impl Clock {
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
     pub(crate) fn kernel_clock(&self) -> Option<KernelClock> {
         match self.0 {
-            Source::Monotonic { .. } | Source::Fast { .. } => Some(KernelClock::Monotonic),
+            Source::Monotonic { .. } => Some(KernelClock::Monotonic),
             Source::BootTime { .. } => Some(KernelClock::BootTime),
             Source::Manual(_) => None,
         }
@@ -239,9 +232,7 @@ impl Clock {
     #[inline(never)]
     fn system_nanos(&self) -> u64 {
         match &self.0 {
-            Source::Monotonic { origin } | Source::Fast { origin } => {
-                saturating_nanos(origin.elapsed())
-            }
+            Source::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
             // The kernel clock was readable at creation, so it still is.
             Source::BootTime { nanos_at_origin, .. } => {
                 boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
@@ -283,9 +274,7 @@ impl Clock {
     #[inline]
     pub(crate) fn origin(&self) -> Instant {
         match &self.0 {
-            Source::Monotonic { origin }
-            | Source::Fast { origin }
-            | Source::BootTime { origin, .. } => *origin,
+            Source::Monotonic { origin, .. } | Source::BootTime { origin, .. } => *origin,
             Source::Manual(manual) => manual.origin(),
         }
     }
