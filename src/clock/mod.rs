@@ -281,10 +281,7 @@ impl Clock {
 }
 
 pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
-    // If an `Instant` cannot represent the result, returns a year after the origin.
-    origin
-        .checked_add(Duration::from_nanos(nanos))
-        .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
+    origin + Duration::from_nanos(nanos)
 }
 
 /// A kernel clock that a timerfd can use.
