@@ -172,16 +172,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clones_share_one_time() {
-        let clock = ManualClock::new();
-        let other = clock.clone();
-        let before = other.now();
-        clock.advance(Duration::from_secs(2));
-        assert_eq!(other.elapsed(), Duration::from_secs(2));
-        assert_eq!(other.now() - before, Duration::from_secs(2));
-    }
-
-    #[test]
     fn a_manual_clock_can_be_set_back_and_saturates() {
         let clock = ManualClock::new();
         clock.advance(Duration::MAX);
