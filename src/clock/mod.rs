@@ -21,6 +21,9 @@ pub(crate) mod tick;
 
 use std::time::{Duration, Instant};
 
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+use rustix::time::TimerfdClockId;
+
 pub use self::manual::ManualClock;
 pub(crate) use self::reader::{ClockReader, Reading};
 use crate::clock::tick::saturating_nanos;
@@ -209,10 +212,10 @@ impl Clock {
 
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn kernel_clock(&self) -> Option<KernelClock> {
+    pub(crate) fn kernel_clock(&self) -> Option<TimerfdClockId> {
         match self.0 {
-            Source::Monotonic { .. } => Some(KernelClock::Monotonic),
-            Source::BootTime { .. } => Some(KernelClock::BootTime),
+            Source::Monotonic { .. } => Some(TimerfdClockId::Monotonic),
+            Source::BootTime { .. } => Some(TimerfdClockId::Boottime),
             Source::Manual(_) => None,
         }
     }
@@ -282,14 +285,6 @@ impl Clock {
 
 pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
     origin + Duration::from_nanos(nanos)
-}
-
-/// A kernel clock that a timerfd can use.
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KernelClock {
-    Monotonic,
-    BootTime,
 }
 
 impl Default for Clock {

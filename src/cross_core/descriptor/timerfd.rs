@@ -1,4 +1,4 @@
-//! The timerfd behind a `TimerFd`. In `src`, only this file and doc examples use `rustix`.
+//! The timerfd behind a `TimerFd`.
 //!
 //! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
 //! But a thread that wakes the owner calls `fire`, which replaces the armed deadline. This call may
@@ -20,7 +20,6 @@ use rustix::time::{
 };
 
 use crate::{
-    clock::KernelClock,
     error::AddErrorReason,
     util::sync::{AtomicU64, Ordering, SetOnce},
 };
@@ -79,11 +78,7 @@ impl Default for LazyDescriptor {
 
 impl Descriptor {
     /// Opens a disarmed descriptor.
-    pub(crate) fn open(clock: KernelClock) -> io::Result<Self> {
-        let clock = match clock {
-            KernelClock::Monotonic => TimerfdClockId::Monotonic,
-            KernelClock::BootTime => TimerfdClockId::Boottime,
-        };
+    pub(crate) fn open(clock: TimerfdClockId) -> io::Result<Self> {
         Ok(Self {
             timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
             fires_begun: AtomicU64::new(0),
@@ -220,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_not_rearmed_for_the_same_deadline() {
-        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.arm(Some(7), || unreachable!("armed for this deadline"));
         assert!(remaining(&descriptor) > MINUTE / 2);
@@ -231,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_rearmed_after_fire() {
-        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.fire();
         assert!(remaining(&descriptor) < MINUTE / 2);
@@ -241,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_rearmed_while_fire_is_in_progress() {
-        let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
+        let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.fires_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
