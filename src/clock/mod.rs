@@ -270,7 +270,7 @@ impl Clock {
 
     /// Returns the instant at which this clock shows `nanos`.
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
-        instant_after(self.origin(), nanos)
+        self.origin() + Duration::from_nanos(nanos)
     }
 
     /// Returns the instant at which this clock shows zero.
@@ -281,10 +281,6 @@ impl Clock {
             Source::Manual(manual) => manual.origin(),
         }
     }
-}
-
-pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
-    origin + Duration::from_nanos(nanos)
 }
 
 impl Default for Clock {

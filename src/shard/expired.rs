@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{clock::instant_after, cross_core::handle::TimerHandle};
+use crate::cross_core::handle::TimerHandle;
 
 /// A timer that has expired. [`Shard::next_expired`](crate::Shard::next_expired) returns it, and
 /// [`Shard::next_expiry`](crate::Shard::next_expiry) returns it inside an [`Expiry`].
@@ -75,7 +75,7 @@ impl<P> Expired<P> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn deadline(&self) -> Instant {
-        instant_after(self.times.origin, self.times.due)
+        self.times.origin + Duration::from_nanos(self.times.due)
     }
 
     /// Returns the time from [`deadline`](Self::deadline) to the beginning of the turn that
