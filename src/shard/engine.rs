@@ -1090,7 +1090,7 @@ impl<T> Engine<T> {
 impl<T> Engine<T> {
     /// Makes the next step of a pass that has begun, and calls `fire` if it claims a timer. If no
     /// step is left, ends the pass and returns `None`.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_step<R>(
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,

@@ -1133,7 +1133,7 @@ impl<T> Shard<T> {
 
     /// Claims the next due timer of this pass, and calls `fire` with it. If there is none, ends the
     /// pass.
-    #[inline(always)]
+    #[inline]
     fn claim_in_pass<R>(
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
