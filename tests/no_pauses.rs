@@ -47,10 +47,11 @@ fn a_tick_touches_at_most_two_entries_that_it_does_not_fire() {
 
 type Insert = fn(&mut Wheel<u32>) -> Key;
 
-const INSERTS: [(&str, Insert); 3] = [
+const INSERTS: [(&str, Insert); 4] = [
     ("late", |wheel| wheel.insert(0, 0)),
     ("near", |wheel| wheel.insert(1_000, 0)),
     ("far", |wheel| wheel.insert(200_001, 0)),
+    ("far, with slack", |wheel| wheel.insert_within(200_001, 8_000, 0)),
 ];
 
 /// Returns the new deadline of an entry, given its number; 0 means no reset.

@@ -89,10 +89,11 @@ pub(crate) struct ClaimedTimer {
 /// wheel must not be borrowed.
 #[must_use]
 pub(crate) enum PassStep<P, R> {
-    /// Another thread has cancelled the timer that had this payload: the caller drops it.
+    /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
+    /// or, from [`consume_messages`](Engine::consume_messages), the index of its node.
     Cancelled(P),
-    /// The owner has claimed a due timer: the caller runs it. The second value is the result of
-    /// `fire`, an argument of [`next_step`](Engine::next_step).
+    /// The owner has claimed a due timer: the caller runs it. The second value is the result of the
+    /// argument `fire`.
     Due(ClaimedTimer, R),
 }
 

@@ -40,9 +40,9 @@ pub struct PreparedSleep<'shard> {
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. This is
-    /// `timeout` from now. If `is_long`, the first remote cancel that leaves a payload to the owner
-    /// ends the sleep.
+    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. `timeout`
+    /// is the time until then. If `is_long`, the first remote cancel that leaves a payload to the
+    /// owner ends the sleep.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
