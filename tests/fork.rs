@@ -185,24 +185,46 @@ impl Drop for SlowToEnd {
     }
 }
 
-/// `process::exit` in a callback runs the destructors of thread-local values, such as the wheel.
-#[test]
-fn captures_outlive_a_process_that_exits_in_their_callback() {
-    const NAME: &str = "captures_outlive_a_process_that_exits_in_their_callback";
-    const IS_CHILD: &str = "COREWHEEL_TEST_EXITS_IN_A_CALLBACK";
+struct ExitsWhenDropped([u64; 3]);
+
+impl Drop for ExitsWhenDropped {
+    fn drop(&mut self) {
+        exit_while_a_thread_reads(&self.0);
+    }
+}
+
+/// Runs `exit` in a child process, which runs only the test `name`. `process::exit` in a callback
+/// or its destructor runs the destructors of thread-local values, such as the wheel.
+fn exits_with_success(name: &str, exit: impl FnOnce()) {
+    const IS_CHILD: &str = "COREWHEEL_TEST_EXITS";
     thread_local! {
         static LAST: SlowToEnd = const { SlowToEnd };
     }
     if env::var_os(IS_CHILD).is_some() {
         LAST.with(|_| ());
+        exit();
+    }
+    let _alone = alone();
+    let this = env::current_exe().expect("the path of this program");
+    let child = Command::new(this).args(["--exact", name]).env(IS_CHILD, "").output();
+    let status = child.expect("started").status;
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn captures_outlive_a_process_that_exits_in_their_callback() {
+    exits_with_success("captures_outlive_a_process_that_exits_in_their_callback", || {
         let captured = CAPTURED;
         let callback = move || exit_while_a_thread_reads(&captured);
         local_timer().add_periodic(Duration::from_millis(1), callback);
         local_timer().run_until(|| false);
-    }
-    let _alone = alone();
-    let this = env::current_exe().expect("the path of this program");
-    let child = Command::new(this).args(["--exact", NAME]).env(IS_CHILD, "").output();
-    let status = child.expect("started").status;
-    assert!(status.success(), "{status}");
+    });
+}
+
+#[test]
+fn captures_outlive_a_process_that_exits_in_their_destructor() {
+    exits_with_success("captures_outlive_a_process_that_exits_in_their_destructor", || {
+        let captured = ExitsWhenDropped(CAPTURED);
+        local_timer().add(HOUR, move || _ = &captured).cancel();
+    });
 }

@@ -1,6 +1,8 @@
 //! The interface between a thread's wheel and its clients, which are purgatories.
 
 use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
     mem,
     rc::{Rc, Weak},
 };
@@ -22,33 +24,40 @@ pub(crate) trait WheelClient {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(u32);
 
-/// The clients of a wheel. Timers refer to a client by its place in `places`.
+/// The clients of a wheel. Timers refer to a client by its index in `places`.
 #[derive(Default)]
 pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
-    free: Vec<u32>,
+    /// The free places, and perhaps some that `places` no longer has.
+    free: BinaryHeap<Reverse<u32>>,
     keeps_places: bool,
 }
 
 impl Clients {
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        if let Some(free) = self.free.pop() {
-            self.places[free as usize] = Some(client);
+        if let Some(Reverse(free)) = self.free.pop()
+            && let Some(place) = self.places.get_mut(free as usize)
+        {
+            *place = Some(client);
             return ClientId(free);
         }
+        // `places` no longer has the lowest of the free places, so it has none of them.
+        self.free.clear();
         self.places.push(Some(client));
         let last = u32::try_from(self.places.len() - 1);
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client. Frees the memory of all places once no client is left.
+    /// Removes a client, and all free places after the last client. Frees the memory of all places
+    /// once no client is left.
     pub(super) fn remove(&mut self, ClientId(place): ClientId) {
         self.places[place as usize] = None;
         if self.keeps_places {
             return;
         }
-        self.free.push(place);
-        if self.free.len() == self.places.len() {
+        self.free.push(Reverse(place));
+        while self.places.pop_if(|client| client.is_none()).is_some() {}
+        if self.places.is_empty() {
             mem::take(self);
         }
     }
@@ -56,7 +65,7 @@ impl Clients {
     /// Prevents the reuse of places, because drained timers refer to them.
     pub(super) fn keep_places(&mut self) {
         self.keeps_places = true;
-        self.free = Vec::new();
+        self.free = BinaryHeap::new();
     }
 
     pub(super) fn get(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {
@@ -66,5 +75,36 @@ impl Clients {
     /// Returns the identifiers of all places.
     pub(super) fn ids(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.places.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Client;
+
+    impl WheelClient for Client {
+        fn expire(&self, _: u32) {}
+
+        fn flush(&self) {}
+
+        fn trim(&self, _: bool) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_turn_visits_no_places_after_the_last_client() {
+        let mut clients = Clients::default();
+        let client: Rc<dyn WheelClient> = Rc::new(Client);
+        let ids: Vec<_> = (0..10).map(|_| clients.add(Rc::downgrade(&client))).collect();
+        for &id in ids[5..].iter().chain(&ids[1..5]) {
+            clients.remove(id);
+        }
+        assert_eq!(clients.ids().count(), 1);
+        for place in 1..10 {
+            assert_eq!(clients.add(Rc::downgrade(&client)).0, place);
+        }
     }
 }

@@ -84,7 +84,7 @@ impl Drop for DriverRegistration {
     }
 }
 
-/// Ends the effect of [`ThreadWheel::poll_driver_sleep`], even if the poll panics.
+/// Restores the state that [`ThreadWheel::poll_driver_sleep`] has changed, even if the poll panics.
 struct DriverStateGuard;
 
 impl Drop for DriverStateGuard {
@@ -106,6 +106,8 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
+    /// True while a cancel drops a callback in its node.
+    drops_in_place: Cell<bool>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of the driving tasks that have announced a sleep.
@@ -161,6 +163,7 @@ impl ThreadWheel {
             engine: RefCell::new(engine),
             shared,
             driver: Cell::new(DriverState::Undriven),
+            drops_in_place: Cell::new(false),
             driver_count: Cell::new(0),
             driver_tasks: RefCell::default(),
             next_driver_task_id: Cell::new(0),
@@ -369,8 +372,9 @@ impl ThreadWheel {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining tasks and `TimerFd`s, so that each runs a turn and announces its own
-    /// sleep. Forgets the task `dropped`, which is `None` if a `TimerFd` is dropped.
+    /// Wakes the remaining tasks and `TimerFd`s when another one is dropped, so that each runs a
+    /// turn and announces its own sleep. Forgets the task `dropped`, which is `None` if a `TimerFd`
+    /// is dropped.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -407,7 +411,7 @@ impl ThreadWheel {
     }
 
     /// Polls the sleep of a task that drives the wheel. Panics if this sleep waits for the same
-    /// wheel.
+    /// wheel, because it would never end.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {
@@ -418,8 +422,7 @@ impl ThreadWheel {
         poll()
     }
 
-    /// Records that a loop drives the wheel. Returns false inside a turn, and after the wheel was
-    /// drained.
+    /// Records that a loop drives the wheel. Returns false inside a turn, and after a drain.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
         matches!(self.driver.get(), DriverState::BetweenTurns) || self.begin_driving_slow()
@@ -437,8 +440,8 @@ impl ThreadWheel {
         true
     }
 
-    /// If a driver has registered and its loop has not begun, reports a timer that has been overdue
-    /// for too long. Returns the number of adds until the next check.
+    /// If a driver has registered, but its loop has not begun, reports a timer that has been
+    /// overdue for too long. Returns the number of adds until the next check.
     fn report_if_undriven(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
@@ -493,7 +496,7 @@ impl ThreadWheel {
     /// Runs a turn at `now`, or at a new reading of the clock if `now` is `None`.
     #[inline(never)]
     fn turn_slow(budget: usize, now: Option<Instant>) -> Turn {
-        // `with` would copy the result, so this function uses the pointer itself.
+        // `with` would copy the result, so this function dereferences the pointer.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
@@ -563,7 +566,8 @@ impl ThreadWheel {
     }
 
     /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. Before the due timers fire, a call consumes only adds and resets.
+    /// cancelled timers. In the urgent phase, before the due timers fire, it consumes only adds and
+    /// resets.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -706,7 +710,7 @@ impl ThreadWheel {
     }
 
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
-    /// Returns zero if a flush is pending: a wake hook that the last flush called may have queued
+    /// Returns zero if a flush is pending: a wake hook that the latest flush called may have queued
     /// further messages.
     fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.record_sleep_until(turn));
@@ -734,8 +738,8 @@ impl ThreadWheel {
     /// progress.
     pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
         self.flush_clients();
-        // `close` frees this shard's number. This thread must not seem to own a later shard with
-        // this number.
+        // `close` frees this shard's number, which a later shard may reuse. This thread must not
+        // seem to own that shard.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         self.clients.borrow_mut().keep_places();
@@ -748,8 +752,8 @@ impl ThreadWheel {
         self.clients.borrow_mut().add(client)
     }
 
-    /// Forgets a client, which must have cancelled its timers: a later client may get the same
-    /// identifier.
+    /// Forgets a client, which must have cancelled its timers, because a later client may get the
+    /// same identifier.
     pub(crate) fn unregister_client(&self, client: ClientId) {
         self.clients.borrow_mut().remove(client);
     }
@@ -816,7 +820,8 @@ impl ThreadWheel {
         ShardRef::new(self.with_engine(|engine| engine.number()), Arc::clone(&self.shared))
     }
 
-    /// Returns true if the thread has announced a sleep, or if its loop has not begun.
+    /// Returns true unless the thread is known to be awake: it may have announced a sleep, or its
+    /// loop may not have begun.
     #[inline]
     pub(super) fn may_be_asleep(&self) -> bool {
         self.announced_until.get() != AWAKE
@@ -868,7 +873,9 @@ impl ThreadWheel {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
                     local.publish_live_if_asleep();
+                    let outer = local.drops_in_place.replace(true);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
+                    local.drops_in_place.set(outer);
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
@@ -982,9 +989,9 @@ fn panic_without_driver() -> ! {
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
-        if let DriverState::InTurn = self.driver.get() {
-            // A callback, which runs in its node, has called `process::exit`. Scoped threads may
-            // still use its captures, so the nodes are leaked.
+        if matches!(self.driver.get(), DriverState::InTurn) || self.drops_in_place.get() {
+            // A callback or its destructor has called `process::exit`. Scoped threads may still use
+            // its captures, which are in its node, so the nodes are leaked.
             mem::forget(Arc::clone(&self.shared));
         }
         // Destructors that run from here on use handles as a remote thread would.
