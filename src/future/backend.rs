@@ -43,12 +43,13 @@ pub trait Backend: BackendOps {}
 impl<P: BackendOps> Backend for P {}
 
 /// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock. Handles are `Send`: with a `LocalHandle`, a compiler error about a `!Send` future
-/// would name two causes instead of only `LocalTimer`.
+/// wheel's clock. Even for the local wheel, handles are of the `Send` type `TimerHandle`: with a
+/// `LocalHandle`, a compiler error about a `!Send` future would name two causes instead of only
+/// `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Returns the exact present time.
+    /// Returns the present time from an exact reading of the clock.
     fn now_nanos(&self) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;

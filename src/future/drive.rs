@@ -34,15 +34,15 @@ const SLEEP_AFTER_END: Duration = Duration::from_millis(100);
 ///
 /// The call registers a [driver](super#without-a-driver), which is unregistered when the future is
 /// dropped. So other futures may wait for this thread's wheel before the driving task is first
-/// polled. If two tasks drive the wheel, wake-ups go to the task that began to sleep last. When one
-/// of them is dropped, the other one takes over.
+/// polled. If two tasks drive the wheel, wake-ups go to the task that most recently began to sleep.
+/// When one of them is dropped, the other one takes over.
 ///
 /// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Between
 /// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
 /// the wheel instead of this task.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
-/// monoio, that needs the feature `sync`.
+/// monoio, this requires the feature `sync`.
 ///
 /// # Panics
 ///
@@ -70,7 +70,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
             // If this turn fires timers, the next sleep is short, because the woken tasks must run
-            // soon, and the next turn must follow.
+            // soon, and the next turn soon after them.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its

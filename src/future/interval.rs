@@ -81,7 +81,7 @@ pub enum MissedTickBehavior {
     Burst,
     /// Begins a new schedule: the next tick comes one period after the late tick was returned.
     Delay,
-    /// Skips missed ticks: the next tick is the first scheduled one in the future.
+    /// Skips missed ticks: the next tick is the first scheduled tick that is still in the future.
     Skip,
 }
 
@@ -109,8 +109,7 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel, the length of its tick is unknown, so the period may be shorter than a
-        // tick.
+        // Without a wheel, the tick length is unknown, so the period may be shorter than a tick.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
@@ -286,8 +285,8 @@ impl<H: Backend> Interval<H> {
     }
 
     /// Changes the time between two ticks. The next tick keeps its deadline, unless
-    /// [`reset`](Self::reset) sets it to one new period from now. The minimum period is one tick of
-    /// the wheel.
+    /// [`reset`](Self::reset) is called, which sets it to one new period from now. The minimum
+    /// period is one tick of the wheel.
     ///
     /// # Examples
     ///

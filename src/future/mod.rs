@@ -33,9 +33,9 @@
 //! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
 //!   [Time](crate#time).
 //! - **corewheel allocates nothing** in the steady state: a timer stores the waker as its callback.
-//! - **A timer that fires calls the waker of the last poll once**, in a turn of the wheel's owner,
-//!   or of the [`Watcher`] of [`Timers::per_worker`]. If the waker panics, the panic is caught and
-//!   reported like a callback's panic.
+//! - **A timer that fires calls the waker of the latest poll once**, in a turn of the wheel's owner
+//!   or, with [`Timers::per_worker`], of the [`Watcher`]. If the waker panics, the panic is caught
+//!   and reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
 //!   dropped at once. If another thread owns or uses the wheel, a turn may drop the waker later:
 //!   see [`Config::drop_within`](crate::Config::drop_within).
@@ -49,17 +49,17 @@
 //! A *driver* is a loop or task that turns a thread's wheel. If this thread has no driver, a poll
 //! that must add a timer to the thread's wheel panics, because the wait might never end. Most
 //! drivers register when they are created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
-//! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop
-//! registers by its first call of [`turn`](crate::LocalTimer::turn),
+//! [`VirtualTime`], and the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A
+//! loop registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
 //! before any of these calls must first call
 //! [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) also registers a driver, because a program that
 //! configures a wheel is expected to turn it. Before the driver is created, a task may be spawned,
-//! but must not wait for a timer. After the last driver of a thread is dropped, a poll that must
-//! add a timer to its wheel panics again. A timer that is already pending fires when the wheel is
-//! turned again.
+//! but must not wait for a timer. After a thread's last driver is dropped, a poll that must add a
+//! timer to the thread's wheel panics again. A timer that is already pending fires when the wheel
+//! is turned again.
 //!
 //! # Without a timer
 //!
@@ -101,7 +101,7 @@ pub use self::{
 };
 use crate::local::local_timer;
 
-/// Waits until `duration` from now, on this thread's wheel. See [`Sleep`].
+/// Waits for `duration`, counted from this call, on this thread's wheel. See [`Sleep`].
 ///
 /// A sleep of zero duration is ready at the first poll. A sleep of more than 584 years is never
 /// ready.
@@ -189,7 +189,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 
 /// Ticks every `period` on this thread's wheel, the first time at once. See [`Interval`].
 ///
-/// A period shorter than the wheel's tick is rounded up to this tick.
+/// A period shorter than the wheel's tick is rounded up to one tick.
 ///
 /// # Examples
 ///

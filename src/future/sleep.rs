@@ -25,8 +25,9 @@ use crate::{
 /// A future that becomes ready at its deadline. Created by [`sleep`](super::sleep) and
 /// [`Timers::sleep`](super::Timers::sleep).
 ///
-/// A sleep is `Unpin`, so a `select!` in a loop can poll `&mut sleep`. Once a poll was ready, every
-/// poll is ready until the next [reset](Self::reset). Dropping the sleep cancels its timer.
+/// A sleep is `Unpin`, so a `select!` in a loop can poll `&mut sleep`. Once a poll has returned
+/// ready, every poll is ready until the next [reset](Self::reset). Dropping the sleep cancels its
+/// timer.
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
 /// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
@@ -80,10 +81,10 @@ enum State {
     /// The sleep has no timer. The next poll compares its deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired. True if the sleep was reset to an elapsed deadline: the timer wakes the task, whose
-    /// next poll is ready.
+    /// fired. The flag is true if the sleep was reset to an elapsed deadline: the timer wakes the
+    /// task, whose next poll is ready.
     Armed(TimerHandle, WakerId, bool),
-    /// A poll was ready.
+    /// A poll has returned ready.
     Elapsed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
     /// clock.
@@ -134,7 +135,8 @@ impl<H: Backend> Sleep<H> {
         self.backend.instant_at(self.deadline)
     }
 
-    /// Returns true if the timer has fired or is firing, or a poll was ready. Reads no clock.
+    /// Returns true if the timer has fired or is firing, or a poll has returned ready. Does not
+    /// read the clock.
     ///
     /// Also returns true after the wheel that held the sleep's timer has ended.
     ///
@@ -163,7 +165,7 @@ impl<H: Backend> Sleep<H> {
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
     /// If a timer is pending, the call resets it to the new deadline. When the timer fires, it
-    /// wakes the task that polled last. If the new deadline has elapsed already, the next poll is
+    /// wakes the task of the latest poll. If the new deadline has elapsed already, the next poll is
     /// ready, and the task is woken at the wheel's next tick at the latest. If no timer is pending,
     /// the next poll that must wait adds one.
     ///
@@ -231,7 +233,7 @@ impl<H: Backend> Sleep<H> {
         }
     }
 
-    /// Sets another deadline. No timer of this sleep may be pending.
+    /// Sets another deadline. The sleep must have no pending timer.
     pub(super) fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
         self.state = match deadline {
             Ok(deadline) => {
@@ -325,7 +327,7 @@ impl<H: Backend> Sleep<H> {
             None => WakerCallback::new(cx.waker()),
         };
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // If the first `match` made a waker, the clock has not been compared with the deadline yet.
+        // If the first `match` made a waker, the deadline has not been compared with the clock yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));

@@ -79,8 +79,9 @@ impl<F, H: Backend> Timeout<F, H> {
 
     /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
     /// up. Use this for requests that must not fail under overload. Without a timer, the deadline
-    /// wakes no task, but a poll after the deadline may give up the future. Each poll that must
-    /// wait tries again to add a timer, unless the thread had no wheel when the deadline was set.
+    /// wakes no task, but a later poll that finds the deadline elapsed gives up the future. Each
+    /// poll that must wait tries again to add a timer, unless the thread had no wheel when the
+    /// deadline was set.
     ///
     /// # Examples
     ///

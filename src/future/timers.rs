@@ -30,7 +30,7 @@ use crate::{
     when::When,
 };
 
-/// Shared wheels, whose futures may be polled and dropped on any thread.
+/// A set of shared wheels, whose futures may be polled and dropped on any thread.
 ///
 /// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
 /// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
@@ -89,7 +89,7 @@ struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
     worker_wheels: Option<Arc<WorkerWheels>>,
-    /// Stops the threads or the watcher. `None` if the caller keeps the wheels running.
+    /// Its drop stops the threads or the watcher. `None` if the caller keeps the wheels running.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -111,7 +111,7 @@ impl Drop for StopWatcherOnDrop {
     }
 }
 
-/// The wheel of a future of [`Timers`].
+/// The wheel that holds the timer of a [`Timers`] future.
 ///
 /// # Examples
 ///
@@ -159,8 +159,8 @@ impl Timers {
         Self::start_with(Cores::builder().shards(threads).pin(false))
     }
 
-    /// Starts threads with this builder, which sets their number, whether they are pinned, and the
-    /// configuration of each wheel. See [`start`](Self::start).
+    /// Starts threads with the builder `threads`, which sets their number, whether they are pinned,
+    /// and the configuration of each wheel. See [`start`](Self::start).
     ///
     /// The threads park between their turns. Each thread calls the function given to
     /// [`CoresBuilder::config`]. If this function sets a wake hook
@@ -197,17 +197,17 @@ impl Timers {
     }
 
     /// Makes a wheel for each available CPU. The futures that one thread creates use one wheel,
-    /// unless it refuses a timer. A separate thread, the *watcher*, sleeps until the earliest
-    /// deadline of all wheels, and fires the timers. So timers fire even while workers are busy or
-    /// blocked.
+    /// unless that wheel refuses a timer. A separate thread, the *watcher*, sleeps until the
+    /// earliest deadline of all wheels, and fires the timers. So timers fire even while workers are
+    /// busy or blocked.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
     /// configure the wheels.
     ///
-    /// Cost: to add, reset or cancel a timer, a thread becomes the owner of its wheel by one
-    /// compare-and-swap. If another thread is still the owner after several attempts, this thread
-    /// usually sends a message. Then the watcher drops the waker of a cancelled timer within
+    /// Cost: to add, reset or cancel a timer, a thread becomes the owner of the timer's wheel by
+    /// one compare-and-swap. If another thread is still the owner after several attempts, this
+    /// thread usually sends a message. Then the watcher drops the waker of a cancelled timer within
     /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
     /// earliest may wake the watcher.
     ///
@@ -305,8 +305,12 @@ impl Timers {
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
     /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel. With
-    /// [`per_worker`](Self::per_worker) it delays the timers of all wheels, because one thread runs
-    /// all callbacks.
+    /// [`per_worker`](Self::per_worker), it delays the timers of all wheels, because one thread
+    /// runs all callbacks.
+    ///
+    /// Keep a clone of the `Timers` while you use its wheels: a `ShardRef`, a handle or a pending
+    /// callback does not keep the threads running. When the threads end, pending callbacks are
+    /// dropped.
     ///
     /// # Examples
     ///
@@ -322,7 +326,7 @@ impl Timers {
         &self.0[0].shards
     }
 
-    /// Waits until `duration` from now. See [`Sleep`].
+    /// Waits for `duration`, counted from this call. See [`Sleep`].
     ///
     /// # Examples
     ///

@@ -4,8 +4,8 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::ThreadWheel;
 
-/// A waker that serves as a timer's callback. Firing the timer wakes the task. So does the end of
-/// the wheel. A cancel usually only drops the waker.
+/// A waker that serves as a timer's callback. Firing the timer wakes the task, and so does the end
+/// of the wheel. A cancel usually only drops the waker.
 #[derive(Debug)]
 pub struct WakerCallback(Option<Waker>);
 

@@ -27,9 +27,9 @@
 //! sleep ends by the new deadline. If the announcement comes first, the add reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
 //! watcher that is awake, or is being woken, claims the wheel again before its next long sleep, and
-//! so sees the new timer. Remote requests are made without a claim. They wake the watcher as they
-//! wake the sleeping owner of any other wheel. The watcher also checks the mailbox after each
-//! announcement (see `cross_core/parker.rs`).
+//! so sees the new timer. Remote requests are made without a claim. They wake the watcher in the
+//! same way as the sleeping owner of any other wheel. The watcher also checks the mailbox after
+//! each announcement (see `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps briefly and tries again.
@@ -89,10 +89,10 @@ pub(super) struct WorkerWheel {
     shared: Arc<Shared>,
 }
 
-/// The state of a wheel that a thread may use only while it has claimed the wheel.
+/// The part of a wheel that a thread may use only while it has claimed the wheel.
 struct OwnerState {
     engine: Engine<Callback>,
-    /// The end of the watcher's last announced sleep, in nanoseconds of the clock; `u64::MAX` if
+    /// The end of the watcher's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or a reset has woken the watcher, or `u64::MAX`.
@@ -101,7 +101,7 @@ struct OwnerState {
     earliest_woken_deadline: u64,
 }
 
-// SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` demand. An
+// SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` require. An
 // engine whose payloads are `Send` is `Send`.
 unsafe impl Send for WorkerWheel {}
 
@@ -185,8 +185,8 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. While the caller had claimed the wheel, it found that
-    /// the announced sleep ends too late.
+    /// Wakes the watcher if it still sleeps. Under its claim, the caller found that the announced
+    /// sleep ends too late.
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
@@ -456,8 +456,8 @@ impl WorkerWheels {
     }
 }
 
-/// Fires the timers of [`Timers::per_worker_with`](super::Timers::per_worker_with), from one
-/// thread.
+/// Fires the timers of all wheels of [`Timers::per_worker_with`](super::Timers::per_worker_with),
+/// on one thread.
 ///
 /// Dropping the watcher ends the wheels and wakes the futures that wait on them. These futures then
 /// find that [no timer is available](super#without-a-timer).

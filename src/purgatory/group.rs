@@ -1,17 +1,18 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core travel together in a *batch*, in a closure that
-//! `ShardRef::run_ignoring_limit` runs there. Batches may overtake one another. So a core sends a
-//! message that depends on an earlier message only after the earlier message was acknowledged.
+//! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` runs the closure
+//! that delivers the batch on that core. Batches can arrive out of order. So if a message depends
+//! on an earlier one, a core sends it only after the earlier one was acknowledged.
 //!
-//! No core repeats a message or waits for an answer. If a batch cannot be delivered, usually
-//! because the core or its purgatory has ended, the batch's destructor answers the messages: see
-//! [`Message::refusal`].
+//! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
+//! usually because the receiving core or its purgatory has ended, the batch's destructor answers
+//! the sender: see [`Message::refusal`].
 
 use std::{
     any::Any,
     cell::RefCell,
-    fmt, mem, ptr,
+    collections::BTreeMap,
+    fmt, mem,
     rc::{self, Rc},
     sync::{self, Arc},
 };
@@ -38,8 +39,8 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// When a core's purgatory ends, later events on the core's keys have no effect. Operations of
 /// other cores that watch such a key are checked once more. Their other watches and their timeouts
 /// remain. Events are also lost between the [drain](crate::LocalTimer::drain) of a core's wheel and
-/// the end of its purgatory. So drop the purgatory before the drain. A wheel whose 2^25 - 1 nodes
-/// are all in use loses events and watches of other cores.
+/// the end of its purgatory. So drop the purgatory before the drain. If all 2^25 - 1 nodes of a
+/// core's wheel are in use, events and watches that other cores send to it are lost.
 ///
 /// # Examples
 ///
@@ -142,8 +143,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Any thread may call this method.
     ///
     /// The conditions see everything that the calling thread wrote before the call. On a core's own
-    /// thread prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events
-    /// in batches.
+    /// thread, prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends
+    /// events in batches.
     ///
     /// Cost: two allocations, a clone of the key, and a call of
     /// [`ShardRef::run`](crate::ShardRef::run).
@@ -173,11 +174,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         self.0.post(self.0.core_of(key, shards.len()), batch);
     }
 
-    /// Returns the membership of this thread, as core `index` of `shards`.
+    /// Creates this thread's membership in the group, as the core with the wheel `shards[index]`.
     ///
     /// # Panics
     ///
-    /// In the cases that [`join`](Self::join) lists, except a second join.
+    /// In the cases that [`join`](Self::join) lists, except if this thread has joined before.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
@@ -256,7 +257,7 @@ impl<K> fmt::Debug for PurgatoryGroup<K> {
 
 #[derive(Debug)]
 pub(super) enum Message<K> {
-    /// An operation of the sender watches a key of the receiver.
+    /// Requests a watch on a key of the receiver, for an operation of the sender.
     Watch { key: K, operation: Id },
     /// The sender has added the watch that the receiver's operation requested.
     WatchAck { operation: Id, watch: Id },
@@ -338,7 +339,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
-    /// core and each message. Then keeps the empty batch for reuse, unless enough batches are kept.
+    /// core and each message. Then keeps the empty batch for reuse, unless [`SPARE_BATCHES_MAX`]
+    /// are already kept.
     pub(super) fn consume(
         &self,
         mut batch: Batch<K>,
@@ -400,8 +402,8 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
     from: u32,
-    /// The keys of events. As messages they would be larger, and a batch would move more cache
-    /// lines between cores. The order of events and messages has no effect.
+    /// The keys of events. As messages, they would be larger, and a batch would move more cache
+    /// lines between cores. The order of events relative to messages does not matter.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -462,7 +464,7 @@ pub(super) trait Receiver<K: Send + 'static> {
 
 /// The destination of a group's messages on one thread.
 struct Endpoint<K: Send + 'static> {
-    /// Weak, so that the thread's endpoint does not keep the group alive.
+    /// A weak reference, so that the thread's endpoint does not keep the group alive.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn Receiver<K>>>,
@@ -488,38 +490,42 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
 
 /// An endpoint of a group, with the type of its keys erased.
 struct AnyEndpoint {
-    /// Identifies the group, because the address is not reused while this reference exists. Also
-    /// used to detect that the group has ended.
+    /// Shows whether the group has ended. While this reference exists, the group's address is not
+    /// reused.
     group: sync::Weak<dyn Any + Send + Sync>,
     /// An `Endpoint<K>`.
     endpoint: Box<dyn Any>,
 }
 
 per_thread! {
-    static THREAD_ENDPOINTS: RefCell<Vec<AnyEndpoint>> = RefCell::new(Vec::new());
+    /// The endpoints of this thread, by the address of their group.
+    static THREAD_ENDPOINTS: RefCell<BTreeMap<usize, AnyEndpoint>> =
+        RefCell::new(BTreeMap::new());
 }
 
 /// Calls `look` with this thread's endpoint of a group. The first call for a group creates the
-/// endpoint. Returns `None` if the exiting thread has dropped its endpoints.
+/// endpoint. Returns `None` if the thread is exiting and has dropped its endpoints.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     look: impl FnOnce(&mut Endpoint<K>) -> R,
 ) -> Option<R> {
     let looked = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
-        let is_same = |any: &&mut AnyEndpoint| ptr::addr_eq(any.group.as_ptr(), Arc::as_ptr(group));
-        if let Some(any) = endpoints.iter_mut().find(is_same) {
+        let address = Arc::as_ptr(group).addr();
+        if let Some(any) = endpoints.get_mut(&address) {
             let endpoint = any.endpoint.downcast_mut();
             let found =
                 look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")));
-            return (found, Vec::new());
+            return (found, BTreeMap::new());
         }
-        let ended: Vec<_> = endpoints.extract_if(.., |any| any.group.strong_count() == 0).collect();
+        let has_ended = |(_, any): &(usize, AnyEndpoint)| any.group.strong_count() == 0;
+        let (ended, others) = mem::take(&mut *endpoints).into_iter().partition(has_ended);
+        *endpoints = others;
         let group = Arc::downgrade(group);
         let mut endpoint =
             Box::new(Endpoint { group: group.clone(), receiver: None, watches: Vec::new() });
         let found = look(&mut endpoint);
-        endpoints.push(AnyEndpoint { group, endpoint });
+        endpoints.insert(address, AnyEndpoint { group, endpoint });
         (found, ended)
     });
     // The endpoints of ended groups are dropped here, while `THREAD_ENDPOINTS` is not borrowed.

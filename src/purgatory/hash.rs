@@ -8,7 +8,7 @@
 //! arithmetic progression have equal low bits, so `finish` mixes the bits.
 //!
 //! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
-//! that time single lookups.
+//! that can time single lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -46,7 +46,7 @@ impl BuildHasher for BuildKeyHasher {
 
 pub(super) struct KeyHasher {
     secret_point: u64,
-    /// The value of the polynomial so far, perhaps plus a small multiple of the prime.
+    /// The value of the polynomial so far, possibly plus a small multiple of the prime.
     sum: u64,
 }
 

@@ -58,7 +58,7 @@
 // When the key's core has acknowledged the watch, the operation is checked once more, because an
 // event may have preceded the watch.
 //
-// When a purgatory ends, other cores' operations that watch its keys are checked a last time,
+// When a purgatory ends, other cores' operations that watch its keys are checked one last time,
 // because they get no further events on these keys.
 
 mod group;
@@ -110,17 +110,18 @@ use crate::{
 ///
 /// Operations, further watches, and links to watches on other cores are three kinds of records, in
 /// separate pages of up to 1,024 records. Of each kind, up to eight empty pages are kept, so
-/// repeated bursts of up to 8,192 operations can reuse them. One waiting operation keeps its whole
-/// page. After every 64 turns, one of the empty pages of each kind is freed if these turns did not
-/// need it. If the hash table was much too large throughout these turns, it shrinks in small steps.
-/// Before an announced sleep of a second or more, all of these empty pages are freed, and the table
-/// shrinks at once.
+/// repeated bursts of up to 8,192 operations can reuse them. A single waiting operation keeps its
+/// whole page allocated. After every 64 turns, one of the empty pages of each kind is freed if
+/// these turns did not need it. If the hash table was much too large throughout these turns, it
+/// shrinks in small steps. Before an announced sleep of a second or more, all of these empty pages
+/// are freed, and the table shrinks at once.
 ///
 /// # Keys
 ///
-/// The program may use keys that clients choose. The hash of the keys uses a random secret of the
-/// purgatory or group, so clients cannot choose keys that collide or belong to one core. But a
-/// client that can time single lookups to within a few nanoseconds could learn the secret.
+/// It is safe to use keys that clients choose. The hash of the keys uses a random secret of the
+/// purgatory or group, so clients cannot choose keys that collide or all belong to one core. But a
+/// client could learn the secret if it can time single lookups to within a few nanoseconds, or see
+/// to which cores many of its keys belong.
 ///
 /// # Examples
 ///
@@ -289,10 +290,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks the operations that watch `key`, in the order in which their watches were added, and
     /// completes those whose condition holds. An operation of another core is checked on its own
-    /// core, when a message about the event has arrived there. Returns the number of this core's
+    /// core, when a message about the event arrives there. Returns the number of this core's
     /// operations that these checks completed by their condition.
     ///
-    /// This call finds no operation for a key of another core: use [`notify`](Self::notify).
+    /// If the key belongs to another core, this call finds no operation: use
+    /// [`notify`](Self::notify).
     ///
     /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
     /// key.
@@ -420,8 +422,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Removes the operations of this core that watch `key`, and returns them in the order in which
     /// their watches were added. `on_complete` does not run.
     ///
-    /// An operation whose `try_complete` is running stays. For a key of another core the result is
-    /// empty, because the watches on the key are on that core.
+    /// An operation whose `try_complete` is running stays. If the key belongs to another core, the
+    /// result is empty, because the watches on the key are on that core.
     ///
     /// Cost: constant time per watch on `key`, and per watch of the removed operations.
     ///
@@ -556,12 +558,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// Creates this thread's purgatory in the group, as core `index` of `shards`.
+    /// Creates this thread's purgatory in the group, as the core with the wheel `shards[index]`.
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
     /// in the same order on each core. Call `join` once on each core. Watches on keys of a core
     /// that has not joined are buffered until that core joins or ends, even if their operations end
-    /// earlier. So all cores should join before they add operations.
+    /// earlier. So all cores should join before any core adds operations.
     ///
     /// # Panics
     ///
@@ -622,7 +624,7 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 }
 
 /// No field is borrowed while an operation's own code runs. But the table is borrowed while keys
-/// are compared.
+/// are compared, so their `Eq` must not use the purgatory.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,

@@ -2,7 +2,7 @@
 
 use std::{hash::Hash, num::NonZeroU64};
 
-/// A request that waits until a condition holds or its timeout has elapsed.
+/// A request that waits until its condition holds or its timeout has elapsed.
 ///
 /// # Examples
 ///
@@ -39,16 +39,17 @@ pub trait DelayedOperation: 'static {
     /// completes nothing: if it returns true, the purgatory calls
     /// [`on_complete`](Self::on_complete). A panic counts as false.
     ///
-    /// The purgatory calls `try_complete` when the operation is added, and again if an event comes
+    /// The purgatory calls `try_complete` when the operation is added, and again if an event occurs
     /// during the add. Later, it calls `try_complete` at events on the operation's keys, and in
     /// [`check`](crate::purgatory::Purgatory::check). Each key of another core causes one more call
     /// when that core has added the watch, and another one if that core's purgatory ends.
     /// `try_complete` must be quick, and must not call `turn`.
     ///
-    /// `try_complete` may cause an event on a key of this core. If its own operation watches the
-    /// key and this call returns false, `try_complete` is called once more, but an event in that
-    /// second call causes no third call. Other operations that watch the key are checked inside the
-    /// call that reports the event. Nothing limits the depth of such nested checks.
+    /// `try_complete` may itself report an event on a key of this core. If its own operation
+    /// watches the key and this call returns false, `try_complete` is called once more, but an
+    /// event in that second call causes no third call. Other operations that watch the key are
+    /// checked inside the call that reports the event. Nothing limits the depth of such nested
+    /// checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
@@ -57,8 +58,9 @@ pub trait DelayedOperation: 'static {
     /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
     /// runs inside this call, up to 16 calls deep. Deeper calls run after the outermost call.
     ///
-    /// An operation that holds a clone of its own purgatory keeps that purgatory alive. If the
-    /// thread ends while such an operation waits, operation and purgatory leak.
+    /// An operation that holds a clone of the purgatory in which it waits keeps that purgatory
+    /// alive. If the thread ends while such an operation waits, the operation and the purgatory
+    /// leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -110,8 +112,8 @@ pub enum Completion {
     Condition,
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
-    /// The operation's timeout has elapsed, or the program has run the operation's timer after a
-    /// [`LocalTimer::drain`](crate::LocalTimer::drain).
+    /// The operation's timeout has elapsed, or the program has [drained](crate::LocalTimer::drain)
+    /// the wheel and run the operation's timer.
     Expired,
 }
 
@@ -144,8 +146,8 @@ pub enum Outcome {
 /// Identifies a waiting operation of one purgatory.
 ///
 /// The identifier is unique within its purgatory. Another purgatory does not recognize it, because
-/// each purgatory numbers its operations from a random 63-bit number. The identifier keeps no
-/// operation alive.
+/// each purgatory numbers its operations from a random 63-bit number. Holding the identifier does
+/// not keep the operation alive.
 ///
 /// # Examples
 ///

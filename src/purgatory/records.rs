@@ -1,4 +1,5 @@
-//! Records in pages. Some empty pages are kept for reuse as *spare pages*.
+//! A pool of records, which are stored in pages. Some empty pages are kept for reuse as *spare
+//! pages*.
 //!
 //! Pages have a fixed capacity, so growth moves no records, except in the first page, which starts
 //! small. Each page has its own free list. Records are taken from one page, the *current* page,
@@ -127,8 +128,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends a trim interval. Frees one spare page if there was always at least one during the
-    /// interval. If `all` is true, frees all spare pages.
+    /// Ends a trim interval, which began with the previous call. Frees one spare page if there was
+    /// always at least one during the interval. If `all` is true, frees all spare pages.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
         let unneeded = if all { self.spare.len() } else { self.fewest_spare_pages.min(1) };
         self.free_spare_pages(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
@@ -187,8 +188,8 @@ impl<T: Record> Records<T> {
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used_count = PAGE_LEN_U32;
-            // The page is the last of `pages_with_room`, else the last of `spare`, else a page
-            // without memory.
+            // `next_index` chose the last page of `pages_with_room`, else the last of `spare`, else
+            // a page without memory.
             if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare.len());
             }
@@ -268,7 +269,7 @@ impl<'a, T: Record> Occupied<'a, T> {
 /// never equals [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. The function is not inlined and has no arguments, so that its calls are short.
+/// Panics. The function is not inlined and has no arguments, so each call needs little code.
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {
@@ -339,7 +340,7 @@ mod tests {
         let (mut records, mut used) = (Records::new(), Vec::new());
         let mut random = fastrand::Rng::with_seed(5);
         for round in 0..if cfg!(miri) { 300 } else { 20_000_u64 } {
-            // Phases with more uses alternate with phases with more frees.
+            // The proportion of frees changes every 50 rounds.
             if random.u64(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let (index, number) = used.swap_remove(random.usize(..used.len()));
                 assert_eq!(free(&mut records, index), Some(number));

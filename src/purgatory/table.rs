@@ -36,7 +36,8 @@ pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     remote_watches: Records<RemoteWatch>,
-    /// The first watch of the first key of each chain; see [`chain_mut`](Self::chain_mut).
+    /// The first watch of the first key of each chain; see
+    /// [`chain_head_mut`](Self::chain_head_mut).
     chains: Vec<WatchIndex>,
     /// The number of chains, rounded up to a power of two, minus one.
     chain_mask: usize,
@@ -49,12 +50,13 @@ pub(super) struct Table<K, Op> {
     watch_count: usize,
     /// The cursors of the events in progress, the outermost event first.
     cursors: Vec<WatchIndex>,
-    /// Keys that must be dropped while the table is not borrowed.
+    /// Removed keys. They are dropped while the table is not borrowed, because dropping runs user
+    /// code.
     keys_to_drop: Vec<K>,
-    /// Begins at a random number, so that an id of another purgatory hardly ever names an operation
-    /// of this one.
+    /// The latest assigned number. The first one is random, so that an id of another purgatory
+    /// hardly ever matches an operation of this one.
     last_id_number: NonZeroU64,
-    /// Set if calls of [`trim`](Self::trim) are requested.
+    /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_in_trim_interval: u32,
@@ -81,11 +83,12 @@ struct ParkedOperation<K, Op> {
     next_free: u32,
 }
 
-/// The contents of a freed record of an operation.
+/// The contents of an operation's record, taken when the record was freed.
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
     last_remote_watch_index: u32,
-    /// The index that must be put [into a list](Records::put_in_free_list), or [`NONE`].
+    /// The record's index if it must still be put [into a list](Records::put_in_free_list), or
+    /// [`NONE`].
     unlisted_index: u32,
 }
 
@@ -312,7 +315,7 @@ impl<K, Op> Table<K, Op> {
         self.get(id)?.check_out()
     }
 
-    /// Ends a check, and returns the next step of the caller.
+    /// Ends a check, and returns the caller's next step.
     ///
     /// If the condition does not hold and another check was requested during the first check, a
     /// second check follows. There is no third check, because checks that always request another
@@ -351,8 +354,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Takes an operation whose timer has fired or was cancelled, and records its completion.
     /// Returns `None` if the operation is checked out, and so completes after its check. Also
-    /// returns `None` if the operation has completed or its record no longer exists: the user may
-    /// have run a drained timer late.
+    /// returns `None` if the operation has completed or its record no longer exists: the program
+    /// may have drained the wheel and run the timer late.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -561,15 +564,15 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns the chain that has the keys of a missing `chain`: clears the highest bit of `chain`.
-    /// The function is cold, so that the compiler makes a branch, not a conditional move. The
-    /// branch is rarely taken, because the number of chains is usually a power of two.
+    /// The function is marked cold, so that the compiler emits a branch, not a conditional move.
+    /// The branch is rarely taken, because the number of chains is usually a power of two.
     #[cold]
     fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
     /// Adds a few chains if the keys need more, or if the number of chains is not a power of two.
-    /// Ends any removal of chains.
+    /// Stops any removal of chains in progress.
     #[cold]
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
@@ -783,7 +786,7 @@ pub(super) struct EventWalk {
     next: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
-    /// The last number that the table had assigned when the event began.
+    /// The latest number that the table had assigned when the event began.
     last_number_at_start: NonZeroU64,
 }
 
@@ -798,7 +801,7 @@ impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain_head(hash);
-        // `get` returns `None` for the index of an extra watch, because of its flag.
+        // `get` returns `None` for an extra watch, whose flag makes the index too large.
         while at != WatchIndex::NONE {
             let Some(parked) = self.operations.get(at.0) else {
                 return self.find_key_slow(at, hash, key);
@@ -824,7 +827,8 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Looks up a key. The key's `Eq` may panic here, but not later, when the table changes.
+    /// Looks up a key. An add calls the key's `Eq` only here, so a panic of `Eq` cannot occur while
+    /// the table changes.
     #[inline]
     pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }

@@ -1,5 +1,6 @@
 //! A program written for `tokio::time` in which only the `use` lines have changed. A `DelayQueue`
-//! ends the sessions of clients that stop renewing. Requests have a timeout, and an interval ticks:
+//! ends the sessions of clients that stop renewing them. Requests have a timeout, and an interval
+//! ticks:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example moved

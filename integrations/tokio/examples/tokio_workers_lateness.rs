@@ -1,4 +1,4 @@
-//! Compares the lateness of sleeps in a multi-thread runtime, by tokio's timer and by corewheel.
+//! Compares how late sleeps end in a multi-thread runtime: tokio's timer against corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example tokio_workers_lateness

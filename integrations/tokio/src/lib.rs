@@ -13,7 +13,7 @@
 //!   a `Timers`.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both runtimes.
 //!
-//! Callbacks may wake tasks by a `Notify`, a `oneshot` or a waker.
+//! Callbacks can wake tasks through a `Notify`, a `oneshot` or a waker.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod local;

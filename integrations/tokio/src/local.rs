@@ -12,10 +12,10 @@ use tokio::{
 
 use crate::time::{self, DriverGuard};
 
-/// The budget of a turn, so that other tasks run between turns.
+/// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Short, because rounding up to a tick adds to the lateness that busy tasks cause.
+/// The tick is short, because rounding up to a tick adds to the lateness that busy tasks cause.
 const TICK: Duration = Duration::from_micros(100);
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
@@ -30,11 +30,11 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or for the reasons of [`spawn_local`].
+/// If the runtime cannot be created, or [`spawn_local`] would fail.
 ///
 /// # Panics
 ///
-/// Like `Runtime::block_on`, if it is called inside another runtime. If `future` uses
+/// If it is called inside another runtime, like `Runtime::block_on`. If `future` uses
 /// `tokio::time`, because this runtime has no tokio timer. To have both, build a runtime with
 /// `enable_all` and call [`run_in`].
 ///
@@ -60,7 +60,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// The futures of [`corewheel::future`], in place of those of `tokio::time`:
+/// With the futures of [`corewheel::future`] instead of tokio's:
 ///
 /// ```
 /// use corewheel::future::{sleep, timeout};
@@ -123,7 +123,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
     let output = run_in(&runtime, future);
     if output.is_err() {
-        // Inside another runtime, a drop would panic and hide the error.
+        // Inside another runtime, dropping this runtime would panic and hide the error.
         runtime.shutdown_background();
     }
     output
@@ -139,11 +139,11 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// For the reasons of [`spawn_local`].
+/// If [`spawn_local`] would fail.
 ///
 /// # Panics
 ///
-/// Like `Runtime::block_on`, if it is called inside another runtime. If `runtime` was built without
+/// If it is called inside another runtime, like `Runtime::block_on`. If `runtime` was built without
 /// `enable_io`.
 ///
 /// # Examples
@@ -160,7 +160,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
-    // Fails if the thread already has a wheel, which then stays.
+    // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install_without_driver();
     let (timer, driven) = {
         let _runtime = runtime.enter();

@@ -1,4 +1,4 @@
-//! The names of `tokio::time` on corewheel's timers: to move a program, change its `use` lines.
+//! The API of `tokio::time` on corewheel's timers: to move a program, change its `use` lines.
 //!
 //! ```
 //! use corewheel_tokio::time::{self, Duration, Instant}; // was: use tokio::time::{self, ...}
@@ -38,19 +38,19 @@
 //! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`.
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
 //!   tokio panics if there is no runtime.
-//! - A wait of more than a second that is first polled after its deadline is pending once, and ends
-//!   in the next turn.
-//! - A future may stay pending after its runtime has ended. tokio's futures panic.
+//! - If a wait of more than a second is first polled after its deadline, it is pending once, and
+//!   ends in the next turn.
+//! - A future can stay pending after its runtime has ended. tokio's futures panic.
 //! - A [`Timeout`] consumes none of the task's cooperative budget, and checks its deadline even if
 //!   the budget is used up.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
-//!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock may advance
+//!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock can advance
 //!   while a `spawn_blocking` task runs; tokio's clock waits for the task.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
 //!   Instead, write a `#[test]` that calls [`run`](crate::run), and first call [`pause`] in its
 //!   future.
-//! - `std::time::Instant::now()` is never virtual: read the time by [`Instant::now`]. A
+//! - `std::time::Instant::now()` is never virtual: read the time with [`Instant::now`]. A
 //!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
 //! - [`DelayQueue`] is not `Sync`. Its page lists how its methods differ.
 

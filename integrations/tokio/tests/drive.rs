@@ -1,4 +1,4 @@
-//! A task of a current-thread runtime that drives its thread's wheel by tokio's own sleep.
+//! A task of a current-thread runtime that drives its thread's wheel with tokio's own sleep.
 
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;

@@ -11,6 +11,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker},
     thread,
 };
@@ -25,7 +26,9 @@ use futures_core::Stream;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    runtime, task,
+    runtime,
+    sync::Notify,
+    task,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -344,7 +347,7 @@ fn a_paused_sleep_panics_if_no_hook_advances_the_clock() {
         };
         let message = panic_of(|| runtime.block_on(waits));
         assert!(message.contains("auto_advance"), "{message}");
-        // `advance` works without the hook. Earlier waits without a panic have no effect.
+        // `advance` works without the hook, even after waits that ended without a panic.
         runtime.block_on(async {
             let wait = || time::timers().sleep(SECOND);
             wait().await;
@@ -356,6 +359,31 @@ fn a_paused_sleep_panics_if_no_hook_advances_the_clock() {
             assert!(poll_once(&mut sleep).is_pending());
             time::advance(SECOND).await;
             assert!(poll_once(&mut sleep).is_ready());
+        });
+    };
+    thread::spawn(test).join().expect("no panic");
+}
+
+#[test]
+fn a_wait_in_a_runtime_without_a_hook_does_not_affect_one_with_a_hook() {
+    let test = || {
+        let without = runtime::Builder::new_current_thread().build().expect("one");
+        without.block_on(async {
+            time::pause();
+            time::timers().sleep(SECOND).await;
+        });
+        let awaited = Arc::new(Notify::new());
+        let notify = Arc::clone(&awaited);
+        // Wakes the task before the hook advances the clock.
+        let hook = move || {
+            time::auto_advance();
+            notify.notify_one();
+        };
+        let with =
+            runtime::Builder::new_current_thread().on_thread_park(hook).build().expect("one");
+        with.block_on(async {
+            awaited.notified().await;
+            time::sleep(Duration::ZERO).await;
         });
     };
     thread::spawn(test).join().expect("no panic");

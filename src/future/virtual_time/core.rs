@@ -60,7 +60,7 @@ struct ReadyQueue(Mutex<QueueState>);
 #[derive(Default)]
 struct QueueState {
     ids: Vec<usize>,
-    /// The set of `ids`, for lookups.
+    /// A set of the same ids, for fast lookups.
     id_set: HashSet<usize>,
 }
 
@@ -91,7 +91,7 @@ impl VirtualCore {
         let run = move || {
             config.install().expect("a new thread");
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
-            // would depend on earlier shards of the process.
+            // would depend on the shards that the process created before.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(number));
             assign_thread_number(index + 1);
@@ -160,8 +160,8 @@ impl VirtualCore {
 impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.jobs = None;
-        // Ignores a panic in a destructor of a thread-local value: it has been printed, and there
-        // is no caller to report it to.
+        // Ignores a panic in a destructor of a thread-local value: its message has been printed,
+        // and no caller can handle it.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// A handle of a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
+/// A handle to a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
 /// output of the task. Dropping the handle does not end the task.
 ///
 /// # Examples
@@ -100,7 +100,7 @@ impl<T> Future for Task<T> {
     ///
     /// If the output of the task has been taken before.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Wakers are the user's code: they are cloned and dropped while the state is not locked.
+        // Cloning and dropping a waker run user code, so both happen while the state is not locked.
         let mut new = Some(cx.waker().clone());
         match &mut *self.state() {
             State::Running(waker) => {

@@ -30,8 +30,8 @@ const TICK: Duration = Duration::from_millis(1);
 /// * A [`Key`] never names a later entry.
 /// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant,
 ///   which is not rounded.
-/// * Entries of the same millisecond expire in an unspecified order; in tokio-util, the last
-///   inserted entry expires first.
+/// * Entries of the same millisecond expire in an unspecified order; in tokio-util, the entry
+///   inserted most recently expires first.
 /// * [`peek`](Self::peek) looks at every entry.
 /// * [`compact`](Self::compact) moves no entry, like [`shrink_to_fit`](Self::shrink_to_fit).
 ///
@@ -61,7 +61,7 @@ pub struct DelayQueue<T> {
     entries: Slab<Entry<T>>,
     /// Set by the first insert or poll, because `new` must not start the default timers.
     start: Option<Instant>,
-    /// The sleep until the next deadline that the last poll found, if any.
+    /// The sleep until the next deadline that the latest poll found, if any.
     delay: Option<Sleep>,
     /// The task to wake if an entry is due before `delay` ends.
     waker: Option<Waker>,
@@ -159,7 +159,7 @@ impl<T> DelayQueue<T> {
             if delay.deadline() < next {
                 return Poll::Pending; // The clock has reached its end.
             }
-            // The sleep may have been created before `pause`, and have elapsed by the real clock.
+            // A sleep created before `pause` can have elapsed by the real clock.
             self.delay = None;
         }
     }

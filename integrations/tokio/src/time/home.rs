@@ -38,8 +38,8 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
     DEFAULT_TIMERS.set(timers)
 }
 
-/// Returns the timers for futures that this thread creates, for adapters that take [`Timers`], such
-/// as those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call fixes
+/// Returns the [`Timers`] for futures that this thread creates. Pass them to adapters, such as
+/// those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call fixes
 /// the default timers. In a current-thread runtime, call it inside of [`run`](crate::run). In a
 /// test with [`pause`](super::pause), call it after `pause`.
 pub fn timers() -> Timers {

@@ -47,7 +47,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
 }
 
-/// Ticks once a period; from [`interval`] and [`interval_at`].
+/// Ticks once a period; created by [`interval`] and [`interval_at`].
 ///
 /// [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, as in tokio. The
 /// clock of this thread's [timers](super#which-wheel-a-future-uses) measures this lateness.
@@ -58,7 +58,8 @@ pub struct Interval {
     missed: MissedTickBehavior,
 }
 
-/// Returns the deadline of the next tick, if the tick due at `due` is taken at `now`.
+/// Returns the deadline of the next tick, if the current tick was due at `due` and is taken at
+/// `now`.
 fn next(missed: MissedTickBehavior, due: Instant, now: Instant, period: Duration) -> Instant {
     match missed {
         MissedTickBehavior::Delay if now > due + MISSED => now.saturating_add(period),
@@ -174,7 +175,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// Returns the time until the next tick after one that is due now and taken `late` ms late.
+    /// Returns the time from a tick's deadline to the next deadline, if the tick is taken `late` ms
+    /// late.
     fn distance(behavior: MissedTickBehavior, late: u64) -> u128 {
         let due = Instant::now();
         let now = due + Duration::from_millis(late);

@@ -21,8 +21,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))
 }
 
-/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. It never ends before its deadline.
-/// A timer rounds the deadline up to a tick: 1 ms by default, and 100 us on a wheel that
+/// Waits until its deadline; created by [`sleep`] and [`sleep_until`]. It never ends before its
+/// deadline. A timer rounds the deadline up to a tick: 1 ms by default, and 100 us on a wheel that
 /// [`run`](crate::run) creates.
 ///
 /// Once ready, it stays ready until it is [reset](Self::reset). Dropping it cancels its timer.

@@ -37,7 +37,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 }
 
 pin_project! {
-    /// Gives up on a future at a deadline; from [`timeout`] and [`timeout_at`].
+    /// Gives up on a future at a deadline; created by [`timeout`] and [`timeout_at`].
     ///
     /// Each poll polls the future first, and checks the deadline only if the future is pending. A
     /// future that is ready at its first poll adds no timer.

@@ -27,7 +27,7 @@ thread_local! {
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The tick of the helper's wheel, the default.
+/// The tick of the helper's wheel, which has the default tick.
 const TICK: Duration = Duration::from_millis(1);
 
 /// How often the helper checks whether a runtime without [`auto_advance`] is idle.
@@ -39,9 +39,9 @@ struct VirtualTime {
     start: StdInstant,
     timers: Timers,
     helper: Sender<Request>,
-    /// Receives a message when the helper ends a sleep because the clock would never advance.
+    /// Receives a message when the helper advances a clock that nothing else would advance.
     stuck: Receiver<()>,
-    /// The real and the virtual time of the last `resume`. `None` while the clock is paused.
+    /// The real and the virtual time of the latest `resume`. `None` while the clock is paused.
     resumed: Cell<Option<Resumed>>,
 }
 
@@ -58,7 +58,8 @@ enum Request {
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
-    /// Only [`auto_advance`] sends it, so it ends the checks of the runtime.
+    /// Only [`auto_advance`] sends this request, so the helper then stops checking for an idle
+    /// runtime.
     Step(Sender<bool>),
     End,
 }
@@ -80,7 +81,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// Returns true if the runtime has been parked since the last call.
+    /// Returns true if the runtime has stayed parked since the previous call.
     fn is_still_parked(&mut self) -> bool {
         #[cfg(target_has_atomic = "64")]
         let parked = Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
@@ -92,9 +93,9 @@ impl Idle {
 }
 
 /// Stops the clock of this thread, until [`resume`]. Futures that the thread creates after this
-/// call, even in a later runtime, use virtual time. This time advances by [`advance`], and to the
-/// next deadline whenever the runtime is idle. A deadline that another thread sets while the
-/// runtime is idle is noticed only when something else wakes the runtime.
+/// call, even in a later runtime, use virtual time. [`advance`] moves this time, and an idle
+/// runtime moves it to the next deadline. A deadline that another thread sets while the runtime is
+/// idle is noticed only when something else wakes the runtime.
 ///
 /// Call it first in a test, in [`run`](crate::run) or in a runtime with the hook [`auto_advance`].
 /// `#[tokio::test]` makes a runtime without the hook, in which only [`advance`] moves the clock.
@@ -103,8 +104,8 @@ impl Idle {
 ///
 /// If the clock is paused already, or outside of a current-thread runtime. If the runtime that
 /// calls this function has no [`auto_advance`], a waiting future panics after the runtime has been
-/// idle for 1 to 2 s. There, a wait on [`timers`](super::timers) ends after this time. In a later
-/// runtime without the hook, nothing ends a wait.
+/// idle for 1 to 2 s. In such a runtime, a wait on [`timers`](super::timers) ends after this time.
+/// In a later runtime without the hook, nothing ends a wait.
 ///
 /// # Examples
 ///
@@ -130,7 +131,7 @@ pub fn pause() {
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
     here.request(|done| Request::Pause(Idle { runtime, parked: None }, done));
-    // Stops on a tick, so that a sleep of whole milliseconds takes exactly its duration.
+    // Stops the clock on a tick, so that a sleep of whole milliseconds takes exactly its duration.
     let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
     here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
     here.request(Request::Turn);
@@ -188,8 +189,9 @@ pub async fn advance(duration: Duration) {
 /// ```
 pub fn auto_advance() {
     let Some(here) = paused() else { return };
-    // If timers have fired, this hook must be called again: they may have woken no task of the
-    // runtime, which would then sleep for ever.
+    here.stuck.try_iter().for_each(drop);
+    // If timers have fired, this hook must be called again: if they woke no task of the runtime,
+    // the runtime would sleep for ever.
     let mut is_called_again = true;
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
@@ -251,13 +253,13 @@ pub fn clock() -> Clock {
 pub(super) fn timers() -> Option<Timers> {
     let here = here()?;
     if let Some(resumed) = here.resumed.get() {
-        // A new delay counts from the clock, which the helper sets only when it wakes up.
+        // A new delay counts from this clock, which the helper does not set while it sleeps.
         here.clock.set(since(resumed));
     }
     Some(here.timers.clone())
 }
 
-/// Panics if the helper has ended a sleep because the clock would never advance.
+/// Panics if the helper has advanced a clock that nothing else would advance.
 pub(super) fn assert_advancing() {
     assert!(
         here().is_none_or(|here| here.stuck.try_iter().count() == 0),
@@ -275,13 +277,13 @@ fn paused() -> Option<Rc<VirtualTime>> {
     here().filter(|here| here.resumed.get().is_none())
 }
 
-/// Returns the current virtual time, counted from the last `resume`.
+/// Returns the current virtual time, counted from the latest `resume`.
 fn since((resumed, elapsed): Resumed) -> Duration {
     elapsed.saturating_add(resumed.elapsed())
 }
 
 impl VirtualTime {
-    /// Starts a helper. Its clock counts as resumed now, at zero.
+    /// Starts a helper. Its clock starts at zero, as if resumed now.
     fn start() -> Self {
         let (clock, (helper, requests)) = (ManualClock::new(), channel());
         let (stuck_sender, stuck) = channel();
