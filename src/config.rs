@@ -137,14 +137,13 @@ impl Config {
     /// removed the timers that other threads have cancelled.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
-    /// the owner's last turn or announced sleep. Remote adds may exceed the limit by the number of
-    /// timers that the owner has added since then. Remote adds do not count cancelled timers that
-    /// the owner has not yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose
-    /// cancels the owner has taken from the queue.
+    /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
+    /// of timers that the owner has added since then. Remote adds do not count cancelled timers
+    /// that the owner has not yet removed. There can be up to 1,024 whose cancels are queued, and
+    /// up to 1,024 whose cancels the owner has dequeued.
     ///
-    /// There is one exception for both kinds of adds. Other threads may add or reset a timer, and
-    /// cancel it before a turn has consumed that request. The timer then counts until a turn
-    /// consumes the request.
+    /// Both kinds of adds have one exception. If other threads add or reset a timer, and cancel it
+    /// before a turn has consumed that request, the timer counts until a turn consumes the request.
     ///
     /// # Examples
     ///
@@ -218,8 +217,8 @@ impl Config {
     /// If a timer was added through a [`ShardRef`](crate::ShardRef), the thread that cancels it
     /// usually drops the callback. All other callbacks are left to the owner. If the owner is in a
     /// sleep longer than `time`, the first remote cancel that leaves a callback to the owner wakes
-    /// it. Then each sleep lasts at most `time`, until the owner has dropped no such callback for a
-    /// period of `time`. This causes at most two extra wake-ups per `time`.
+    /// the owner. Then each sleep lasts at most `time`, until the owner has dropped no such
+    /// callback for a period of `time`. This causes at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. No
     /// cancel ends a sleep that is not announced, so the captures are dropped only in the next

@@ -256,7 +256,7 @@ pub enum ConfigError {
     AlreadyRunning,
     /// More than `max` shards would exist.
     TooManyShards {
-        /// The maximum number of shards that exist at the same time.
+        /// The maximum number of shards that can exist at the same time.
         max: u32,
     },
 }

@@ -68,8 +68,8 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u32::MA
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
 /// The last generation of the owner's timers, a number of 54 bits. Generations of remotely added
-/// timers have the further bit [`REMOTE_GENERATION_BIT`]. The remaining 9 bits of a timer's state
-/// word hold its phase and flags. After the last generation, a shard refuses adds.
+/// timers also have the bit [`REMOTE_GENERATION_BIT`]. The remaining 9 bits of a timer's state word
+/// hold its phase and flags. After the last generation, a shard refuses adds.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
@@ -89,7 +89,7 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 /// bounded by its peak of live timers and these pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
-/// Maximum number of shards that exist in a process at the same time.
+/// Maximum number of shards that can exist in a process at the same time.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
@@ -146,8 +146,8 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 /// deadline has already passed. If it has passed, the next turn fires the timer.
 pub(crate) const CHECKED_SLEEP_MAX_NANOS: u64 = 1_000_000_000;
 
-/// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, which no turn
-/// frees during the sleep.
+/// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
+/// turn frees it during the sleep.
 pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
@@ -175,7 +175,7 @@ pub(crate) const DRIVE_BUDGET: usize = 1_024;
 pub(crate) const RESETS_APPLIED_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
-/// into FIFO order. Each costs about a cache miss.
+/// into FIFO order. Each reversed message costs about a cache miss.
 pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 64 } else { 4096 };
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never calls

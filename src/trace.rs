@@ -21,7 +21,7 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for the wheel of a `Shard`. If `may_trace` is false, writes to standard error.
+/// for a `Shard`. Writes to standard error if `may_trace` is false or there is no subscriber.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u64,

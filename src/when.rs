@@ -180,7 +180,7 @@ impl From<Instant> for When {
     }
 }
 
-/// The next timer with a spread is delayed by this fraction of its range, in units of 2^-64.
+/// The fraction of its range by which the next timer with a spread is delayed, in units of 2^-64.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadSequence(AtomicU64);
 
@@ -196,7 +196,7 @@ impl SpreadSequence {
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
     /// for any number of timers. Timers without a spread take no multiple. If they did, and only
-    /// every 55th timer had a spread, for example, these timers would fill the range unevenly.
+    /// every 55th timer had a spread, for example, these few timers would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

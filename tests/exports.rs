@@ -47,7 +47,7 @@ fn with_recorder(test: impl FnOnce(&Snapshotter)) {
     metrics::with_local_recorder(&recorder, || test(&snapshotter));
 }
 
-/// The exported values of a shard, by metric and label `by`.
+/// The exported values of a shard, by the name of the metric and its label `by`, if any.
 type Exported = HashMap<String, DebugValue>;
 
 fn gauge(value: f64) -> DebugValue {

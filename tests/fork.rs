@@ -94,7 +94,6 @@ fn use_own_timer(handle: TimerHandle) -> CheckResult {
     ensure(added == live + fired + cancelled + handed_back, "the counts add up")
 }
 
-/// Creates wheels in the child.
 fn use_new_wheels() -> CheckResult {
     let own = local_timer().add(HOUR, || {});
     for _ in 0..20 {

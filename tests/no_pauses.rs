@@ -15,9 +15,9 @@ const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
 /// The number of ticks over which the wheel cascades one slot of the second level.
-const REVOLUTION: usize = 2_048;
+const UPPER_SLOT_TICKS: usize = 2_048;
 /// Maximum number of entries that a tick relinks because they were reset to later deadlines but
-/// stayed in its slot.
+/// stayed in the tick's slot.
 const DEFERRED_PER_SLOT_MAX: usize = 96;
 
 /// Advances until the wheel is empty. Asserts that each tick touches at most `most` entries that it
@@ -78,7 +78,7 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 let deadline = deadline(entry);
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
-            let most = DEFERRED_PER_SLOT_MAX + ENTRIES.div_ceil(REVOLUTION) + 1;
+            let most = DEFERRED_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
             advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
         }
     }
@@ -175,7 +175,7 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }
-        // One early turn per `CASCADED_PER_TURN_MAX` entries, and a few at the starts of slots.
+        // There is an early turn per `CASCADED_PER_TURN_MAX` entries, and a few at slot starts.
         assert!(
             early <= many / CASCADED_PER_TURN_MAX + 8,
             "{early} early turns, heartbeat {heartbeat:?}"

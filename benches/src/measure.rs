@@ -33,7 +33,7 @@ pub struct Sample {
     pub n: usize,
     pub unit: String,
     pub value: f64,
-    /// For a distribution: pairs `(x, y)`, where at least one value in `x` reaches `y`.
+    /// For a distribution: pairs `(x, y)`, where at least one in `x` values is `y` or more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(f64, f64)>,
 }

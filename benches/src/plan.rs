@@ -215,13 +215,13 @@ pub enum Workload {
     /// CPU time. `empty`: the speed-up of `floor`, measured alternately, which shows the limit of
     /// the machine. `share`: the speed-up divided by `empty`.
     Scaling,
-    /// Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.
-    /// N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list` always 10.
-    /// `stop`: stops as many random timers; a tick that is not timed follows. `tick`: the mean of
-    /// up to 4,096 ticks in which no timer expires, with their cascades and their updates of
-    /// counts. `expiry`: ns per timer for ticks in which a batch expires, minus the median tick
-    /// without an expiry. `netty` defers some work of start and stop to its worker: `expiry`
-    /// includes the linking, and no column includes the unlinking.
+    /// Timer schemes from the literature, explained in `doc/schemes.md`: ns per call of each
+    /// routine. N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list`
+    /// always 10. `stop`: stops as many random timers; a tick that is not timed follows. `tick`:
+    /// the mean of up to 4,096 ticks in which no timer expires, with their cascades and their
+    /// updates of counts. `expiry`: ns per timer for ticks in which a batch expires, minus the
+    /// median tick without an expiry. `netty` defers some work of start and stop to its worker:
+    /// `expiry` includes the linking, and no column includes the unlinking.
     Scheme,
 }
 

@@ -97,7 +97,7 @@ impl Section {
         text
     }
 
-    /// Returns a chart per metric, or one for all metrics if there is one size and no setting.
+    /// Returns a chart per metric, or a single chart if there is one size and no setting.
     fn charts(&self) -> Vec<Chart<'_>> {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();
@@ -163,8 +163,8 @@ impl<'a> Chart<'a> {
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 
-    /// Returns a table with a row per peer. Below times by size or setting, adds rows with ratios
-    /// of corewheel to other peers.
+    /// Returns a table with a row per peer. If its values are times and its columns are not
+    /// metrics, rows with ratios of corewheel to other peers follow.
     fn table(&self, workload: Workload, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);

@@ -210,7 +210,7 @@ fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
     guarded::run(job, &on_workers(runtime(job, 2), guard))
 }
 
-/// Builds the runtime of a peer. Pins each worker to a core if there are several.
+/// Builds the runtime of a peer. If there are several workers, pins each one to a core.
 fn runtime(job: Job, workers: usize) -> Runtime {
     let single = matches!(job.peer, Peer::TokioSleep | Peer::DelayQueue);
     let mut builder =

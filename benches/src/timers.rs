@@ -15,8 +15,8 @@ pub fn not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }
 
-/// A set of timers in which time is a tick number. Every `deadline` is later than the last
-/// [`advance`](Self::advance).
+/// A set of timers in which time is a tick number. Every `deadline` is later than the tick of the
+/// latest [`advance`](Self::advance).
 pub trait Timers: Sized {
     type Handle: Clone;
 
@@ -48,7 +48,7 @@ pub trait Timers: Sized {
         self.advance(now, on_fire);
     }
 
-    /// Announces a sleep, for a peer that frees memory then.
+    /// Announces a sleep, before which some peers free memory.
     fn prepare_sleep(&mut self) {}
 
     /// Returns the entries added, moved, fired or removed so far, if the peer counts them.
@@ -61,7 +61,7 @@ pub trait Timers: Sized {
 pub struct InRealTime<T> {
     timers: T,
     start: Instant,
-    /// The last tick in virtual time, from which the delay of an add counts.
+    /// The tick of the latest `advance`. The delay of an add is its deadline minus this tick.
     now: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A channel for one value at a time, whose receiver blocks at once. The receivers of other
-//! channels first spin, so the number of their instructions varies.
+//! A channel for one value at a time, whose receiver blocks without spinning. The receivers of
+//! other channels first spin, so the number of their instructions varies.
 
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -335,7 +335,7 @@ fn collected<R>(step: impl FnOnce() -> R) -> R {
     step()
 }
 
-/// Collects one add and the turn that fires the timer.
+/// Lets callgrind collect one add and the turn that fires the timer.
 pub(crate) fn path_add_fire(live: usize, _: usize) {
     let clock = install();
     black_box(fill(live, &mut Draws::new(live)));
@@ -348,7 +348,7 @@ pub(crate) fn path_add_fire(live: usize, _: usize) {
     assert_eq!(collected(|| local_timer().turn()).fired, 1);
 }
 
-/// Collects one cancel by another thread and the owner's turn.
+/// Lets callgrind collect one cancel by another thread and the owner's turn.
 pub(crate) fn path_remote_cancel(live: usize, _: usize) {
     let _clock = install();
     let handles = fill(live, &mut Draws::new(live));

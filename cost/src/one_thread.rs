@@ -50,7 +50,7 @@ impl Draws {
     }
 }
 
-/// Draws an index and a delay: the part of each count that is the harness.
+/// Draws an index and a delay: the part of each count that the harness causes.
 pub(crate) fn empty(live: usize, iterations: usize) {
     let mut draws = Draws::new(live);
     let mut handles = vec![0; live];

@@ -10,7 +10,7 @@ use crate::wire::{self, Answer, Kind, Request};
 pub(crate) enum Expected {
     Condition,
     Timeout,
-    /// Either, but not both: the condition becomes true close to the timeout.
+    /// A completion or a timeout: the condition becomes true close to the timeout.
     Either,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     /// The number of answers to requests that the client has not sent.
     pub(crate) unexpected_answers: u64,
     pub(crate) is_idle: bool,
-    /// The position of the last answer.
+    /// The position of the latest answer.
     pub(crate) position: u64,
 }
 

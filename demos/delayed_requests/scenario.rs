@@ -51,8 +51,8 @@ impl Plan {
         self.partitions as usize * CONSUMERS.end
     }
 
-    /// Returns the last time at which a stall may begin, so that the stall and the last timeouts of
-    /// the followers precede the end of the run.
+    /// Returns the latest time at which a stall may begin, so that the stall and the last timeouts
+    /// of the followers precede the end of the run.
     pub(crate) fn last_stall_start(&self) -> Duration {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }

@@ -27,7 +27,7 @@ pub(crate) struct Keys {
     /// once, so that setting it expires no keys.
     created_at: Instant,
     created_since_epoch: Duration,
-    /// The callbacks of the timers capture upgraded clones.
+    /// A timer's callback captures an upgraded clone.
     own: Weak<RefCell<Self>>,
 }
 

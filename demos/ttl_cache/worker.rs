@@ -43,7 +43,7 @@ struct Request {
 pub(crate) struct Worker {
     own: usize,
     keys: Rc<RefCell<Keys>>,
-    /// Chooses the core of a key by a secret, so that no client can put all keys on one core.
+    /// Chooses the core of a key with a secret, so that no client can put all keys on one core.
     hasher: RandomState,
     shards: Vec<ShardRef>,
     /// The number of other cores' requests that this core has executed.

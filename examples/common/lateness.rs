@@ -23,10 +23,10 @@ const ROUNDS: u64 = 4;
 const SLEEPERS: u64 = 32;
 const SLEEPS: u64 = 50;
 const BUSY_TASKS: usize = 4;
-/// A busy task computes for this long, and then sleeps for `PAUSE` by the runtime's own timer.
+/// A busy task computes for this long, and then sleeps for `PAUSE` with the runtime's own timer.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
-/// Long enough for all shards to publish their counts.
+/// The wait until all shards have published their counts.
 const SETTLED: Duration = Duration::from_millis(50);
 
 /// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds.

@@ -1,6 +1,6 @@
 //! A load generator: two threads that simulate thousands of users of a server. Each user is a task.
 //!
-//! The users wait by tokio's timer, because the library must not time its own test.
+//! The users wait with tokio's timer, because the library must not time its own test.
 
 use std::cell::Cell;
 use std::io;

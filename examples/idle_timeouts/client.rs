@@ -120,7 +120,7 @@ pub(crate) struct Client {
     pub(crate) state: ConnectionState,
     /// Read before the packet was sent, so that the server cannot have received it earlier.
     pub(crate) last_sent: Option<Instant>,
-    /// The longest time between two packets, or since the last one.
+    /// The longest time between two packets, or since the latest one.
     pub(crate) longest_silence: Duration,
     /// The number of sent bytes whose echo has not arrived.
     pub(crate) unanswered: usize,

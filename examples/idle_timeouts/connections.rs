@@ -33,7 +33,7 @@ struct Table<S> {
 struct Connection<S> {
     socket: S,
     idle_timer: TimerHandle,
-    /// The arrival of the last packet, at first the time of the accept, by the core's clock.
+    /// The arrival of the latest packet, initially the time of the accept, on the core's clock.
     last_packet_at: Instant,
 }
 

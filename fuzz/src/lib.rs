@@ -13,7 +13,7 @@ use libfuzzer_sys::arbitrary::Unstructured;
 /// The maximum number of live entries in a wheel.
 const LIVE_MAX: usize = 2_000;
 
-/// Approximate input bytes per step of the simulator, and for its setting.
+/// Approximate numbers of input bytes for a step of the simulator and for its setting.
 const BYTES_PER_STEP: usize = 26;
 const BYTES_OF_SETTING: usize = 60;
 

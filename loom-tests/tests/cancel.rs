@@ -172,7 +172,7 @@ fn a_shared_local_timer_fires_or_is_cancelled() {
     });
 }
 
-/// S2 in `cross_core::state`. The canceller may read any later state word of the node.
+/// Checks S2 of `cross_core::state`. The canceller may read any later state word of the node.
 #[test]
 fn callback_writes_are_visible_after_every_node_reuse() {
     explore(94, || cancel_and_reuse(|_| ()));
@@ -231,7 +231,7 @@ fn cancel_and_reuse(reuse: impl FnOnce(&ManualClock)) {
     assert!(answer != Cancel::Ended || seen == 1, "the callback's write is not visible");
 }
 
-/// S1 in `cross_core::state`, for a periodic timer that may be running.
+/// Checks S1 of `cross_core::state`, for a periodic timer that may be running.
 #[test]
 fn a_callback_drop_sees_the_cancellers_writes() {
     explore(40, || {

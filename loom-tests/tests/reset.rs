@@ -65,7 +65,7 @@ fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     });
 }
 
-/// S1 in `cross_core::state`, if the owner consumes the message of an earlier reset.
+/// Checks S1 of `cross_core::state`, if the owner consumes the message of an earlier reset.
 #[test]
 fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
@@ -167,7 +167,7 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
     });
 }
 
-/// A timer whose claim failed is in no slot.
+/// After the owner's claim of a due timer has failed, the timer is in no slot.
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(490, || {

@@ -316,8 +316,8 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     });
 }
 
-/// The stalled hook announces no message: a thread whose add was refused wakes the owner to make
-/// room.
+/// The hook that stalls is not called for a message: a thread whose add was refused wakes the owner
+/// to make room.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(26_000, || {

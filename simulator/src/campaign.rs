@@ -7,7 +7,7 @@ use crate::coverage::Coverage;
 use crate::episode::{self, Failure};
 use crate::plan::{Choose, Plan, Step};
 
-/// Steps of an episode that is drawn from a seed.
+/// The number of steps of an episode that is drawn from a seed.
 const STEPS: usize = 40_000;
 
 const SHRINK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -60,7 +60,7 @@ pub fn run_drawn_episode(length: usize, choose: &mut Choose<'_>) -> Result<Cover
     episode::run(&Plan::draw(length, choose), false)
 }
 
-/// Removes steps and simplifies arguments while the plan still fails. Returns the last failure.
+/// Removes steps and simplifies arguments while the plan fails. Returns the final plan's failure.
 fn shrink(plan: &mut Plan, mut failure: Failure, loses_cancels: bool) -> Failure {
     let until = Instant::now() + SHRINK_TIMEOUT;
     if failure.hangs {

@@ -377,7 +377,7 @@ impl Core {
         }
     }
 
-    /// Records the end of the shards of a thread that ends next.
+    /// Records the end of this thread's shards, because the thread ends next.
     fn leave(&mut self) {
         self.wake_up();
         for place in 0..PLACES {

@@ -28,7 +28,7 @@ pub(crate) struct Totals {
     pub(crate) thrown: u64,
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
-    /// The next call of the wake hook panics.
+    /// True if the next call of the wake hook must panic.
     pub(crate) wake_panics: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Payload {
     ledger: Arc<Ledger>,
     pub(crate) id: Id,
     shard: u16,
-    /// The payload's destructor panics.
+    /// True if the payload's destructor must panic.
     panics: bool,
 }
 

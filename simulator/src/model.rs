@@ -35,7 +35,7 @@ pub(crate) struct Model {
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    /// Some remote cancels never reach the library.
+    /// True if some remote cancels never reach the library: the planted bug.
     pub(crate) loses_cancels: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct CoreModel {
     /// The shard number of the thread's own wheel.
     pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
-    /// The wheel of the last ended thread of this core.
+    /// The wheel of this core's most recently ended thread.
     pub(crate) ended_wheel: Option<ShardRef>,
 }
 
@@ -65,23 +65,23 @@ pub(crate) struct Timer {
     period_start: Nanos,
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
-    /// The turns of its shard in which callbacks added and last moved it; 0 for none.
+    /// The turns of its shard in which a callback added it and most recently moved it; 0 for none.
     added_in: u64,
     moved_in: u64,
-    /// A message about it may be in the mailbox.
+    /// A message about this timer may be in the mailbox.
     queued: bool,
-    /// The last turn before its latest message.
+    /// The number of its shard's latest turn when its latest message was sent.
     queued_in: u64,
-    /// The last reset was remote, so a further remote reset to a later deadline may need no
+    /// The latest reset was remote, so a further remote reset to a later deadline may need no
     /// message.
     may_be_deferrable: bool,
     is_remote: bool,
     /// The owner may not have admitted it yet.
     unadmitted: bool,
     has_run: bool,
-    /// The `OwnedTimer` that this timer is an arming of.
+    /// Of an arming: the `OwnedTimer` to which it belongs.
     owner: Option<Id>,
-    /// The last arming of an `OwnedTimer`.
+    /// Of an `OwnedTimer`: its latest arming.
     pub(crate) arming: Option<Id>,
     pub(crate) script: Script,
 }
@@ -104,18 +104,18 @@ pub(crate) struct ShardModel {
     /// The core whose clock the shard reads.
     pub(crate) core: usize,
     tick: Nanos,
-    /// Another thread has cancelled a timer whose payload the owner drops.
+    /// Another thread has cancelled a timer, and the owner must still drop the payload.
     may_hold_payloads: bool,
     pub(crate) limit: usize,
     /// The latest reading of the clock by the owner, and how often a reading went back.
     latest: Nanos,
     regressions: u64,
-    /// The tick that the turns have reached, and the clock reading of the last turn.
+    /// The tick that the turns have reached, and the clock reading of the latest turn.
     turn_tick: u64,
     turn_now: Nanos,
     pub(crate) turn: Option<TurnModel>,
     turns: u64,
-    /// Live timers, by the last tick at which they may fire.
+    /// Live timers, by the latest tick at which they may fire.
     live: BTreeSet<(u64, Id)>,
     added: u64,
     /// Payloads made for the shard.
@@ -133,23 +133,23 @@ pub(crate) struct ShardModel {
     partial: bool,
     unadmitted: u64,
     uncollected: u64,
-    /// The last counts that the owner saw.
+    /// The latest counts that the owner saw.
     seen: Counts,
     /// The number of live timers that other threads see.
     pub(crate) published: u64,
-    /// Calls of the wake hook up to the end of the last sleep.
+    /// Calls of the wake hook up to the end of the latest sleep.
     wakes: u64,
     asleep: Option<Asleep>,
     behind: bool,
-    /// Callbacks of the last turn added, moved or cancelled timers.
+    /// Callbacks of the latest turn added, moved or cancelled timers.
     was_nested: bool,
-    /// The number of needless turns that the shard may still want.
+    /// The number of needless turns that the shard is still allowed to request.
     needless: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct TurnModel {
-    /// The tick of the last timer that fired in order.
+    /// The latest tick of the timers that have fired in order.
     order: u64,
     fired: usize,
     /// Timers that callbacks cancelled, and all adds, cancels and resets of callbacks.
@@ -159,7 +159,7 @@ pub(crate) struct TurnModel {
     collected_for_room: u64,
     /// Upper bound of the messages that arrived during the turn.
     arrived: u64,
-    /// Expiries that lent their payload.
+    /// The number of expiries that lent their payload to the loop.
     lent: u64,
     before: Counts,
     is_wanted: bool,
@@ -406,7 +406,7 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
-        // An elapsed deadline may be clamped to the tick of the last turn.
+        // An elapsed deadline may be clamped to the tick of the latest turn.
         timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
@@ -503,7 +503,7 @@ impl Model {
         (is_known && timer.state != State::NotAdded).then_some(own)
     }
 
-    /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
+    /// Counts a call through a handle: one of the two operations, or a call with a stale handle.
     pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
         let &Timer { state, owner, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
@@ -627,7 +627,7 @@ impl Model {
         let shard = &self.shards[timer.shard];
         let (now, turns) = (shard.turn_now, shard.turns);
         let order = shard.turn.as_ref().map(|turn| turn.order);
-        // The shard knew the timer's tick when the turn began, and had not reached it before.
+        // The order is certain if the shard knew the tick, and had not reached it, before the turn.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
             timer.moved_in != turns
@@ -803,7 +803,7 @@ impl ShardModel {
         due.div_ceil(self.tick)
     }
 
-    /// Returns the due time after a delay. The tick of a zero delay has begun.
+    /// Returns the due time after a delay. With a zero delay, it is in a tick that has begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
@@ -818,7 +818,7 @@ impl ShardModel {
         tick.saturating_mul(self.tick)
     }
 
-    /// Records that a timer is due between two ticks, and must end a longer sleep.
+    /// Records the ticks between which a timer is due. A longer sleep must end for the timer.
     fn record_due(&mut self, ticks: [u64; 2]) {
         /// A timer that is due in this number of ticks, or later, may need a turn per level.
         const FAR: u64 = (1 << 17) - (1 << 11);

@@ -87,7 +87,7 @@ pub(crate) enum Act {
     Sleep,
     Drain,
     DropShard,
-    /// Gives a shard away, and takes the one that was given away before, or makes a new one.
+    /// Puts a shard in transit, and takes the one that was in transit before, or makes a new one.
     SwapWithTransit,
     Clock(ClockMove),
     /// Repeats an act for many timers.
@@ -214,7 +214,7 @@ impl Plan {
         let setting = draw.setting();
         draw.ticks = setting.ticks;
         let mut steps = Vec::with_capacity(length);
-        // A core takes few or many steps in a row, so that other cores meet few or many messages.
+        // A core takes few or many steps in a row, so that other cores find few or many messages.
         let longest = (length / 16).clamp(4, 320);
         while steps.len() < length {
             let core = draw.index(CORES);
@@ -365,7 +365,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Returns a random time of less than `most` ticks of a random place.
+    /// Returns a random time below `most` ticks. The length of a tick is drawn from the places.
     fn ticks(&mut self, most: u64) -> Nanos {
         let tick = self.ticks[self.index(PLACES)];
         self.below(most * tick)

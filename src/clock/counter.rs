@@ -24,8 +24,8 @@ mod machine {
     const CLOCK_SOURCE_PATH: &str =
         "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-    /// The CPUID leaf that returns the number of the last extended leaf.
-    const EXTENDED_LEAF: u32 = 0x8000_0000;
+    /// The CPUID leaf that returns the number of the highest extended leaf.
+    const HIGHEST_EXTENDED_LEAF: u32 = 0x8000_0000;
     const POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT_TSC_BIT: u32 = 1 << 8;
 
@@ -36,7 +36,7 @@ mod machine {
     }
 
     fn is_invariant() -> bool {
-        cpuid_leaf(EXTENDED_LEAF).eax >= POWER_LEAF
+        cpuid_leaf(HIGHEST_EXTENDED_LEAF).eax >= POWER_LEAF
             && cpuid_leaf(POWER_LEAF).edx & INVARIANT_TSC_BIT != 0
     }
 
@@ -52,8 +52,8 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // Linux can disable the instruction for a process. In such a process, `Instant::now`
-        // usually crashes too.
+        // Linux can disable the instruction for a process. This case is not handled, because in
+        // such a process `Instant::now` usually crashes too.
         // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
         unsafe { _rdtsc() }
     }

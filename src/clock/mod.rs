@@ -4,12 +4,12 @@
 //! # The contract of a clock
 //!
 //! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. It
-//! need not be monotonic: if the clock goes backwards, a shard uses its greatest reading until the
-//! clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the
-//! readings that go backwards. Readings saturate 584 years after the origin.
+//! need not be monotonic: if the clock goes backwards, a shard uses the greatest reading so far
+//! until the clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
+//! counts the readings that go backwards. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`ClockReader`], whose readings are intervals: a reading through
-//! the counter gives only bounds of the time.
+//! A shard reads its clock with a [`ClockReader`]. A reading has a lower and an upper bound,
+//! because the counter gives the time only approximately.
 
 mod boot;
 mod counter;
@@ -84,9 +84,9 @@ impl Clock {
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
     /// In a busy loop, most readings read only the counter, which costs less than reading the
-    /// monotonic clock. A reading is an interval of at most 10 us. Adds and resets use its later
-    /// end, and turns use its earlier end. So a timer is not early unless the counter fails, and
-    /// fires at most about 10 us later than with the monotonic clock.
+    /// monotonic clock. A reading gives two bounds on the time, at most 10 us apart. Adds and
+    /// resets use the later bound, and turns use the earlier one. So a timer is not early unless
+    /// the counter fails, and fires at most about 10 us later than with the monotonic clock.
     ///
     /// Use this clock in a loop that adds or resets timers or calls `turn` more than once in ten
     /// microseconds. In a slower loop, each reading reads both the counter and the monotonic clock,
@@ -103,8 +103,8 @@ impl Clock {
     ///
     /// At first, for two milliseconds or more, every reading reads the monotonic clock, to measure
     /// the counter's rate. Later, a shard that has read the monotonic clock in the last 13 us
-    /// usually reads only the counter. The interval allows for changes of the monotonic clock's
-    /// rate, which the kernel limits to 11 %.
+    /// usually reads only the counter. The bounds allow for changes of the monotonic clock's rate,
+    /// which the kernel limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks this, because its own
     /// clock depends on them. A counter value outside the 13 us after a reading of the monotonic
@@ -220,7 +220,7 @@ impl Clock {
         }
     }
 
-    /// Returns the exact nanoseconds since the origin of a manual clock.
+    /// Returns the nanoseconds since the origin; `None` if this is not a manual clock.
     #[inline]
     pub(super) fn manual_nanos(&self) -> Option<u64> {
         if let Source::Manual(manual) = &self.0 { Some(manual.nanos()) } else { None }

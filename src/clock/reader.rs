@@ -1,11 +1,11 @@
-//! Reads a shard's clock. A reading is an interval that contains the time.
+//! Reads a shard's clock. A reading gives a lower and an upper bound on the time.
 
 use super::{
     Clock, counter,
     estimator::{Anchor, ClockEstimator},
 };
 
-/// Inclusive bounds of the clock's time, in nanoseconds. An exact reading has equal bounds.
+/// Inclusive bounds on the clock's time, in nanoseconds. An exact reading has equal bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The time is not before `min`. Turns use this bound.

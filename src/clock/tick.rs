@@ -30,7 +30,7 @@ pub(crate) struct TickLength {
     shift: u32,
 }
 
-/// Values of at least this are divided by the length, not multiplied by the reciprocal.
+/// Numbers of at least this size are divided by the length, not multiplied by the reciprocal.
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
@@ -63,7 +63,7 @@ impl TickLength {
         if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(self.nanos) }
     }
 
-    /// Returns the last tick that has begun at `nanos`.
+    /// Returns the tick in progress at `nanos`.
     #[inline]
     pub(crate) fn tick_at(self, nanos: u64) -> u64 {
         if nanos < SLOW_DIVISION_FROM { self.divide_fast(nanos) } else { nanos / self.nanos }
@@ -92,8 +92,8 @@ impl TickLength {
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
     /// clock reading of the reset was between `min` and `max`. If `due` has elapsed,
-    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have made it almost a tick earlier.
-    /// The result undoes this, but is not after `max`.
+    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have moved it back by almost a tick.
+    /// Then the result is moved forward again, at most to `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

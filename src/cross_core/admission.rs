@@ -2,12 +2,12 @@
 //!
 //! The owner checks its own adds against its exact count of live timers. It publishes this count in
 //! each turn, at each admission of a remote timer (`slab`), with each announced sleep, and after
-//! each cancel while a sleep is announced. The number of remote timers that are not yet admitted is
-//! counted separately. A remote add passes if the sum of this number and the published count is
-//! below the limit. Up to 1,024 cancelled timers whose messages are in the mailbox do not count
-//! toward the limit, nor do up to 1,024 whose messages the owner has taken. Remote adds may exceed
-//! the limit by about the number of timers that the owner has added since its last publication.
-//! Without a limit, nothing is counted.
+//! each cancel while a sleep is announced. Remote timers that are not yet admitted are counted
+//! separately. A remote add passes if the sum of both counts is below the limit. Up to 1,024
+//! cancelled timers whose messages are in the mailbox do not count toward the limit, nor do up to
+//! 1,024 whose messages the owner has taken. Remote adds may exceed the limit by about the number
+//! of timers that the owner has added since its last publication. Without a limit, nothing is
+//! counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -61,7 +61,7 @@ impl AdmissionLimit {
         }
     }
 
-    /// Publishes the owner's count of live timers. Without a limit, the count is not needed.
+    /// Publishes the owner's count of live timers.
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes

@@ -10,7 +10,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// The storage for a closure's captures or for its box: 32 bytes.
+/// The storage for a closure or for its box: 32 bytes.
 type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
@@ -65,8 +65,8 @@ unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
 ///
 /// `storage` points to storage that holds an `F` and is not used by any other code during the call.
 unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
-    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`build_closure`),
-    // exclusively (caller).
+    // SAFETY: the storage holds an `F`, which no other code uses (caller), at an address aligned
+    // for it (`build_closure`).
     let closure = unsafe { &mut *storage.cast::<F>() };
     closure();
 }
@@ -211,7 +211,7 @@ impl Callback {
         self.vtable.drop.is_some()
     }
 
-    /// Returns the original closure, unboxed, or `None` if it is not an `F`.
+    /// Returns the original closure, unboxed, or `None` if its type is not `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.into_value()

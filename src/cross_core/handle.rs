@@ -150,7 +150,7 @@ impl TimerHandle {
     /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is pending or running.
     ///
     /// Returns `None` if the timer has ended, or if `bits` is no handle. Bits that are not from
-    /// `to_bits` may match a timer of the process.
+    /// `to_bits` may match a timer by chance.
     ///
     /// Cost: constant. This loads the timer's state once, takes no lock and allocates nothing.
     ///
@@ -380,7 +380,7 @@ impl TimerHandle {
     ///
     /// Cost: constant. A reset reads the clock once, takes no lock and allocates nothing. A remote
     /// reset usually makes two or three compare-and-swaps on the timer, and at most one on the
-    /// owner's mailbox. It repeats a compare-and-swap that fails. Later remote resets that only
+    /// owner's mailbox. It repeats a compare-and-swap that fails. Further remote resets that only
     /// postpone a one-shot timer usually send no message. A remote reset wakes the owner if the
     /// owner's announced sleep would outlast the new deadline.
     ///
@@ -741,7 +741,7 @@ pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     IN_WORKER_TURN.with(|flag| flag.set(before));
 }
 
-/// Waits between polls: yields at first, and then sleeps up to a millisecond.
+/// Waits between polls: yields at first, and then sleeps for up to a millisecond.
 #[derive(Debug, Default)]
 struct Backoff(u32);
 

@@ -143,8 +143,8 @@ pub(crate) struct Hooks {
     wake_method: WakeMethod,
     descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
-    /// announced, so a thread that sees the sleep also sees the waker. An `OnceLock` adds no step
-    /// to the loom models; a `SetOnce` would add one per wake-up.
+    /// announced, so a thread that sees the sleep also sees the waker. Unlike a `SetOnce`, an
+    /// `OnceLock` adds no step to the loom models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
@@ -163,7 +163,7 @@ enum WakeMethod {
 type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
-    /// This thread's calls of hooks in progress, the outermost first.
+    /// This thread's unfinished calls of hooks, the outermost first.
     static ACTIVE_HOOK_CALLS: [ActiveHookCall; HOOKS_NESTED_MAX] =
         [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }

@@ -1,4 +1,4 @@
-//! How a shard's owner sleeps and other threads wake it, without a lost wake-up.
+//! How a shard's owner sleeps, and how other threads wake it without losing a wake-up.
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
 //! its urgent request and then checks whether the owner sleeps, and until when. Each thread has a
@@ -22,7 +22,7 @@
 //! the node's deadline. The check after the later of these two fences uses the new deadline, and
 //! comes after the push.
 //!
-//! A waking thread clears the announcement only after its call of the hook has returned. Until
+//! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
 //! on a waking thread that stalls or whose hook panics. There is one exception: a waking thread
 //! holds a lock while it copies the owner's thread handle or the driver task's waker (`hooks`). A
@@ -42,11 +42,11 @@ pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`LONG_SLEEP`] and [`UNDRIVEN`].
     announced: AtomicU64,
-    /// The time by which the last announced sleep ends, in nanoseconds of the clock.
+    /// The latest end of the most recently announced sleep, in nanoseconds of the clock.
     until: AtomicU64,
 }
 
-/// The last announced sleep is in progress.
+/// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
 /// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
 /// owner must end the sleep.
@@ -70,8 +70,9 @@ impl Parker {
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG_SLEEP | UNDRIVEN);
         let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG_SLEEP } else { 0 };
-        // Release: publishes `until` to `sleep_to_interrupt_for_deadline`. An exchange by which a
-        // waking thread clears the `ASLEEP` of an earlier sleep comes before this swap or fails.
+        // Release: publishes `until` to `sleep_to_interrupt_for_deadline`. A waking thread's
+        // exchange that clears the `ASLEEP` of an earlier sleep either comes before this swap or
+        // fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! The table of shards, in which a handle finds its shard by number.
 //!
-//! The number of an ended shard may be reused. A new shard of the same number continues the
+//! The number of an ended shard may be reused. A new shard with the same number continues the
 //! generations of the old shard. So timers with the same shard number and index never share a
 //! generation, and a stale handle matches no later timer.
 

@@ -34,7 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
-    /// The owner's last reading of a clock that may go back; zero for other clocks. Other threads
+    /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
     /// use the later of this reading and their own.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
@@ -73,8 +73,9 @@ pub(crate) struct RemoteOutcome<R> {
     pub(crate) wake: Option<SleepId>,
 }
 
+/// Identifies a remotely added timer within its shard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteTimer {
+pub(crate) struct RemoteTimerId {
     pub(crate) index: u32,
     pub(crate) generation: u64,
 }
@@ -122,9 +123,9 @@ impl Shared {
         }
     }
 
-    /// Announces that the owner will sleep until `until` at most. If `is_long` is true, a remote
-    /// cancel that leaves the payload to the owner ends the sleep. Returns `None` if the owner must
-    /// consume messages first, or if another thread is waking it.
+    /// Announces that the owner will sleep until `until` at the latest. If `is_long` is true, a
+    /// remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if the
+    /// owner must consume messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<SleepId> {
         let reachable = self.hooks.set_thread_to_unpark();
         let announcement = self.parker.announce(until, is_long);
@@ -160,8 +161,8 @@ impl Shared {
     /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
     /// reaches the grace period. Reports once, and again only after the wheel has lost its last
     /// driver. The caller must hold no borrow of corewheel's state. At the end of the owner's
-    /// thread, `may_trace` must be false: a `tracing` subscriber may have lost its thread-local
-    /// variables.
+    /// thread, `may_trace` must be false: the thread-locals of a `tracing` subscriber may be
+    /// destroyed.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue) {
@@ -197,7 +198,7 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that may go back. If the clock goes back, other
+    /// Records the owner's reading of a clock that can go back. If the clock goes back, other
     /// threads use this reading until the clock has caught up.
     #[inline]
     pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
@@ -214,7 +215,7 @@ impl Shared {
         call_site: CallSite,
         callback: B,
         beyond_limit: bool,
-    ) -> Result<RemoteOutcome<RemoteTimer>, RefusedAdd<B>> {
+    ) -> Result<RemoteOutcome<RemoteTimerId>, RefusedAdd<B>> {
         let node = match self.reserve_node(beyond_limit) {
             Ok(node) => node,
             Err(reason) => return Err(RefusedAdd::BeforeUse(reason, callback)),
@@ -249,8 +250,8 @@ impl Shared {
         node: ReservedNode,
         generation: u64,
         nanos: u64,
-    ) -> Result<RemoteOutcome<RemoteTimer>, SendCallback> {
-        let armed = RemoteTimer { index: node.index(), generation };
+    ) -> Result<RemoteOutcome<RemoteTimerId>, SendCallback> {
+        let armed = RemoteTimerId { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => {
                 Ok(RemoteOutcome { answer: armed, wake: self.sleep_to_interrupt(depth, || nanos) })
@@ -286,7 +287,7 @@ impl Shared {
     }
 
     /// Returns the deadline, before rounding, of a timer that is reset now. For a delay or an
-    /// instant, also returns the time from which the timer counts its period.
+    /// instant, also returns the time from which a periodic timer counts its period.
     pub(crate) fn due_of_reset(&self, when: When) -> (u64, Option<u64>) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
@@ -322,7 +323,8 @@ impl Shared {
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
             Deadline::After(delay) => delay.is_zero() && start <= now.max,
-            // If the start lies between the bounds of `now`, only an exact reading can tell.
+            // If the start is between the bounds of `now`, only an exact reading shows whether it
+            // has elapsed.
             _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
         };
         let start = if has_elapsed { start.min(now.min) } else { start };
@@ -337,7 +339,7 @@ impl Shared {
         &self.clock
     }
 
-    /// Returns a period in nanoseconds, at least a tick.
+    /// Converts a period to nanoseconds, at least one tick.
     pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
         self.tick.period_nanos(period)
     }
@@ -405,8 +407,8 @@ impl Protected<'_, Shared> {
         generation: u64,
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
-        // If the node has no page, the timer has ended: the page was retired, or the handle is of
-        // an earlier shard with more pages.
+        // If the node has no page, the timer has ended: the page was retired, or the handle belongs
+        // to an earlier shard, which had more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::without_wake(Cancel::Ended);
         };

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fire_waker_fits_into_inline_storage() {
+    fn a_waker_callback_fits_into_inline_storage() {
         assert!(size_of::<WakerCallback>() <= size_of::<[u64; 4]>());
     }
 
@@ -91,7 +91,7 @@ mod tests {
     fn a_waker_id_matches_only_its_waker() {
         let woken = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(woken);
-        let (_alarm, waker_id) = WakerCallback::new(&one);
+        let (_callback, waker_id) = WakerCallback::new(&one);
         assert_eq!(waker_id, WakerId::of(&one));
         assert_ne!(waker_id, WakerId::of(&other));
     }

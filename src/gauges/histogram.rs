@@ -1,4 +1,4 @@
-//! A histogram to which one thread adds, and which any thread reads.
+//! A histogram that one thread writes and any thread can read.
 
 use std::{fmt, time::Duration};
 
@@ -64,7 +64,7 @@ fn cell_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// Returns the largest value of a cell. Wrong for the last cell, which has no upper bound.
+/// Returns the largest value of a cell. For the unbounded last cell, the result is wrong.
 fn upper_bound_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) = (
@@ -148,7 +148,8 @@ impl Histogram {
     /// println!("timers were {:?} late on average", lateness.mean());
     /// ```
     pub fn mean(&self) -> Duration {
-        // The sum may already include durations that the count does not yet include.
+        // The sum may include durations that the count lacks, so the quotient may exceed the
+        // maximum.
         let mean = self.sum.checked_div(self.count()).unwrap_or(0);
         Duration::from_nanos(mean).min(self.max())
     }

@@ -1,9 +1,9 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
-//! The owner counts in its own fields. It copies the counts here when its loop computes a sleep,
-//! and about every 64 turns. Other threads write only the stalls, the request for the occupied
-//! slots, and the numbers for the report of a missing loop. A reader never delays the owner, and a
-//! stalled owner never delays a reader.
+//! The owner counts in its own fields. It copies the counts here when its loop computes how long to
+//! sleep, and about every 64 turns. Other threads write only the stalls, the request for the
+//! occupied slots, and the numbers for the report of a missing loop. A reader never delays the
+//! owner, and a stalled owner never delays a reader.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
 
@@ -38,7 +38,7 @@ pub(crate) struct Gauges {
     counts: Snapshot<WORD_COUNT>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
-    /// The clock's reading at the beginning of the last turn that was not idle.
+    /// The clock's reading at the beginning of the latest turn that was not idle.
     turn_began_at: AtomicU64,
     /// The time at which the loop must begin its next turn, as last published.
     next_due: AtomicU64,
@@ -72,8 +72,8 @@ pub(crate) struct TurnState {
 }
 
 impl TurnState {
-    /// Returns the due time of the next turn. Returns `None` during a turn, if no turn is needed,
-    /// or if the last turn began at or after the due time.
+    /// Returns the due time of the next turn. Returns `None` during a turn. Between turns, returns
+    /// `None` if no turn is needed, or if the latest turn began at or after the due time.
     pub(crate) fn next_turn_due(self) -> Option<u64> {
         let Self { is_in_turn, began_at, next_due, .. } = self;
         (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
@@ -123,12 +123,13 @@ impl Gauges {
         self.serial.load(Ordering::Relaxed)
     }
 
+    /// Returns false only in loom models, for a shard without a name.
     #[inline]
     fn is_enabled(&self) -> bool {
         !IS_LOOM || self.has_name
     }
 
-    /// Records that the owner begins its `begun`-th turn. Not called for an idle turn.
+    /// Records that the owner begins its `begun`-th turn. Idle turns are not recorded.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, begun: u64) {
         if self.is_enabled() {
@@ -219,9 +220,9 @@ impl Gauges {
         }
     }
 
-    pub(crate) fn record_lateness(&self, by: LateCause, nanos: u64, timers: u32) {
+    pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64, timers: u32) {
         if self.is_enabled() {
-            self.lateness[by as usize].add(nanos, timers);
+            self.lateness[cause as usize].add(nanos, timers);
         }
     }
 
@@ -274,8 +275,8 @@ impl Gauges {
         self.counts.read()
     }
 
-    pub(crate) fn lateness(&self, by: LateCause) -> Histogram {
-        self.lateness[by as usize].read()
+    pub(crate) fn lateness(&self, cause: LateCause) -> Histogram {
+        self.lateness[cause as usize].read()
     }
 
     pub(crate) fn callback_durations(&self) -> Histogram {

@@ -1,4 +1,5 @@
-//! `Cores`: starts one thread per core, pinned by default, each with its own wheel, and joins them.
+//! `Cores` starts one thread per core, each with its own wheel and pinned by default, and joins the
+//! threads.
 
 use std::{
     fmt, io,
@@ -68,7 +69,7 @@ pub struct Cores<R> {
     shared: Arc<CoresShared>,
 }
 
-/// One of the threads of [`Cores`]; the argument of the thread's function.
+/// One of the threads of [`Cores`], passed as an argument to the thread's function.
 ///
 /// # Examples
 ///
@@ -105,12 +106,12 @@ struct CoresShared {
 /// Messages run in FIFO order, so the first runs after the caller's earlier requests. Closures that
 /// the thread has submitted to itself run by the end of the turn that consumes the first message.
 /// The second message may run before these closures, in the same turn, if the first has waited in
-/// the backlog. The third message always runs in a later turn.
+/// the backlog. The third message always runs in a later turn, after these closures.
 const STOP_MESSAGES: u32 = 3;
 
-/// A request that a thread stops. Each message contains the request, and its callback passes the
+/// A request to a thread to stop. Each message contains the request, and its callback passes the
 /// request on to the next message. After the last message, the request is dropped, which sets the
-/// thread's flag. A wheel that is full or has ended drops the request earlier.
+/// thread's flag. A wheel that has ended or has no free node drops the request earlier.
 struct StopRequest {
     shared: Arc<CoresShared>,
     index: usize,
@@ -131,7 +132,7 @@ impl Drop for StopRequest {
     }
 }
 
-/// Configures and starts the threads of [`Cores`]; from [`Cores::builder`].
+/// Configures and starts the threads of [`Cores`]; returned by [`Cores::builder`].
 ///
 /// # Examples
 ///
@@ -241,8 +242,9 @@ impl Core {
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true if [`Cores::stop`] was called, and a turn of this thread has processed the
-    /// request or the thread's wheel has ended. A loop calls this after each turn. Cost: two loads.
+    /// Returns true once [`Cores::stop`] was called, and either a turn of this thread has processed
+    /// the request or the thread's wheel has ended. A loop calls this after each turn. Cost: two
+    /// loads.
     ///
     /// # Examples
     ///
@@ -256,8 +258,8 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed, both: usually the thread itself sets its flag. Another thread's store may be
-        // seen late.
+        // Relaxed for both loads: usually the thread itself sets its flag. Another thread's store
+        // may be seen late.
         self.shared.stop_processed[self.index].load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()
@@ -269,13 +271,13 @@ impl Cores<()> {
     /// default configuration.
     ///
     /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
-    /// quota of a container.
+    /// CPU quota of a container.
     ///
     /// The threads are pinned, in the system's order, to the cores that the calling thread may use.
     /// If there are more threads than cores, pinning continues from the first core. To exclude a
-    /// core, start the program under `taskset` or in a cpuset. If containers share a machine by
-    /// quotas only, disable [pinning](CoresBuilder::pin): otherwise the threads of all containers
-    /// are pinned to the same cores.
+    /// core, start the program under `taskset` or in a cpuset. If containers share a machine only
+    /// by quotas, disable [pinning](CoresBuilder::pin): otherwise the threads of all containers are
+    /// pinned to the same cores.
     ///
     /// # Examples
     ///
@@ -373,8 +375,8 @@ impl<R> Cores<R> {
     /// to end. Further calls have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
-    /// processed before the request, even if the caller is one of these threads. The exception is a
-    /// request that a thread's budget defers by more than two turns.
+    /// processed before the request, even if the caller is one of these threads. The exception is
+    /// an add, reset or closure that a thread's budget defers by more than two turns.
     ///
     /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
     /// true at once.
@@ -622,7 +624,7 @@ mod tests {
 
     use super::*;
 
-    /// The adds use up all nodes, so the request to stop gets none.
+    /// The adds use up all nodes, so none is left for the request to stop.
     #[test]
     #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
     fn a_sleeping_core_without_a_free_node_stops() {

@@ -1,4 +1,5 @@
-//! The wheel of the current thread, from [`local_timer`]: a shard whose payloads are callbacks.
+//! The wheel of the current thread, which [`local_timer`] returns: a shard whose payloads are
+//! callbacks.
 //!
 //! The shard is never borrowed while user code runs. So a callback, a hook or a destructor may add,
 //! cancel and reset timers of the wheel.
@@ -55,7 +56,8 @@ use crate::{
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
 /// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The
-/// calls behave the same in a thread that cannot have a wheel because 16,384 shards exist.
+/// calls behave the same in a thread that cannot have a wheel because 16,384 shards, the maximum,
+/// exist already.
 ///
 /// # Examples
 ///
@@ -70,7 +72,7 @@ pub fn local_timer() -> LocalTimer {
     LocalTimer(PhantomData)
 }
 
-/// A reference to the wheel of the current thread; from [`local_timer`].
+/// A reference to the wheel of the current thread, returned by [`local_timer`].
 ///
 /// # Examples
 ///
@@ -85,8 +87,8 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 
-/// The compiler names this type in its error if a future that uses this thread's wheel must be
-/// `Send`.
+/// If a future that uses this thread's wheel must be `Send`, the compiler's error names this type,
+/// which recommends `Timers`.
 enum UseTimersForSendFutures {}
 
 /// The result of a turn.
@@ -109,14 +111,14 @@ enum UseTimersForSendFutures {}
 pub struct Turn {
     /// Number of callbacks that ran, including each run of a periodic timer.
     pub fired: usize,
-    /// Number of remotely cancelled timers that the turn freed.
+    /// Number of timers that other threads had cancelled and this turn freed.
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
     /// Number of times that a wheel entry was linked, moved, unlinked or fired during the turn.
     pub touched: u64,
-    /// True if timers or requests are left for the next turn: this turn used up its budget, or more
-    /// than 1,024 remote requests waited.
+    /// True if timers or requests are left for the next turn: either this turn used up its budget,
+    /// or more than 1,024 remote requests were queued.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -133,9 +135,9 @@ impl fmt::Display for Turn {
 
 impl LocalTimer {
     /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
-    /// [`When`]. Without a budget, the callback runs in the first turn that begins at or after its
-    /// deadline, rounded up to a tick. A callback with a zero delay runs in the next turn. A
-    /// callback with a delay beyond 584 years never runs.
+    /// [`When`]. Unless a turn's budget defers it, the callback runs in the first turn that begins
+    /// at or after its deadline, rounded up to a tick. A callback with a zero delay runs in the
+    /// next turn. A callback with a delay of more than 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
     /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
@@ -168,7 +170,7 @@ impl LocalTimer {
     /// An error, which contains the callback, occurs in these cases:
     ///
     /// - The wheel has ended, because the thread is exiting or has drained the wheel.
-    /// - The thread has no wheel yet, and 16,384 shards exist.
+    /// - The thread has no wheel yet, and 16,384 shards, the maximum, exist already.
     /// - The wheel has reached its limit of live timers ([`Config::limit`](crate::Config::limit),
     ///   at most 2^25 - 1).
     ///
@@ -196,8 +198,8 @@ impl LocalTimer {
     }
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
-    /// from now. Late runs do not shift later runs, so the period does not drift, even if it is no
-    /// multiple of the tick. If a run is late by several periods, the runs missed in between are
+    /// from now. Late runs do not shift later runs, so the period does not drift, even if it is not
+    /// a multiple of the tick. If a run is late by several periods, the runs missed in between are
     /// skipped. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
@@ -320,14 +322,14 @@ impl LocalTimer {
     /// Fires the due timers, in three steps:
     ///
     /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
-    ///    [`ShardRef::run`] at once, and fires added or reset timers whose deadline the last turn
-    ///    had already reached.
+    ///    [`ShardRef::run`] at once, and fires added or reset timers whose deadline the previous
+    ///    turn had already reached.
     /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
     ///    is unspecified.
     /// 3. The turn consumes remote cancels.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// waiting cancels. If timers or requests are left, [`Turn::behind`] is true, and
+    /// queued cancels. If timers or requests are left, [`Turn::behind`] is true, and
     /// [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds, or
     /// that another thread adds after step 1, fires in a later turn.
     ///
@@ -360,11 +362,11 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or
-    /// `budget` if that is smaller. Each request may fire a timer. The turn also fires or relinks
-    /// at most `budget` entries of the wheel. Each message of a [purgatory](crate::purgatory)
-    /// counts as a request. A turn that begins a batch of up to 64 such messages handles the whole
-    /// batch. The next turn continues with the remaining requests and timers, in order. If any are
-    /// left, [`Turn::behind`] is true.
+    /// `budget` if that is smaller. Each consumed add or reset may also fire its timer. The turn
+    /// also fires or relinks at most `budget` entries of the wheel. Each message of a
+    /// [purgatory](crate::purgatory) counts as a request. A turn that begins a batch of up to 64
+    /// such messages handles the whole batch. The next turn continues with the remaining requests
+    /// and timers, in order. If any are left, [`Turn::behind`] is true.
     ///
     /// # Examples
     ///
@@ -427,8 +429,8 @@ impl LocalTimer {
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
     /// passed, and `None` if the wheel needs no turn.
     ///
-    /// Use this in a loop that other threads never need to wake, because it announces no sleep. The
-    /// call reads the clock, sends the messages of the thread's purgatories to other cores, and
+    /// This call announces no sleep, so use it only in a loop that other threads never need to
+    /// wake. It reads the clock, sends the messages of the thread's purgatories to other cores, and
     /// records the loop's wake-up time for [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -547,8 +549,8 @@ impl LocalTimer {
         }
     }
 
-    /// Drives a thread that only runs timers, until [no timer is live](Self::is_empty) and no
-    /// remote request is queued.
+    /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
+    /// and no remote request is queued.
     ///
     /// # Panics
     ///
@@ -572,15 +574,15 @@ impl LocalTimer {
     /// Registers a loop that will drive this thread's wheel. A loop that polls futures before its
     /// first turn must call this first.
     ///
-    /// A poll that would wait for this thread's wheel [panics](crate::future#without-a-driver) if
-    /// the wheel has no registered driver. These register a driver:
-    /// [`future::drive`](crate::future::drive), a `TimerFd`, [`Config::install`],
-    /// [`Cores`](crate::Cores), and the packages for runtimes. A loop also registers by its first
-    /// call of [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
-    /// [`time_until_next`](Self::time_until_next).
+    /// Polling a future that must wait for this thread's wheel
+    /// [panics](crate::future#without-a-driver) if the wheel has no registered driver. These
+    /// register a driver: [`future::drive`](crate::future::drive), a `TimerFd`,
+    /// [`Config::install`], [`Cores`](crate::Cores), and the packages for runtimes. A loop also
+    /// registers itself by its first call of [`turn`](Self::turn),
+    /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
     ///
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
-    /// the thread without a driver, a loop registers again by its next turn.
+    /// the thread without a driver, a loop registers itself again by its next turn.
     ///
     /// Until the loop's first turn, a timer that is overdue by 100 ms is reported once: by an add
     /// or reset on any thread, or by the end of this thread. With a registered driver, the timer
@@ -604,7 +606,7 @@ impl LocalTimer {
         let _ = ThreadWheel::with(ThreadWheel::register_driver);
     }
 
-    /// Returns a reference by which other threads can add timers to this thread's wheel.
+    /// Returns a reference through which other threads can add timers to this thread's wheel.
     ///
     /// # Panics
     ///
@@ -833,8 +835,8 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// This call does not change the time of the next run; [`TimerHandle::reset`] does. After a
-    /// call during a run, the new period counts from the deadline of this run. A period shorter
+    /// This call does not change the time of the next run; [`TimerHandle::reset`] does. If it is
+    /// called during a run, the new period counts from the deadline of that run. A period shorter
     /// than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
@@ -862,7 +864,7 @@ impl LocalTimer {
     /// thread drops their callbacks.
     ///
     /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
-    /// thread](local_timer). If another thread cancels a timer during the drain, the cancel
+    /// thread](local_timer). If another thread cancels a timer during the drain, either the cancel
     /// succeeds or the drain returns the timer. The result includes queued closures of
     /// [`ShardRef::run`], an unprocessed [`Cores::stop`](crate::Cores::stop), and the timers of
     /// waiting futures. Running or dropping a future's timer wakes the future's task, whose next
@@ -870,8 +872,8 @@ impl LocalTimer {
     ///
     /// The result also includes the timers of operations that wait in a
     /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as
-    /// [`Expired`](crate::purgatory::Completion::Expired), even before its timeout. If the timer is
-    /// dropped, the operation waits without a timeout, and can be
+    /// [`Expired`](crate::purgatory::Completion::Expired), even before the operation's timeout. If
+    /// the timer is dropped, the operation waits without a timeout, and can be
     /// [drained](crate::purgatory::Purgatory::drain) too.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
@@ -944,7 +946,7 @@ impl LocalTimer {
             .map_err(|reason| Self::refused_add(reason, callback))
     }
 
-    /// Returns the error of an add that has not taken its callback.
+    /// Returns the error of a refused add, which has left its callback in `callback`.
     #[inline]
     fn refused_add<C: IntoCallback>(
         reason: AddErrorReason,
@@ -981,8 +983,8 @@ impl Config {
         ThreadWheel::install(self, true)
     }
 
-    /// Like [`install`](Self::install), but registers no driver. It is for packages that then drive
-    /// the wheel by a `TimerFd` or a task.
+    /// Creates this thread's wheel as [`install`](Self::install) does, but registers no driver.
+    /// Used by packages that then drive the wheel with a `TimerFd` or a task.
     ///
     /// # Errors
     ///

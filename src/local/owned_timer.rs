@@ -13,12 +13,12 @@ use crate::{
     when::When,
 };
 
-/// A timer of this thread that keeps its callback. It can be armed again after it has fired or was
+/// A timer of this thread that keeps its callback. It can be armed again after it has fired or been
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
-/// If the callback drops the `OwnedTimer` and then arms the timer by this reference, the timer is
-/// cancelled when the callback returns.
+/// If the callback drops the `OwnedTimer` and then arms the timer through this reference, the timer
+/// is cancelled when the callback returns.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
 /// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], whose
@@ -65,9 +65,9 @@ type OwnedCallback = dyn FnMut(&OwnedTimer);
 
 /// The state that the `OwnedTimer` and the armed callback share.
 struct OwnedTimerState<F: ?Sized> {
-    /// The handle of the last arming.
+    /// The handle of the latest arming.
     armed_handle: Cell<Option<LocalHandle>>,
-    /// True if the timer has fired since its last arming.
+    /// True if the timer has fired since its latest arming.
     has_fired: Cell<bool>,
     /// True once the program has dropped the `OwnedTimer` that `new` returned.
     is_dropped: Cell<bool>,
@@ -76,7 +76,7 @@ struct OwnedTimerState<F: ?Sized> {
     callback: RefCell<F>,
 }
 
-/// How an [`OwnedTimer`] ended; from [`OwnedTimer::last_end`].
+/// How an [`OwnedTimer`] ended; returned by [`OwnedTimer::last_end`].
 ///
 /// # Examples
 ///
@@ -228,7 +228,7 @@ impl OwnedTimer {
         self.shared.armed_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
     }
 
-    /// Returns how the timer ended after its last arming. Returns `None` while it is pending or
+    /// Returns how the timer ended after its latest arming. Returns `None` while it is pending or
     /// running, and before it is first armed.
     ///
     /// # Examples
@@ -253,9 +253,9 @@ impl OwnedTimer {
         has_ended.then_some(end)
     }
 
-    /// Returns the handle of the last arming, by which any thread can cancel and reset the timer.
-    /// When the timer is armed again after its end, it gets a new handle. Returns `None` before the
-    /// first arming.
+    /// Returns the handle of the latest arming, with which any thread can cancel and reset the
+    /// timer. When the timer is armed again after its end, it gets a new handle. Returns `None`
+    /// before the first arming.
     ///
     /// # Examples
     ///

@@ -4,7 +4,7 @@ use std::{fmt, time::Instant};
 
 use crate::cross_core::callback::Callback;
 
-/// A timer that was pending when its thread's wheel was drained; from
+/// A timer that was pending when its thread's wheel was drained, returned by
 /// [`LocalTimer::drain`](crate::LocalTimer::drain). Dropping it drops the callback.
 ///
 /// # Examples
@@ -30,7 +30,7 @@ impl PendingTimer {
         Self { deadline, callback }
     }
 
-    /// Returns the timer's deadline at the drain, rounded up to a tick.
+    /// Returns the deadline that the timer had at the drain, rounded up to a tick.
     ///
     /// # Examples
     ///
@@ -46,7 +46,7 @@ impl PendingTimer {
         self.deadline
     }
 
-    /// Runs the callback; for a periodic timer, this is its last run. A panic of the callback
+    /// Runs the callback. For a periodic timer, this is the final run. A panic of the callback
     /// propagates to the caller.
     ///
     /// # Examples

@@ -13,7 +13,7 @@ use crate::{
         call_site::CallSite,
         callback::{IntoCallback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
-        shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
+        shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason},
@@ -22,9 +22,9 @@ use crate::{
     when::When,
 };
 
-/// A reference to the wheel of a thread, by which other threads add timers to the wheel; from
-/// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
-/// [`Cores::shards`](crate::Cores::shards).
+/// A reference to a thread's wheel, through which other threads add timers.
+/// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) and
+/// [`Cores::shards`](crate::Cores::shards) return it.
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the hooks, the
@@ -78,10 +78,10 @@ impl ShardRef {
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
-    /// Cost: constant; two compare-and-swaps and the pin of an epoch, no lock, and no allocation in
+    /// Cost: constant; two compare-and-swaps and pinning an epoch, no lock, and no allocation in
     /// the steady state. Each 4,096 live remote timers need another page of memory. A callback that
     /// captures more than 32 bytes, or a value aligned to more than 8 bytes, is boxed. If an
-    /// announced sleep of the owner ends after the new deadline, the add wakes the owner.
+    /// announced sleep of the owner would end after the new deadline, the add wakes the owner.
     ///
     /// # Panics
     ///
@@ -142,7 +142,7 @@ impl ShardRef {
     ///
     /// The handle works at once. A cancel during a run prevents further runs, and the owner drops
     /// the callback. After a cancel between runs, the canceller, or a thread that is resetting the
-    /// timer at that moment, drops the callback. The owner can change the period by
+    /// timer at that moment, drops the callback. The owner can change the period with
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
@@ -270,8 +270,8 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn, even if
-    /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. In each
-    /// case, wakes a sleeping owner.
+    /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. In all these
+    /// cases, wakes a sleeping owner.
     #[track_caller]
     pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
@@ -333,7 +333,7 @@ impl ShardRef {
         self.shared.clock().now()
     }
 
-    /// Returns the last published counts of the wheel and the lateness of its timers; see
+    /// Returns the latest published counts of the wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -357,11 +357,11 @@ impl ShardRef {
     ///
     /// During an announced sleep, the answer is exact if the mailbox is empty and the owner has
     /// added and cancelled no timer since the announcement. Otherwise the answer may lack changes
-    /// since the owner's last publication. The owner publishes before each sleep, and at least
-    /// every 64 turns. Remote cancels that wait in the mailbox are already subtracted, unless
-    /// another thread has reset the timer since the last turn. A remote add is included from the
-    /// first publication after the owner has consumed it. Once the wheel has ended, the answer is
-    /// zero.
+    /// since the owner last published its counts. The owner publishes them before each sleep, and
+    /// at least every 64 turns. Timers whose remote cancel waits in the mailbox are already
+    /// subtracted, except those that another thread has reset since the last turn. A remote add is
+    /// included from the first publication after the owner has consumed it. Once the wheel has
+    /// ended, the answer is zero.
     ///
     /// Cost: some loads, which never delay the owner.
     ///
@@ -406,7 +406,7 @@ impl ShardRef {
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         match self.shared.add(schedule, call_site, callback, false) {
-            Ok(RemoteOutcome { answer: RemoteTimer { index, generation }, wake }) => {
+            Ok(RemoteOutcome { answer: RemoteTimerId { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
                 }

@@ -46,7 +46,7 @@ use crate::{
 /// so each expiry is an edge.
 ///
 /// The descriptor follows the wheel's clock. [`Clock::boot_time`](crate::Clock::boot_time) also
-/// counts the time of suspensions: if the deadline elapses while the machine is suspended, the
+/// advances while the machine is suspended: if the deadline elapses during that time, the
 /// descriptor is readable after the resume.
 ///
 /// Cost: a system call each time the descriptor is armed for another deadline, and one for each
@@ -108,7 +108,7 @@ impl ThreadWheel {
             return None;
         }
         self.flush_clients();
-        // Arming after the announcement might undo a wake.
+        // Arms before the announcement, because arming after it might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
         descriptor.arm(until, || self.with_engine(|engine| engine.record_sleep_until(until)));
         let sleep = self.announce_sleep();
@@ -127,7 +127,7 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
-    /// deadline. Call it when the descriptor is readable. Other calls do no harm.
+    /// deadline. Call it when the descriptor is readable. Calls at other times do no harm.
     ///
     /// Do not call [`LocalTimer::turn`] instead: it does not arm the descriptor, which then stays
     /// readable, so that the loop spins.

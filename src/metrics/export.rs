@@ -41,8 +41,8 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// facade. Needs the feature `metrics`.
 ///
 /// Call [`export`](Self::export) every few seconds, always on the same exporter. Each call exports
-/// the changes since the previous call. The first call after a shard's end exports the shard's last
-/// changes and sets its gauges to zero. A shard that begins and ends between two calls is not
+/// the changes since the previous call. The first call after a shard's end exports the shard's
+/// final changes and sets its gauges to zero. A shard that begins and ends between two calls is not
 /// exported.
 ///
 /// Do not call `export` on a busy core: most recorders record each fired timer separately, even if
@@ -76,7 +76,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// });
 /// ```
 pub struct Exporter {
-    /// The metrics of each shard at its last export, by the shard's serial number.
+    /// The metrics of each shard at its latest export. The key is the shard's serial number.
     last_exported: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
 }
 
@@ -172,7 +172,7 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Removed last: if the recorder panics before, the next call sets the gauges.
+            // This comes last: if the recorder panics earlier, the next call sets the gauges.
             false
         });
         for number in registry::ever_used_numbers() {

@@ -1,18 +1,18 @@
 //! Reports the counts of every shard, and how late its timers fire.
 //!
 //! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
-//! shard counts the adds, runs and ends of its timers, at a few instructions per timer. It
-//! publishes its counts when its loop computes how long to sleep, and about every 64 turns. Any
+//! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
+//! It publishes its counts when its loop computes how long to sleep, and about every 64 turns. Any
 //! thread can read the published counts without delaying the owner. [`shards`] reads all shards of
 //! the process, [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
-//! A [`Watch`] reports loops that hang in a turn, or whose next turn begins later than their last
+//! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. The latest call of
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) demands. The feature `metrics` adds an
-//! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, and a warning for each stall that a watch finds. With the feature `origins`,
-//! `LocalTimer::live_report` lists the code lines that added the live timers.
+//! [`time_until_next`](crate::LocalTimer::time_until_next) sets when that turn is due. The feature
+//! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an
+//! error for each caught panic, and a warning for each stall that a watch finds. With the feature
+//! `origins`, `LocalTimer::live_report` lists the call sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!
@@ -25,7 +25,7 @@
 //! its last driver.
 //!
 //! For some wheels, only timers that are overdue by at least 1 s are reported. The owner's resets
-//! do not report such timers. Of its adds, at least one in 256 does. These wheels are:
+//! do not report them, but at least one in 256 of its adds does. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -79,7 +79,7 @@ use crate::{
     wheel::shard_level_sizes,
 };
 
-/// The metrics of one shard. Most values are those that its owner last published.
+/// The metrics of one shard. Most values are as the owner most recently published them.
 ///
 /// # Examples
 ///
@@ -109,7 +109,7 @@ pub struct ShardMetrics {
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
-    /// delay, the lateness counts from the beginning of the tick in progress.
+    /// delay, the lateness counts from the beginning of the tick of the add or reset.
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later turn.
     ///
@@ -129,8 +129,8 @@ pub struct ShardMetrics {
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
     /// [`Shard`](crate::Shard), at least one in 256 adds looks up the earliest deadline, and the
-    /// time counts from the last result. A remote cancel of the overdue timer does not change this
-    /// time.
+    /// time counts from the latest result. A remote cancel of the overdue timer does not change
+    /// this time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.
@@ -138,8 +138,8 @@ pub struct ShardMetrics {
     /// The levels of the shard's wheel, the finest first.
     ///
     /// The owner publishes the levels only on request, because this takes a few microseconds. A
-    /// reading by another thread returns the levels last published, and requests new ones. The list
-    /// is empty if none were published.
+    /// reading by another thread returns the most recently published levels, and requests new ones.
+    /// The list is empty if none were published.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found the loop stalled.
     pub stalls: u64,

@@ -60,9 +60,9 @@ pub struct Stall {
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` returns `None`, or until the loop's next turn or call of `prepare_sleep` or
 ///   `time_until_next`.
-/// * Its next turn is late by more than the limit. The loop sets the due time of this turn by each
-///   call of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only
-///   the length of turns is watched.
+/// * Its next turn is late by more than the limit. Each call of `prepare_sleep` or
+///   `time_until_next` sets the due time of this turn, and so does the loop's `TimerFd`. Without
+///   such a call, only the length of turns is watched.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. In a
 ///   [`Shard`](crate::Shard), the timer may have been cancelled or reset since it became overdue.
@@ -140,7 +140,7 @@ impl Drop for Watch {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // For each shard number, the stall at the last check; `None` if the shard was not stalled.
+    // For each shard number, the stall at the previous check; `None` if the shard was not stalled.
     let mut known = HashMap::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
@@ -194,8 +194,8 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnSta
 
 impl TurnState {
     /// Returns the time, in nanoseconds of the owner's clock, at which the current turn began or
-    /// the next turn is due. Returns `None` between turns if no turn is needed, or if the last turn
-    /// began at or after the due time.
+    /// the next turn is due. Returns `None` between turns if no turn is needed, or if the latest
+    /// turn began at or after the due time.
     fn stalled_since(self) -> Option<u64> {
         if self.is_in_turn { Some(self.began_at) } else { self.next_turn_due() }
     }

@@ -2,8 +2,8 @@
 //! owner's thread. [`Shared`] has the methods that other threads call.
 //!
 //! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
-//! timer in several steps, and runs user code between two steps, while the engine is not borrowed:
-//! promise P5 of ARCHITECTURE.md.
+//! timer in several steps, and runs user code between two steps, while the engine is not borrowed,
+//! as promise P5 of ARCHITECTURE.md requires.
 
 use std::{
     cell::Cell,
@@ -85,15 +85,15 @@ pub(crate) struct ClaimedTimer {
     pub(crate) due: u64,
 }
 
-/// A step of a pass that the caller must finish. This runs user code, so the engine of a thread's
-/// wheel must not be borrowed.
+/// A step of a pass that the caller must finish. Finishing it runs user code, so the engine of a
+/// thread's wheel must not be borrowed.
 #[must_use]
 pub(crate) enum PassStep<P, R> {
     /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
     /// or, from [`consume_messages`](Engine::consume_messages), the index of its node.
     Cancelled(P),
-    /// The owner has claimed a due timer: the caller runs it. The second value is the result of the
-    /// argument `fire`.
+    /// The owner has claimed a due timer: the caller runs it. The second value is the result of
+    /// calling `fire`.
     Due(ClaimedTimer, R),
 }
 
@@ -108,9 +108,9 @@ pub(crate) struct SweptTimers<T> {
 }
 
 impl<T> SweptTimers<T> {
-    /// Drops the payloads of cancelled timers, and frees memory of ended shards, both of which may
-    /// run user code. Returns the payloads of pending timers with their deadlines, in nanoseconds
-    /// of the clock.
+    /// Drops the payloads of cancelled timers, and frees memory of ended shards. Both may run user
+    /// code. Returns the payloads of pending timers with their deadlines, in nanoseconds of the
+    /// clock.
     pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<(u64, T)> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
@@ -197,7 +197,8 @@ impl<T> Engine<T> {
         self.wheel.touched()
     }
 
-    /// Returns true if the backlog has messages, or if the last pass left due entries in the wheel.
+    /// Returns true if the backlog has messages, or if the latest pass left due entries in the
+    /// wheel.
     pub(crate) fn is_behind(&self) -> bool {
         !self.backlog.is_empty() || self.wheel.is_behind()
     }
@@ -213,7 +214,7 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a clock that may go back. Other threads use it as a lower
+    /// If the clock may go back, publishes the latest reading, which other threads use as a lower
     /// bound of the time.
     #[inline]
     pub(super) fn publish_clock(&self) {
@@ -333,11 +334,11 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended.
-    /// Returns `Some` and leaves the payload for
-    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner) if
-    /// `wants_payload` returns true, or if a message about the timer will free the node. Otherwise
-    /// frees the node without dropping the payload.
+    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If
+    /// `wants_payload` returns true, or a message about the timer will free the node, returns
+    /// `Some` and leaves the payload in the node.
+    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner) then takes it.
+    /// Otherwise frees the node without dropping the payload.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
@@ -399,8 +400,8 @@ impl<T> Engine<T> {
         Freed::Later
     }
 
-    /// Counts a remotely added timer that was cancelled before its admission, and releases its
-    /// reserved room.
+    /// Counts a remotely added timer that was cancelled before its admission, and releases the room
+    /// reserved for it.
     pub(super) fn count_cancelled_before_admission(&mut self) {
         self.stats.counts.added += 1;
         self.stats.counts.cancelled += 1;
@@ -454,8 +455,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remotely added timer before its admission, by the steps of a remote reset. Returns
-    /// false if the timer has ended.
+    /// Resets a remotely added timer before its admission, with the steps of a remote reset.
+    /// Returns false if the timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -543,7 +544,7 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock by inlined code; returns false if this is [not possible](Time::try_read).
+    /// Reads the clock with inlined code; returns false if this is [not possible](Time::try_read).
     /// After a successful reading, an idle turn calls no function, so it saves no registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
@@ -631,8 +632,8 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`. Counts an overrun if the pass left entries or messages. Publishes the counts
-    /// after a certain number of turns.
+    /// `turn_start`. Counts an overrun if work is left, and publishes the counts from turn
+    /// `publish_at_turn` on.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
@@ -758,8 +759,8 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                // If `adjusted_due` has changed the requested deadline, the timer counts its period
-                // from the linked deadline.
+                // If `backdate_if_elapsed` has changed the requested deadline, the timer counts its
+                // period from the original one, which `linked_deadline` holds.
                 let start = self.nodes.entry(index).linked_deadline().load_nanos();
                 let is_adjusted = self.time.tick.backdate_if_elapsed(start, true) == nanos;
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
@@ -956,7 +957,7 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
-    /// Returns how many adds to allow before the next check whether the loop has begun.
+    /// Returns how many adds to allow before checking again whether the loop has begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.added_count().clamp(1, 256)
     }
@@ -982,10 +983,11 @@ impl<T> Engine<T> {
 
     #[inline]
     fn record_sleep(&self, now: u64, next: Option<u64>) {
-        // The loop may have cancelled timers since its last turn. During the sleep, remote adds may
+        // The loop may have cancelled timers since its last turn. During the sleep, remote adds can
         // use the room of these timers.
         self.publish_live_count();
-        // Turns of a wheel of callbacks end their pass, so only a callback can compute this sleep.
+        // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
+        // is calling this function, not the loop.
         if self.stats.in_pass && self.shared.slab.holds_callbacks() {
             return;
         }
@@ -1089,8 +1091,8 @@ impl<T> Engine<T> {
 }
 
 impl<T> Engine<T> {
-    /// Makes the next step of a pass that has begun, and calls `fire` if it claims a timer. If no
-    /// step is left, ends the pass and returns `None`.
+    /// Performs the next step of a pass that has begun, and calls `fire` if the step claims a
+    /// timer. If no step is left, ends the pass and returns `None`.
     #[inline]
     pub(crate) fn next_step<R>(
         &mut self,
@@ -1130,9 +1132,9 @@ impl<T> Engine<T> {
 
     /// Consumes messages within the budget, up to one that the caller must finish. Adds the number
     /// of timers found remotely cancelled to `collected`. Returns the index of such a timer if
-    /// `wants_payload` returns true for its node; then the caller must
-    /// [take its payload](Self::take_payload_cancelled_remotely). Calls `fire` with each timer that
-    /// it claims.
+    /// `wants_payload` returns true for its node; then the caller must [take its
+    /// payload](Self::take_payload_cancelled_remotely). If it claims a due timer, calls `fire` with
+    /// it.
     #[inline]
     pub(crate) fn consume_messages<R>(
         &mut self,
@@ -1228,7 +1230,7 @@ impl<T> Engine<T> {
     /// budget.
     #[inline(never)]
     fn next_from_mailbox(&mut self) -> Option<u32> {
-        if !self.backlog.has_unpolled_kind() {
+        if !self.backlog.has_unpolled_priority() {
             return None;
         }
         self.take_mailbox_messages();
@@ -1352,7 +1354,7 @@ impl<T> Engine<T> {
 }
 
 impl Engine<Callback> {
-    /// Creates a shard that other threads may add to.
+    /// Creates a shard to which other threads can add timers.
     pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
         Self::new(config, Slab::of_callbacks())
     }

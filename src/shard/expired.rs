@@ -56,7 +56,7 @@ impl<P> Expired<P> {
     /// the shard has chosen.
     ///
     /// If the deadline had elapsed before the owner processed the add or reset, the result may be
-    /// the start of a later tick, up to the tick of the turn that returned the timer.
+    /// later, up to the tick of the turn that returned the timer.
     ///
     /// # Examples
     ///
@@ -119,8 +119,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
 /// returns it.
 ///
-/// A periodic timer that continues is already pending, so it continues even if the loop forgets
-/// this value or panics.
+/// A periodic timer that continues is already pending again, so it continues even if the loop
+/// forgets this value or panics.
 ///
 /// # Examples
 ///

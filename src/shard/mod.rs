@@ -116,9 +116,10 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The deadline is rounded up to a tick. Without slack or a budget, the timer fires
-    /// in the first turn after this call that reaches the deadline. A timer with a delay of zero is
-    /// due in the next turn. A delay beyond 584 years never elapses.
+    /// [`When`]. The deadline is rounded up to a tick. Without slack, and unless a turn's budget
+    /// defers it, the timer fires in the first turn after this call that reaches the deadline. A
+    /// timer with a delay of zero is due in the next turn. A delay of more than 584 years never
+    /// elapses.
     ///
     /// Cost: constant, one reading of the clock, two with the feature `origins`. If the shard has
     /// no free memory, the add allocates a page for 4,096 timers.
@@ -326,9 +327,9 @@ impl<T> Shard<T> {
 
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. With slack,
     /// this is the tick that the shard has chosen. For a periodic timer, it is the time of the next
-    /// expiry. While another thread resets the timer, it is the old deadline or the new one. If the
-    /// deadline had elapsed before the add or reset, the result may be the start of a later tick,
-    /// up to the tick of the add or reset.
+    /// expiry. While another thread resets the timer, the result is the old deadline or the new
+    /// one. If the deadline had elapsed before the add or reset, the result may be the start of a
+    /// later tick, up to the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -531,9 +532,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if the last pass left entries of the wheel or remote requests to the next pass,
-    /// because it used up its budget or was abandoned. Also returns true if an add to a full shard
-    /// has consumed only some queued requests.
+    /// Returns true if the latest pass left entries of the wheel or remote requests to the next
+    /// pass, because it used up its budget or was abandoned. Also returns true if an add to a full
+    /// shard has consumed only some queued requests.
     ///
     /// # Examples
     ///
@@ -637,8 +638,8 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. While a remote reset is queued, or the last pass has left requests to the next,
-    /// the result is the beginning of the last turn: the loop must call `turn` at once.
+    /// 584 years. If a remote reset is queued, or the latest pass has left requests, the loop must
+    /// call `turn` at once: the result is then the beginning of the latest turn.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
@@ -646,8 +647,8 @@ impl<T> Shard<T> {
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
     /// - Timers that were reset to a later deadline may need a turn at their old tick. If more than
     ///   96 had the same old tick, each further one may add a turn.
-    /// - If more than 8,192 timers must change their slots before a tick, each of the last ticks
-    ///   before that tick may need a turn.
+    /// - If more than 8,192 timers must change their slots before a tick, each of the ticks just
+    ///   before it may need a turn.
     ///
     /// # Examples
     ///
@@ -1017,7 +1018,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the current counts of the shard and the lateness of its timers. Other threads can
-    /// call [`metrics::shards`](crate::metrics::shards).
+    /// read the published metrics with [`metrics::shards`](crate::metrics::shards).
     ///
     /// Cost: the same as [`counts`](Self::counts), plus a copy of the histograms.
     ///

@@ -40,9 +40,9 @@ pub struct PreparedSleep<'shard> {
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. `timeout`
-    /// is the time until then. If `is_long`, the first remote cancel that leaves a payload to the
-    /// owner ends the sleep.
+    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
+    /// `timeout` is the time until then. If `is_long` is true, the first remote cancel that leaves
+    /// the owner a payload to drop ends the sleep.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -82,8 +82,9 @@ impl PreparedSleep<'_> {
         wait(self.timeout)
     }
 
-    /// [Parks](thread::park) this thread until the timeout or a wake-up, and may return earlier.
-    /// Returns at once if the timeout is zero. Use this method in a loop that only runs timers.
+    /// [Parks](thread::park) this thread until the timeout or a wake-up. Like any park, it may
+    /// return earlier. Returns at once if the timeout is zero. Use it in a loop that only runs
+    /// timers.
     ///
     /// Between the announcement and this call, the thread must not park for any other reason, such
     /// as a channel or a lock. That wait could consume the wake-up.

@@ -15,8 +15,8 @@ pub(super) struct Stats {
     /// neighbors of equal width by one wide addition, whose load would stall after a narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// True if the preceding pass has left entries or messages, or if an add that made room may
-    /// have left messages in the backlog.
+    /// True if the previous pass has left entries or messages to this one, or if an add that made
+    /// room may have left messages in the backlog.
     work_left: bool,
     /// A turn before this time may skip its pass. The value is zero before the first pass ends,
     /// after a pass that left work, and after a request for a pass. Otherwise it is the earliest
@@ -26,7 +26,7 @@ pub(super) struct Stats {
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
     unpublished_due_count: u32,
-    /// True if the last pass has ended, and its length has not been measured.
+    /// True if the latest pass has ended, but the length of its turn has not been measured yet.
     turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, when the counts were last
     /// published. `Engine::publish` publishes again only if one of the two numbers has changed.
@@ -50,7 +50,7 @@ impl Stats {
         self.request_pass();
     }
 
-    /// Requests that the next turn begins a pass, even if no timer is due and no message is queued.
+    /// Makes the next turn begin a pass, even if no timer is due and no message is queued.
     pub(super) fn request_pass(&self) {
         self.may_skip_pass_until.set(0);
     }
@@ -60,7 +60,7 @@ impl Stats {
         self.publish_at_turn.get() == 0
     }
 
-    /// Records that the loop has not begun, until the counts are next published.
+    /// Records that the loop has not begun. The next publication of the counts resets this.
     pub(super) fn set_loop_not_begun(&self) {
         self.publish_at_turn.set(0);
     }
@@ -132,17 +132,18 @@ impl Stats {
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
     fn record_lateness(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
-        let by = match (due > time.previous_turn_start, self.work_left) {
+        let cause = match (due > time.previous_turn_start, self.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // These overdue timers were added or reset after the previous turn, so they count as on
             // time.
             (false, false) => return,
         };
-        gauges.record_lateness(by, time.turn_start.saturating_sub(due), timers);
+        gauges.record_lateness(cause, time.turn_start.saturating_sub(due), timers);
     }
 
-    /// Publishes that the loop is about to sleep until `wake_up`, and how long its last pass took.
+    /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
+    /// took.
     #[inline]
     pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
         self.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));

@@ -10,7 +10,7 @@ use crate::{
         callback::{Callback, RunOnce},
         mailbox::Priority,
         reclaim::tests::attempts,
-        shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
+        shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
         state::{Cancel, FollowUp, MoveOutcome, Mover},
     },
     error::AddErrorReason,
@@ -36,7 +36,7 @@ fn add_remote(
     shared: &Shared,
     nanos: u64,
     callback: impl FnOnce() + Send + 'static,
-) -> Result<RemoteOutcome<RemoteTimer>, AddErrorReason> {
+) -> Result<RemoteOutcome<RemoteTimerId>, AddErrorReason> {
     let schedule = Schedule { due: nanos, period: 0 };
     shared.add(schedule, CallSite::caller(), RunOnce(callback), false).map_err(|refused| {
         match refused {
@@ -94,7 +94,7 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     }
 }
 
-/// Returns a shard with a timer due in two ticks, whose last remote reset sent no message.
+/// Returns a shard with a timer due in two ticks, whose latest remote reset sent no message.
 fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let timer = shard.add(TICK, callback());
@@ -247,14 +247,15 @@ fn the_owner_cancels_and_resets_timers_before_admission() {
 }
 
 /// Adds a remote timer whose callback owns a clone of `count`.
-fn add_holding(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
+fn add_remote_holding(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.engine.shared(), Arc::clone(count));
     let added = add_remote(shared, shared.nanos_after(TICK), move || drop(captured));
     let armed = added.expect("there is room").answer;
     TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
 
-/// Resets a timer as a remote thread does, and calls `between` between the two swaps.
+/// Resets a timer as a remote thread does, and calls `between` between the two swaps of the state
+/// word.
 fn with_remote_reset(
     shard: &mut Shard<Callback>,
     timer: TimerHandle,
@@ -284,7 +285,7 @@ fn with_remote_reset(
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
         let ((mut shard, _clock), callback) = (shard(), Arc::new(()));
-        let timer = add_holding(&shard, &callback);
+        let timer = add_remote_holding(&shard, &callback);
         let moved = with_remote_reset(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
                 let pinned = crate::cross_core::reclaim::pin();
@@ -311,7 +312,7 @@ fn a_shard_end_during_a_remote_reset_loses_no_timer() {
 fn a_remote_timer_reset_during_its_admission_fires_once() {
     let (mut shard, clock) = shard();
     let callback = Arc::new(());
-    let timer = add_holding(&shard, &callback);
+    let timer = add_remote_holding(&shard, &callback);
     assert!(with_remote_reset(&mut shard, timer, |shard| {
         clock.advance(TICK * 2);
         assert_eq!(turn_and_count_fired(shard), 0, "the new deadline is not known yet");
@@ -368,7 +369,7 @@ fn a_cancel_frees_the_index_of_each_kind_of_timer() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// The reference is not the thread's own, even if the thread's shard has reused the number.
+/// The thread's wheel may have reused the number of the ended wheel.
 #[test]
 fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! A shard's clock, its latest reading, and the beginnings of turns.
+//! A shard's clock, its latest reading, and the start times of turns.
 
 use std::{
     mem,
@@ -13,10 +13,10 @@ pub(super) struct Time {
     pub(super) clock: Clock,
     pub(super) tick: TickLength,
     reader: ClockReader,
-    /// The bounds of the present time, as last read. Neither bound ever goes back.
+    /// The latest reading: bounds of the present time. Neither bound ever decreases.
     pub(super) latest: Reading,
-    /// The lower bound of the reading at the beginning of the last turn. Before the first turn, the
-    /// lower bound of the first reading.
+    /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
+    /// the lower bound of the first reading.
     pub(super) turn_start: u64,
     /// The previous `turn_start`; zero at first.
     pub(super) previous_turn_start: u64,
@@ -55,8 +55,8 @@ impl Time {
         self.advance_to(reading);
     }
 
-    /// Adopts a reading. If it overlaps the latest one or is before it, merges the two. Counts a
-    /// reading before the latest one as a regression.
+    /// Updates `latest` from a new reading. If the new reading overlaps the latest one or is before
+    /// it, merges the two. Counts a new reading before the latest one as a regression.
     #[inline(always)]
     fn advance_to(&mut self, reading: Reading) {
         if reading.min >= self.latest.max {
@@ -90,8 +90,8 @@ impl Time {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the deadline `next`, or the nanosecond after the beginning of the last turn if that
-    /// is later. Returns `u64::MAX` for `None`.
+    /// Returns the deadline `next`, or the nanosecond after the beginning of the latest turn if
+    /// that is later. Returns `u64::MAX` for `None`.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

@@ -4,8 +4,8 @@
 //! *places*, each for one entry or node, so a table grows without moving its entries. Each page has
 //! its own free list, so that a page can be freed without a search of other lists. The place that
 //! was freed last is reused first, because it is still in the cache. This place is kept outside the
-//! lists, so that the next add touches no list, and its page counts it as used. The place joins its
-//! page's list when another place is freed, when no timer is live, or before `trim` or `shrink`.
+//! lists, so that the next add touches no list; its page counts it as used. It joins the page's
+//! list when another place is freed, when no timer is live, or before `trim` or `shrink`.
 //!
 //! # When memory goes back
 //!
@@ -163,11 +163,11 @@ impl FreePlaces {
         free
     }
 
-    pub(crate) fn raise_min_spare(&mut self, pages: u32) {
+    pub(crate) fn raise_spare_pages_to_keep(&mut self, pages: u32) {
         self.spare_pages_to_keep = self.spare_pages_to_keep.max(pages);
     }
 
-    pub(crate) fn lower_min_spare(&mut self, pages: u32) {
+    pub(crate) fn lower_spare_pages_to_keep(&mut self, pages: u32) {
         self.spare_pages_to_keep = self.spare_pages_to_keep.min(pages);
     }
 
@@ -376,7 +376,7 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
 /// The page is from [`allocate_page`], its parts have been dropped, and nothing refers to it any
 /// more.
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
-    // SAFETY: `allocate_page` made the page (caller), and stored the allocator's address before it.
+    // SAFETY: the caller promises a page of `allocate_page`, which stored the address before it.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
     // SAFETY: `allocate_page` wrote the address there.
     let memory = unsafe { before.read() };
@@ -402,8 +402,8 @@ pub(crate) fn free_to_system<T>(mut records: Vec<T>) {
     }
 }
 
-/// Returns the system pages that lie completely within the memory to the operating system. Their
-/// addresses stay allocated.
+/// Gives physical memory back to the operating system: the system pages that lie completely within
+/// `memory`. Their addresses stay allocated.
 ///
 /// # Safety
 ///
@@ -493,7 +493,7 @@ mod tests {
         for _ in 0..10 {
             let (page, small) = (allocate_page::<Aligned>(), allocate_page::<[u8; 3]>());
             assert!(page.is_aligned());
-            // SAFETY: zero is a value of an array of bytes.
+            // SAFETY: an array of bytes can have the value zero.
             assert!(unsafe { page.as_ref() }.0.iter().all(|&byte| byte == 0));
             // SAFETY: as for `page`.
             assert_eq!(unsafe { small.read() }, [0; 3]);

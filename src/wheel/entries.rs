@@ -36,7 +36,7 @@ struct EntryFields<T> {
 }
 
 struct Page<T> {
-    /// In a free entry, `next` links the list of free places.
+    /// In a free entry, `next` is the link of the page's free list.
     links: [Cell<Links>; PAGE_LEN],
     entries: [EntryFields<T>; PAGE_LEN],
     /// The generation at which the entries of this page start.
@@ -153,7 +153,7 @@ impl<T> Entry for EntryRef<'_, T> {
 impl<T> Page<T> {
     fn allocate_page(generation: u32) -> NonNull<Self> {
         let page = pages::allocate_page::<Self>();
-        // SAFETY: all fields may be zero: they are cells of integers, or may be uninitialized.
+        // SAFETY: zero bytes are valid for all fields: cells of integers and of `MaybeUninit`.
         unsafe { page.as_ref() }.generation.set(generation);
         page
     }
@@ -233,7 +233,7 @@ impl<T> Entries<T> {
         unsafe { &mut *value }.as_mut()
     }
 
-    /// Returns the first index from `index` on whose entry is in the wheel.
+    /// Returns the first index at or after `index` whose entry is in the wheel.
     pub(super) fn next_live_from(&self, mut index: u32) -> Option<u32> {
         while page_number_of(index) < self.pages.numbers_end() {
             if !self.pages.has(page_number_of(index)) {
@@ -250,7 +250,7 @@ impl<T> Entries<T> {
     /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        self.free.raise_min_spare(as_u32(pages));
+        self.free.raise_spare_pages_to_keep(as_u32(pages));
         while self.page_numbers_end - self.freed_pages.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -265,11 +265,11 @@ impl<T> Entries<T> {
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
         self.flush_last_freed();
-        self.free.lower_min_spare(0);
+        self.free.lower_spare_pages_to_keep(0);
         while self.free.has_surplus() {
             self.free_surplus_page();
         }
-        self.free.raise_min_spare(SPARE_PAGES);
+        self.free.raise_spare_pages_to_keep(SPARE_PAGES);
     }
 
     /// Frees the index of an entry whose value has been taken, and whose generation is now

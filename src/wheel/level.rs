@@ -1,9 +1,9 @@
 //! Converts ticks to levels and slots.
 //!
-//! A level is a ring of slots. Its slots are *numbered* from tick 0 on, and the numbers never wrap.
-//! A slot's *position* in the ring is its number modulo the ring's length. A *revolution* is
-//! 2^`BITS` slots of one level. A revolution covers the same ticks as one slot of the level above,
-//! and has that slot's number.
+//! A level is a ring of slots. Its slots are *numbered* consecutively from the slot of tick 0, and
+//! the numbers never wrap. A slot's *position* in the ring is its number modulo the ring's length.
+//! A *revolution* is 2^`BITS` slots of one level. A revolution covers the same ticks as one slot of
+//! the level above, and has that slot's number.
 //!
 //! A level *reaches* the current revolution, and as many later ones as its ring has room for. The
 //! levels above the first, the *upper levels*, reach the current and the next revolution. In names,
@@ -31,7 +31,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + NEAR_REVOLUTION_COUNT_BITS);
     /// The number of slots of every other level.
     pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
-    /// Evaluated for each geometry that a wheel uses, so that an invalid one does not compile.
+    /// A check at compile time: a wheel with an invalid geometry does not compile.
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
@@ -85,7 +85,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns the first level's slot of `tick`.
+    /// Returns the slot that covers `tick` in the first level.
     #[inline]
     pub(super) fn near_slot_at(tick: u64) -> u32 {
         Self::position(0, tick)

@@ -16,10 +16,10 @@
 //! | 4 | 4,096 | 557 years | a million years |
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! A new entry usually goes to the lowest level that reaches its deadline. Before a slot above the
-//! first level starts, its entries cascade to lower levels in portions, so that each `advance`
-//! stays short. Entries cascade down to the first level, so deadlines are exact to the tick. A
-//! bitmap marks the occupied slots, so that the wheel quickly skips time without entries.
+//! A new entry usually goes to the lowest level that reaches its deadline. Before the first tick of
+//! a slot above the first level, the slot's entries cascade to lower levels in portions, so that
+//! each `advance` stays short. Entries cascade down to the first level, so deadlines are exact to
+//! the tick. A bitmap marks the occupied slots, so the wheel quickly skips empty slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -56,7 +56,7 @@ pub(crate) use self::{
 /// `BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
 /// `BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
-/// Memory: an entry takes 24 bytes and an `Option` of the value, in a page of 4,096 entries. The
+/// Memory: an entry takes 24 bytes plus an `Option` of the value, in a page of 4,096 entries. The
 /// wheel keeps the first page and at most two further empty pages, or more after
 /// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB, which the
 /// operating system commits on first use.
@@ -387,7 +387,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         value.map(|value| (deadline, value))
     }
 
-    /// Returns true if the last [`advance`](Self::advance) or
+    /// Returns true if the most recent [`advance`](Self::advance) or
     /// [`advance_within`](Self::advance_within) did not finish: its budget was used up or its
     /// iterator was dropped early.
     ///
@@ -409,12 +409,12 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
     /// This tick is never later than the earliest deadline. It may be earlier, because the wheel
-    /// also moves entries between slots:
+    /// must also move entries between slots, at these ticks:
     ///
-    /// - At the start of each occupied slot above the first level.
-    /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
-    ///   were reset from one tick, there can be a further such tick for each entry beyond the 96th.
-    /// - In the last ticks before the start of slots above the first level, if these slots together
+    /// - The start of each occupied slot above the first level.
+    /// - Each deadline from which entries were reset to a later one. If more than 96 entries were
+    ///   reset from one deadline, each entry beyond the 96th can add one more such tick.
+    /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.
     ///
     /// # Examples
@@ -671,7 +671,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// deadline and the value of the entry. The order of the calls is unspecified.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`remove`](Self::remove) for each removed
-    /// entry. If `keep` or a destructor panics, the entries not visited yet stay.
+    /// entry. If `keep` or a destructor panics, all entries not yet visited remain.
     ///
     /// # Examples
     ///

@@ -14,7 +14,7 @@ use crate::limits::PREFETCHED_TICKS;
 
 #[derive(Debug)]
 pub(super) struct Prefetcher {
-    /// The entry that each walker prefetched last; 0 at the end of its list.
+    /// For each walker, the entry that it prefetched most recently; 0 at the end of its list.
     cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
     /// The tick up to which walkers have been started.

@@ -1,37 +1,37 @@
-//! A timing wheel whose entries are known by index. [`Wheel`](super::Wheel) and the shard use it.
+//! A timing wheel that identifies entries by index. [`Wheel`](super::Wheel) and the shard use it.
 //!
 //! The levels above the first are the *upper levels*. Each linked entry is in exactly one slot:
 //!
-//! * An entry whose deadline the first level reaches is linked into the first level's slot of this
-//!   deadline.
+//! * If the first level reaches an entry's deadline, the entry is linked into the first level's
+//!   slot of this deadline.
 //! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
 //!   level that reaches it. Before or when this slot starts, its entries cascade to lower levels.
 //! * An entry that was already due when it was linked is in the *late* slot. Linking sets its
-//!   deadline to the last tick of the current or previous pass. The next pass begins by moving the
-//!   late entries to the slot of their deadline. So no pass expires a late entry that was linked
-//!   during that pass (P5).
-//! * An entry that was reset to a later deadline may be in an earlier slot, usually its old one.
-//!   Such a reset is *deferred*: the entry is relinked when that slot expires or cascades.
+//!   deadline to `pass_end`, the final tick of the current or previous pass. The next pass begins
+//!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
+//!   was linked during that pass (P5).
+//! * An entry that was reset to a later deadline may be in a slot before that deadline, usually its
+//!   old one. The reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
 //! To bound the number of entries that a tick relinks, each slot of the first level counts its
-//! deferred entries. Once a slot's count is
+//! deferred entries. Once a slot's count has reached
 //! [`DEFERRED_PER_SLOT_MAX`](crate::limits::DEFERRED_PER_SLOT_MAX), a reset of another entry of the
 //! slot relinks that entry at once (P7).
 //!
 //! # The passage of time
 //!
-//! A pass returns the entries that are due up to its last tick, `pass_end`. Each call of `pop_due`
+//! A pass returns the entries that are due up to its final tick, `pass_end`. Each call of `pop_due`
 //! returns at most one entry, and moves the tick `current` to the start of the entry's slot. If a
 //! pass is abandoned or uses up its budget, the next pass continues at `current`.
 //!
 //! # No pauses
 //!
 //! A slot of an upper level cascades while the slot before it is current: each pass ends by
-//! cascading a portion of the slot's entries. A portion is proportional to the time since the last
-//! portion, so that the slot is usually empty when it starts. A portion has at most
+//! cascading a portion of the slot's entries. A portion is proportional to the time since the
+//! previous portion, so that the slot is usually empty when it starts. A portion has at most
 //! [`CASCADED_PER_TURN_MAX`] entries (P7). New entries never go to a slot that is cascading,
 //! because a lower level already reaches its ticks. `next_deadline` is early enough that one
-//! portion per tick suffices, with the last portion at the slot's start. If the loop sleeps past
+//! portion per tick suffices, with the final portion at the slot's start. If the loop sleeps past
 //! `next_deadline`, the pass that reaches the slot's start cascades all remaining entries, within
 //! its budget.
 
@@ -47,13 +47,13 @@ use crate::limits::{CASCADED_PER_TURN_MAX, PREFETCH_MIN_ENTRIES};
 #[cfg(feature = "std")]
 use crate::limits::{SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS};
 
-/// A hierarchical timing wheel of entries known by index. No entry has index 0. All calls of one
-/// wheel must pass the same storage.
+/// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
+/// calls of one wheel must pass the same storage.
 #[derive(Debug)]
 pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
     pub(super) current: u64,
-    /// The last tick of the current pass, or of the previous one.
+    /// The final tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades and no
     /// revolution ends. A pass that ends before this tick only stores `pass_end` and `current`.
@@ -68,8 +68,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The number of entries that the pass may still return or move.
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
-    /// The number of entries in slots. If it were as wide as `touched`, the compiler would update
-    /// both fields with one wide load, which stalls after a narrow store.
+    /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
+    /// does not load both fields at once: such a wide load would stall after a narrow store.
     pub(super) len: u32,
     /// For each slot of an upper level, the number of its entries, except late ones.
     pub(super) uncascaded_counts: Box<[u32]>,
@@ -235,11 +235,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Relinks an entry at a later deadline at once, because its slot has too many deferred
-    /// entries. Links the entry as deferred or in an upper level, so that its next reset to a later
-    /// deadline is only a store. If the slot of the new deadline also has too many deferred
-    /// entries, tries a pseudo-random earlier slot. If both slots have too many, links the entry at
-    /// its deadline as `NEAR`.
+    /// Relinks an entry whose reset to a later deadline cannot be deferred, because its slot has
+    /// too many deferred entries. Links the entry as deferred or in an upper level, so that its
+    /// next reset to a later deadline is only a store. If the slot of the new deadline also has too
+    /// many deferred entries, tries a pseudo-random earlier slot. If both slots have too many,
+    /// links the entry at its deadline as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -274,8 +274,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the entry is counted as deferred in its new slot. Only if this returns true, the
-    /// caller may postpone the entry's next reset until that slot expires (P7).
+    /// true if the entry is counted as deferred in its new slot. The caller may postpone the
+    /// entry's next reset until that slot expires, but only if this returns true (P7).
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_deferrable<S: Storage>(
@@ -347,7 +347,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry into the first level's slot of `tick`, which is not after the deadline.
+    /// Links an entry into the first level's slot of `tick`. `tick` is not after the deadline.
     #[inline(always)]
     fn link_near<S: Storage>(
         &mut self,
@@ -379,8 +379,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
     }
 
-    /// Marks the slot of `level` that covers `tick` as occupied. If `idle_until` is after the slot's
-    /// start, lowers it to the start.
+    /// Marks the slot of `level` that covers `tick` as occupied. Lowers a later `idle_until` to the
+    /// slot's start.
     fn mark_far_slot(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
@@ -449,9 +449,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until
     }
 
-    /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
-    /// pass. If the first level does not reach this deadline, the slot belongs to an upper level.
-    /// In an upper level, late entries keep the location `LATE` and are not counted in
+    /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the
+    /// previous pass. If the first level does not reach this deadline, the slot belongs to an upper
+    /// level. In an upper level, late entries keep the location `LATE` and are not counted in
     /// `uncascaded_counts`, but cascade with the slot's other entries.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
@@ -468,7 +468,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage == Stage::Done {
-            // This slot may have expired already, and no pass would visit it again.
+            // If this slot has already expired, no pass would otherwise visit it again.
             self.stage = Stage::Expire;
         }
     }
@@ -640,8 +640,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// last portion. The portion is larger if [`CASCADED_PER_TURN_MAX`] entries in each later tick
-    /// would not empty the slot by its start.
+    /// previous portion. The portion is larger if [`CASCADED_PER_TURN_MAX`] entries in each later
+    /// tick would not empty the slot by its start.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -664,10 +664,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 Geometry::<BITS, LEVELS>::slot_start(level, number + 1),
             );
             let since = self.last_cascade_tick.max(start.saturating_sub(1));
-            let waiting = u64::from(self.uncascaded_in(slot));
-            let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.current - since);
+            let uncascaded = u64::from(self.uncascaded_in(slot));
+            let share = uncascaded.div_ceil(end - 1 - since).saturating_mul(self.current - since);
             let room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
-            let excess = waiting.saturating_sub(room);
+            let excess = uncascaded.saturating_sub(room);
             let quota = share.max(excess).max(1).min(portion);
             portion -= quota;
             self.cascade_pending |= !self.cascade_slot(storage, slot, quota);
@@ -747,7 +747,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         work.into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
-    /// Returns the next tick at which a pass must cascade a portion. Ignores the last portion of a
+    /// Returns the next tick at which a pass must cascade a portion. Ignores the final portion of a
     /// slot, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
         if self.uncascaded_total <= CASCADED_PER_TURN_MAX {

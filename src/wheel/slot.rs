@@ -9,8 +9,8 @@
 //!   previous          1 | slot: the entry is the first                   0 | index
 //! ```
 //!
-//! Slot indices follow this order: first level, upper levels, late slot, which `raw` explains. The
-//! bit of the late slot is never read.
+//! Slot indices follow this order: first level, upper levels, late slot. The bit of the late slot
+//! is never read. The module `raw` explains the late slot and *deferred* entries.
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It reads and writes copies of the fields that [`Entry`]
-//! names, without a reference to the entry. So other threads may use the entry's other fields.
+//! The wheel owns slots, not entries. It copies the fields that [`Entry`] names in and out, and
+//! holds no reference to the entry. So other threads can use the entry's other fields.
 
 /// The entries of a wheel.
 ///
@@ -110,7 +110,7 @@ impl Location {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
     }
 
-    /// Returns true if the entry may be in a slot that starts before its deadline.
+    /// Returns true if the entry's slot can start before its deadline.
     #[inline]
     pub(super) fn may_precede_deadline(self) -> bool {
         self.0 >= Self::DEFERRED.0
@@ -120,7 +120,7 @@ impl Location {
     /// spliced into such a slot do not count.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        // As a signed number, a value with the bit `FAR` is negative.
+        // As a signed number, a value with the bit `FAR` is negative, so it does not count.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 

@@ -291,7 +291,7 @@ mod shard_functions {
         }
     }
 
-    /// If a shard ends before it fires the timer, it hands the timer back with this deadline.
+    /// If a shard ends before it fires a timer, it hands the timer back with this stored deadline.
     #[test]
     fn relink_unless_reached_unlinks_a_due_entry() {
         let mut wheel = Bare::starting_at(7);

@@ -60,7 +60,7 @@ impl Drop for UseWheelOnDrop {
     }
 }
 
-/// tokio #8550, #8552.
+/// Checks for the bug of tokio #8550 and #8552.
 #[test]
 fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
     let drops = Counter::default();
@@ -124,7 +124,7 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
         let config = Config::new().on_wake(wake).on_panic(move |_| panic());
         configured(config, |_| local_timer().add(TICK, || ()));
     }
-    // If another thread reads the registry as a thread ends, a later shard drops the hooks.
+    // If another thread reads the registry as the thread ends, a later shard's end drops the hooks.
     wait_until("the hooks are dropped", || {
         drop(Shard::<()>::new());
         alive.sharers() == 0

@@ -79,7 +79,7 @@ fn fast_clock_instants_agree_with_the_monotonic_clock() {
     assert!(late <= Duration::from_micros(1), "{late:?} is more than a tick");
 }
 
-/// A reading of the fast clock is an interval. An instant within it may not have passed.
+/// A reading of the fast clock is an uncertainty interval, which may reach into the future.
 #[test]
 fn no_timer_fires_before_its_instant_on_any_real_clock() {
     for clock in [Clock::monotonic(), Clock::fast()] {
@@ -96,7 +96,7 @@ fn no_timer_fires_before_its_instant_on_any_real_clock() {
     }
 }
 
-/// A reading of the fast clock may contain the beginning of a tick.
+/// The uncertainty interval of a reading of the fast clock may contain the beginning of a tick.
 #[test]
 fn a_timer_without_delay_fires_in_the_next_turn_on_any_real_clock() {
     for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {

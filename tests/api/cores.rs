@@ -256,7 +256,7 @@ thread_local! {
     static WAS_STOPPING: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// The first turn leaves the message of the closure that calls `stop`. So the second turn consumes
+/// The first turn leaves the closure that calls `stop` in the mailbox. So the second turn consumes
 /// a message of the stop request before it fires due timers.
 #[test]
 fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {
@@ -328,7 +328,7 @@ fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
     }
 }
 
-/// The drain returns the request too.
+/// The stop request is a timer, so the drain hands it back.
 #[test]
 fn a_thread_that_keeps_its_drained_timers_sees_the_stop() {
     let (sender, receiver) = mpsc::channel();

@@ -481,7 +481,7 @@ fn run_until_empty_runs_timers_that_other_threads_have_added() {
         let (shard, runs) = (local_timer().shard_ref(), Counter::default());
         on_a_thread({
             let runs = runs.clone();
-            // More than a turn consumes; half of them run as soon as they are consumed.
+            // A turn consumes fewer requests. Half of the timers are due at once.
             move || {
                 for delay in [Duration::ZERO, DELAY].into_iter().cycle().take(3_000) {
                     shard.add(delay, runs.callback());
@@ -567,7 +567,7 @@ fn a_drive_task_that_would_wait_for_its_own_wheel_panics() {
         let polls = || (0..3).for_each(|_| assert!(poller.poll(&mut drives).is_pending()));
         let message = panic_message(polls);
         assert!(message.contains("the executor's own sleep function"), "{message}");
-        // Its sleep is at fault, not its wheel.
+        // The wheel still works, because only the sleep function of the task was wrong.
         execute(Box::pin(sleep(DELAY)), [driver()]);
     });
 }

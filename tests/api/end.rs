@@ -381,7 +381,7 @@ fn a_panic_of_a_cancelled_callback_is_not_reported_to_a_successor() {
 
 // ---- bugs of other systems (`doc/history.md`)
 
-/// Its drop creates and drains a shard, and cancels a timer of the shard that is ending.
+/// When dropped, creates and drains a shard, and cancels a timer of the shard that is ending.
 struct EndShardOnDrop(ManualClock, Option<TimerHandle>);
 
 impl Drop for EndShardOnDrop {
@@ -428,7 +428,7 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
     });
 }
 
-/// glommio #239.
+/// Checks for the bug of glommio #239.
 #[test]
 fn bug_41_pending_timers_leaked_with_their_executor() {
     const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];

@@ -30,7 +30,7 @@ fn pending(poller: &Poller, delay: Duration) -> Sleep {
     poller.pending(sleep(delay))
 }
 
-/// A reading of the fast clock is an interval, which contains the deadlines.
+/// A reading of the fast clock is an uncertainty interval, which here contains the deadlines.
 #[test]
 fn the_fast_clock_neither_delays_a_passed_deadline_nor_misses_a_future_tick() {
     on_a_thread(|| {

@@ -81,7 +81,7 @@ fn from_bits_restores_a_handle_while_its_timer_is_live() {
             let bits = handle.to_bits();
             assert_eq!(TimerHandle::from_bits(bits), Some(handle));
             on_a_thread(move || assert_eq!(TimerHandle::from_bits(bits), Some(handle)));
-            // The skipped bits hold the shard number. A changed number may be a shard of another
+            // The skipped bits hold the shard number. A changed number may name a shard of another
             // test.
             for bit in (0..32).chain(46..128) {
                 assert_eq!(TimerHandle::from_bits(bits ^ 1 << bit), None, "bit {bit}");

@@ -238,7 +238,7 @@ fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
         assert_eq!(turn_after(clock, 7).fired, 2);
         assert_eq!(lateness(), [(1, 5, 5), NO_LATENESS]);
     });
-    // If the last turn was behind, timers due before that turn have leftover lateness.
+    // If the latest turn was behind, the lateness of timers due before it counts as leftover.
     on_a_core(|clock| {
         clock.advance(TICK * 10);
         local_timer().add(TICK, || ());

@@ -115,7 +115,7 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
             clock.set(TICK * 1_080);
             assert_eq!(local_timer().turn().fired, 2);
             let due = [added, moved].map(|handle| local_timer().time_left(handle));
-            // After 1,084 and 1,125 ticks of a millisecond, rounded up to ten of them.
+            // The next runs are due at 1,084 and 1,125 ms, rounded up to the wheel's tick of 10 ms.
             assert_eq!(due, [Some(TICK * 10), Some(TICK * 50)], "remote: {is_remote}");
         });
     }

@@ -610,7 +610,7 @@ fn with_panicking_keys<R>(run: impl FnOnce() -> R) -> R {
 enum PanicsIn {
     Nothing,
     Hash,
-    /// In the first drop.
+    /// Panics in the first drop after `KEYS_PANIC` is set.
     Drop,
     EachDrop,
 }

@@ -89,8 +89,8 @@ impl Model {
         self.note_recheck(core);
     }
 
-    /// Expects each operation that watches a key of `core` to check once more, as events may have
-    /// been lost.
+    /// Expects each operation that watches a key of `core` to check once more, because events may
+    /// have been lost.
     fn note_recheck(&mut self, core: usize) {
         let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
         for live in self.live.iter_mut().filter(watches) {
@@ -288,7 +288,7 @@ impl Model {
         let counts = self.own.on(core, Purgatory::counts);
         let mut own = self.counts[core];
         own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
-        // `settle` compares these counts, as messages in transit affect them.
+        // `settle` compares these counts, because messages in transit affect them.
         (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
         assert_eq!(counts, own);
     }

@@ -24,7 +24,7 @@ use crate::{
     wake_ups,
 };
 
-/// Long enough to show that the descriptor stays unreadable.
+/// A time that is long enough to show that the descriptor stays unreadable.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
@@ -278,8 +278,8 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
     }
 }
 
-/// After a turn at a future instant, nothing is due before the clock has reached the deadline, and
-/// an edge for a turn too early would be the last one.
+/// After a turn at a future instant, no timer is due before the clock has reached the deadline. If
+/// the descriptor became readable too early, that edge would be the last one.
 #[test]
 fn the_descriptor_is_readable_at_a_deadline_after_a_turn_in_the_future() {
     with_timer_fd(Config::new(), |timer| {

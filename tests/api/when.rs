@@ -259,7 +259,7 @@ fn turn_at_an_earlier_instant_uses_the_latest_reading() {
     shard.turn_at(begun + TICK * 9);
     assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(TICK * 2));
     assert!(shard.next_expired().is_none());
-    // Until the clock reaches the instant of the last turn, readings are clamped to that instant.
+    // Until the clock reaches the instant of the latest turn, readings are clamped to that instant.
     shard.add(Duration::ZERO, ());
     shard.turn();
     assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));

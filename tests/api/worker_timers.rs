@@ -74,7 +74,7 @@ fn only_an_earlier_deadline_wakes_the_watcher() {
         assert_eq!(wakes.get(), 2);
     });
     watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK * 5)));
-    // The watcher is awake.
+    // The watcher is awake, so the reset calls no wake hook.
     first.reset_after(TICK);
     assert_eq!(wakes.get(), 2);
     watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK)));
@@ -86,7 +86,7 @@ fn unelapsed_timeouts_wake_the_watcher_once_per_duration() {
     let poller = Poller::new();
     for round in 1..=3 {
         for _ in 0..1_000 {
-            // The wheel is empty in each turn.
+            // Each turn finds the wheel empty, because the sleep was dropped.
             watcher.turn();
             watcher.sleep_with(|_| drop(poller.pending(timers.sleep(TICK * 1_000))));
             clock.advance(TICK);

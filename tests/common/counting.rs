@@ -32,19 +32,19 @@ fn record(allocated_bytes: usize, freed_bytes: usize) {
 
 // The default methods call these two, so a reallocation counts as both.
 //
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that
-// returned; the counting allocates nothing, since the thread's counter needs neither lazy
-// initialization nor a destructor.
+// SAFETY: every method passes its arguments on to the system's allocator and returns its result.
+// The counting allocates nothing, since the thread's counter needs neither lazy initialization nor
+// a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record(layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         record(0, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -135,7 +135,7 @@ async fn notified() {
     .await;
 }
 
-/// The first timer is added before the first runtime starts, the second before the second starts.
+/// Adds a timer before the first runtime starts, and another one before the second runtime starts.
 fn goes_on_with_timers_added_before(run: impl Run) {
     on_a_thread(move || {
         local_timer().add(Duration::from_millis(3), notify);

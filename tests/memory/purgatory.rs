@@ -89,7 +89,7 @@ fn assert_burst_memory_is_freed(many: u64, by_event: bool, free: impl Fn() + Syn
 #[test]
 fn memory_of_completed_operations_is_freed_by_turns() {
     let many = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
-    // A turn frees a limited part.
+    // A turn frees only a limited part of the memory.
     let turns = || (0..many / 30).for_each(|_| _ = local_timer().turn());
     assert_burst_memory_is_freed(many, true, turns);
 }

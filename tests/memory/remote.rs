@@ -47,8 +47,8 @@ fn memory_of_a_remote_burst_is_freed_however_it_ends() {
     }
 }
 
-/// Adds a burst from another thread and ends it. Returns the bytes held before or after its
-/// admission, whichever is more, and the bytes left.
+/// Adds a burst from another thread and ends it. Returns the larger of the bytes held before and
+/// after its admission, and the bytes left.
 fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let shard = local_timer().shard_ref();
     let cancelled = local_timer().counts().cancelled;
@@ -77,7 +77,8 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
             // The first use of a handle registers the thread in the epoch collector.
             assert!(handles[0].is_pending());
             let counted = allocator_calls(|| cancel_all(&handles));
-            // This thread may free the adding thread's record in that collector.
+            // These calls pin the epoch, so crossbeam-epoch may free the record of the exited
+            // adder.
             assert!(counted.0 == 0 && counted.1 <= 8, "{counted:?}");
         }),
         End::CancelledBeforeTheyArrive => {

@@ -12,7 +12,7 @@ use crate::peers::{self, SleepBox};
 use crate::timers::Payload;
 
 /// `tokio-threads`, `tokio-alt`: one task registers a sleep by a poll, and another task drops it. A
-/// cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner by a ring.
+/// cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner through a ring.
 pub struct TokioDrop {
     free: Vec<SleepBox>,
     emptied: Consumer<SleepBox>,

@@ -29,7 +29,7 @@ impl<const CAS: bool> Floor<CAS> {
     /// Ends the timer and returns true, if the generation matches.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
-            // AcqRel and Relaxed, as in a timer whose payload the claimer takes.
+            // AcqRel and Relaxed, as for a timer whose payload the claimer takes.
             let swap = node.generation.compare_exchange(
                 generation,
                 generation.wrapping_add(1),
@@ -64,7 +64,7 @@ impl<const CAS: bool> Timers for Floor<CAS> {
         node.payload = payload;
         node.deadline = deadline;
         let generation = node.generation.get_mut().wrapping_add(1);
-        // Release, as in a timer that another core may read; on x86 a plain store.
+        // Release, as for a timer that another core may read; on x86 a plain store.
         node.generation.store(generation, Ordering::Release);
         self.slots[deadline as usize % SLOTS] = index;
         Handle { index, generation }

@@ -8,14 +8,14 @@ use crate::timers::{Payload, Timers, Waking};
 
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
-/// Enough for 64 bits.
+/// Eleven levels of 6 bits each cover 64 bits.
 const LEVELS: usize = 11;
 
 pub struct Linked64 {
     timers: Table<Linked<Timer>, CacheLine>,
     /// The first node of each slot.
     heads: [u32; LEVELS * SLOTS],
-    /// For each level, the bits of the slots that have nodes.
+    /// For each level, a bitmap of the slots that have nodes.
     occupied: [u64; LEVELS],
     now: u64,
     touched: u64,

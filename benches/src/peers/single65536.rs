@@ -7,7 +7,7 @@ use crate::timers::{Payload, Timers};
 const SLOTS: u64 = 65_536;
 
 pub struct Single65536 {
-    /// The values are the low bits of the deadlines, which debug builds check.
+    /// Each value is the low 32 bits of the deadline, which debug builds check at the expiry.
     timers: Table<Linked<u32>>,
     payloads: Vec<Payload>,
     heads: Box<[u32]>,

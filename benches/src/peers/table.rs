@@ -13,7 +13,7 @@ pub struct Handle {
 }
 
 pub(super) const NIL: u32 = u32::MAX;
-/// Marks a `previous` that is a slot number, in the first node of the slot.
+/// Marks the `previous` of a slot's first node: the other bits are the slot's number.
 const SLOT: u32 = 1 << 31;
 
 /// A timer or a free node, aligned like `A`.

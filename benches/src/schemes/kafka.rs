@@ -5,10 +5,10 @@
 //! empty tick costs nothing.
 //!
 //! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock
-//! is the start of the last slot that was taken from the queue. The due timers of that slot expire;
-//! the others are inserted again, into a lower level. A stop unlinks a timer; an empty slot stays
-//! in the queue until its start. The first timer of a slot costs O(log slots in use) more, because
-//! the slot enters the queue.
+//! is the start of the slot that was most recently taken from the queue. The due timers of that
+//! slot expire; the others are inserted again, into a lower level. A stop unlinks a timer; an empty
+//! slot stays in the queue until its start. The first timer of a slot costs O(log slots in use)
+//! more, because the slot enters the queue.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -18,7 +18,7 @@ const SLOTS: u32 = 512;
 const NEW: u32 = SLOTS;
 const LINKED_PER_TICK: usize = 100_000;
 
-/// `due` is the deadline of a new timeout, and the remaining rounds of a linked one.
+/// A node's `due` is the deadline of a new timeout, or the remaining rounds of a linked one.
 pub struct Netty<const TICK: u64 = 100> {
     /// Linked nodes whose timeout is cancelled.
     cancelled: Vec<u32>,

@@ -4,8 +4,8 @@ use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Scheme 1, "straightforward": every tick decrements every timer. `due` is the number of ticks
-/// that remain, 0 in a free node.
+/// Scheme 1, "straightforward": every tick decrements every timer. A node's `due` is the number of
+/// ticks that remain, 0 in a free node.
 pub struct Countdown;
 
 impl Scheme for Countdown {
@@ -73,8 +73,8 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 }
 
-/// Scheme 6: a hashed timing wheel with unsorted slots. `due` is the number of revolutions before a
-/// timer expires. A tick visits every timer of one slot.
+/// Scheme 6: a hashed timing wheel with unsorted slots. A node's `due` is the number of revolutions
+/// before its timer expires. A tick visits every timer of one slot.
 pub struct RoundsWheel<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {

@@ -13,9 +13,9 @@ use crate::measure::{Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// Timers that stay live, and that resets move.
+/// The number of timers that stay live and that the reset requests move.
 const LIVE: usize = 10_000;
-/// The number of rounds, divided by this, is the number of warm-up rounds.
+/// One in this number of rounds is a warm-up round, at the beginning.
 const WARM_UP_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

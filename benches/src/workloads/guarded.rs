@@ -20,7 +20,7 @@ use crate::measure::{Sample, cpu_nanos, median_of};
 use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
-/// A pause after an interval, in which timer threads finish their work.
+/// A pause after each measured interval, in which timer threads finish their work.
 const SETTLE: Duration = Duration::from_millis(25);
 /// The timeout of operations, which end earlier.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -161,7 +161,7 @@ pub struct DroppedTimeouts {
     waker: Arc<NoopWake>,
     /// The number of timeouts that are not dropped yet.
     not_dropped: AtomicUsize,
-    /// The larger count of registered timeouts.
+    /// The largest count of registered timeouts.
     left: AtomicUsize,
 }
 

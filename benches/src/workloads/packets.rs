@@ -2,7 +2,7 @@
 //! All peers get the same packets, as fast as they read them.
 //!
 //! A wheel may leave a moved timer in place until its first deadline. So the first deadlines are
-//! spread over the whole timeout, as in a server that has run for long.
+//! spread over the whole timeout, as in a server that has run for a long time.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

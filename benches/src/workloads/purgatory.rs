@@ -209,8 +209,8 @@ impl Layout {
     }
 }
 
-/// The state that operations check, and the counts. Relaxed: the counts are independent, and each
-/// event is sent by a call that synchronizes.
+/// The events that operations check, and the counts of each core. Relaxed: the counts are
+/// independent, and each event is sent by a call that synchronizes.
 pub struct SharedState {
     pub events: Vec<AtomicU64>,
     pub per_core: Vec<CoreCounts>,

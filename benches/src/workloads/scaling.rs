@@ -14,7 +14,7 @@ use crate::peers::Floor;
 use crate::plan::Job;
 use crate::timers::Timers;
 
-/// The time of one load before the other load runs, long compared with refilling the cache.
+/// How long one load runs before the other; long compared with the time to refill the cache.
 const SLICE: Duration = Duration::from_millis(40);
 
 /// For each slice of a round: whether the floor runs, and the cores that take part.

@@ -21,7 +21,7 @@ const SOON: u64 = 50;
 const EXPIRED_BY: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
 const SETTLE: u64 = 200;
-/// Timed starts, and timed stops, rounded down to whole batches, at least one.
+/// Timed starts and timed stops, rounded down to whole batches, but at least one batch.
 const CALLS: usize = 10_000;
 /// For an O(n) routine, the number of calls times N.
 const LINEAR_CALLS: usize = 4_000_000;
@@ -29,8 +29,8 @@ const LINEAR_CALLS: usize = 4_000_000;
 /// Measures ns per call of each routine, without the clock readings. Nodes lie in memory in random
 /// order, as after long use. An O(n) routine is called fewer times.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
-    // The freed block makes glibc keep freed memory, as after a long run. So the second call reuses
-    // the memory of the first.
+    // The freed block makes glibc keep freed memory, as after a long run. So the second call of
+    // `routines` reuses the memory of the first.
     drop(black_box(vec![1_u8; 30 << 20]));
     routines::<T>(job);
     let nanos = ["start", "stop", "tick", "expiry"].into_iter().zip(routines::<T>(job));

@@ -20,11 +20,11 @@ use crate::measure::{self, Sample, median_of};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{not_due, payload};
 
-/// Spins of an idle party, so that it does not take cache lines that the other party writes.
+/// An idle party spins this often between two steps, to leave cache lines to the other party.
 const PAUSES: usize = 32;
 
-/// Returns the timers handed over in an interval, a multiple of [`BATCH`], and the number of timed
-/// intervals. The same number of intervals before them is the warm-up.
+/// Returns the number of timers handed over in an interval, a multiple of [`BATCH`], and the number
+/// of timed intervals. The warm-up before them has equally many intervals.
 fn amounts(job: Job) -> (u64, usize) {
     job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2))
 }

@@ -21,7 +21,7 @@ const LIFE_MAX: Duration = Duration::from_secs(5);
 /// If a client cannot write for this long, the check assumes that the server holds it back.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How exactly keys expired. A client knows the deadline up to the duration of its SET: the
+/// How exactly keys expired. A client knows a deadline only to within the duration of its SET: the
 /// earliest deadline counts from the command, the latest from the answer.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Exactness {

@@ -1,4 +1,4 @@
-//! Compares the lateness of sleeps in compio, by compio's own timer and by corewheel.
+//! Compares how late sleeps end in compio: compio's own timer against corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-compio --example compio_lateness

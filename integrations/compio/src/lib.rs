@@ -1,7 +1,7 @@
 //! corewheel in compio: [`run`] creates a runtime that drives its thread's wheel ([`local_timer`]).
 //! [`spawn`] drives the wheel in an existing runtime. Only Linux and Android are supported.
 //!
-//! Callbacks run between the tasks, and may wake them by a channel, an event or a waker.
+//! Callbacks run between the tasks, and can wake them through a channel, an event or a waker.
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
@@ -18,10 +18,10 @@ use std::{
 use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
 use corewheel::{Config, TimerFd, local_timer};
 
-/// The budget of a turn, so that other tasks run between turns.
+/// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Short, to match the precision of compio's own timers.
+/// The tick is short, to match the precision of compio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or for the reasons of [`spawn`].
+/// If the runtime cannot be created, or [`spawn`] would fail.
 ///
 /// # Examples
 ///
@@ -58,7 +58,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // Fails if the thread already has a wheel, which then stays.
+    // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install_without_driver();
     run_in(Runtime::new()?, future)
 }
@@ -66,11 +66,12 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
 /// Returns the output of the future, and drops the runtime with its unfinished tasks. Unlike
 /// [`run`], it installs no [`Config`], so a new wheel has the default tick. If a clone of the
-/// runtime is kept, the thread has a driver until the clone next runs, so a wait may hang.
+/// runtime remains, the thread counts as driven until the clone next runs, so a waiting future can
+/// hang instead of panicking.
 ///
 /// # Errors
 ///
-/// For the reasons of [`spawn`].
+/// If [`spawn`] would fail.
 ///
 /// # Examples
 ///
@@ -120,13 +121,13 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 /// Spawns a task on the current runtime. The task drives this thread's wheel until the handle is
 /// dropped. A thread needs only one such task.
 ///
-/// Cost: for each wake that the wheel needs, two turns, a system call to arm the descriptor and one
+/// Cost: each wake of the driver takes two turns, a system call to arm the descriptor and one
 /// operation of the runtime. A task that adds the earliest deadline costs one more wake.
 ///
 /// # Errors
 ///
-/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)): the wheel's
-/// time is virtual, or too many files are open.
+/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), because the
+/// wheel's time is virtual or too many files are open.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Compares the lateness of sleeps in glommio, by glommio's own timer and by corewheel.
+//! Compares how late sleeps end in glommio: glommio's own timer against corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-glommio --example glommio_lateness

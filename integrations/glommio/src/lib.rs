@@ -22,7 +22,7 @@ use corewheel::Config;
 use glommio::{LocalExecutorBuilder, timer};
 use io_uring::IoUring;
 
-/// Short, to match the precision of glommio's own timers.
+/// The tick is short, to match the precision of glommio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
@@ -33,19 +33,20 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the kernel refuses `io_uring` ([`is_refusal`]), or the executor cannot be created, as with a
-/// limit of locked memory (`ulimit -l`) below 512 KiB.
+/// If the kernel refuses `io_uring` ([`is_refusal`]), or the executor cannot be created, for
+/// example because the limit of locked memory (`ulimit -l`) is below 512 KiB.
 ///
 /// # Panics
 ///
-/// glommio panics on Linux before 5.8, and may also end the process.
+/// glommio panics on Linux before 5.8, and can also end the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);
-    // Fails if the thread already has a wheel, which then stays.
+    // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install_without_driver();
     let executor = LocalExecutorBuilder::default().make()?;
-    // Registers a driver until the executor ends, because it polls tasks after `future` has ended.
+    // Registers a driver until the executor ends, because the executor polls tasks after `future`
+    // has ended.
     let _driver = drive();
     Ok(executor.run(async {
         let driver = glommio::spawn_local(drive());

@@ -1,4 +1,4 @@
-//! Compares the lateness of sleeps over `io_uring`, by the ring's timeouts and by corewheel.
+//! Compares how late sleeps end in a loop over `io_uring`: the ring's timeouts against corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-io-uring --example io_uring_lateness
@@ -37,7 +37,7 @@ mod linux {
 
     use crate::{Task, lateness};
 
-    /// Short, to match the precision of the ring's own timeouts.
+    /// The tick is short, to match the precision of the ring's own timeouts.
     const TICK: Duration = Duration::from_micros(20);
 
     thread_local! {
@@ -45,7 +45,7 @@ mod linux {
         static REQUESTED: RefCell<Vec<(Timespec, oneshot::Sender<()>)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Sleeps by a timeout of the ring.
+    /// Sleeps with a timeout of the ring.
     async fn own(delay: Duration) {
         let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after zero");
         let (sender, is_over) = oneshot::channel();

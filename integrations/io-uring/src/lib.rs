@@ -1,8 +1,8 @@
 //! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
-//! The method waits until a completion, the deadline of the thread's next timer, or an urgent
-//! request of another thread. The package needs Linux 5.11 or later.
+//! The method waits for a completion, the deadline of the thread's next timer, or an urgent request
+//! of another thread. The package needs Linux 5.11 or later.
 //!
-//! The deadline is an argument of the wait, so timers add one clock reading to a wait: no
+//! The deadline is an argument of the wait, so timers add only one clock reading to a wait: no
 //! submission, no completion, no system call. An urgent remote request writes to an eventfd, which
 //! the ring polls.
 //!
@@ -31,7 +31,8 @@ use rustix::{
 /// The `user_data` of the driver's own completions. No other submission may use it.
 pub const WAKE: u64 = u64::MAX;
 
-/// The limit of one wait, because the kernel adds nanoseconds without an overflow check.
+/// The maximum length of one wait. Longer waits could overflow, because the kernel adds nanoseconds
+/// without a check.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 /// Drives a thread's wheel from a loop over `io_uring`. Use a driver with only one ring, and only
@@ -64,7 +65,7 @@ const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 /// ```
 #[derive(Debug)]
 pub struct Driver {
-    /// The eventfd that the wake hook writes to.
+    /// The eventfd to which the wake hook writes.
     wake_fd: Arc<OwnedFd>,
     /// True while the ring polls the eventfd.
     is_polled: bool,
@@ -132,8 +133,8 @@ impl Driver {
         ignore_transient(waited)
     }
 
-    /// Returns true if `completion` belongs to the driver; the loop then only needs to turn. Call
-    /// this for every completion, or later remote requests cannot end a wait.
+    /// Returns true if `completion` belongs to the driver; the loop then only needs to call `turn`.
+    /// Call this method for every completion. Otherwise, later remote requests cannot end a wait.
     pub fn takes(&mut self, completion: &cqueue::Entry) -> bool {
         if completion.user_data() != WAKE {
             return false;
@@ -166,7 +167,7 @@ pub fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS))
 }
 
-/// Ignores timeouts, interruptions, and the demand to take completions first.
+/// Ignores timeouts, interruptions, and `EBUSY`, which demands that completions are taken first.
 fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Err(error)

@@ -1,4 +1,4 @@
-//! Compares the lateness of sleeps in monoio, by monoio's own timer and by corewheel.
+//! Compares how late sleeps end in monoio: monoio's own timer against corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-monoio --example monoio_lateness

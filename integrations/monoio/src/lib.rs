@@ -18,7 +18,7 @@
 //! ```
 //!
 //! On Linux the driver usually waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd),
-//! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps by monoio's own timer,
+//! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps with monoio's own timer,
 //! which rounds up to milliseconds.
 
 #![cfg(unix)]
@@ -28,12 +28,12 @@ use std::{convert::Infallible, future::poll_fn, io, pin::pin, task::Poll, time::
 use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
 
-/// Short, because monoio's own timer may round each deadline up a second time.
+/// The tick is short, because monoio's own timer can round each deadline up a second time.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
-/// output of the future. monoio keeps an unfinished task as long as a timer or a descriptor may wake
-/// it.
+/// output of the future. monoio keeps an unfinished task as long as a timer or a descriptor can
+/// wake it.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`]. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
@@ -42,13 +42,14 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// If the runtime cannot be created.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // Fails if the thread already has a wheel, which then stays.
+    // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install_without_driver();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
-    // Registers a driver until the runtime ends, because it polls tasks after `future` has ended.
+    // Registers a driver until the runtime ends, because the runtime polls tasks after `future` has
+    // ended.
     let _driver = corewheel::future::drive(time::sleep);
     Ok(runtime.block_on(async {
-        // Not a task: monoio does not drop a task that waits for a descriptor.
+        // The driver is not a task, because monoio never drops a task that waits for a descriptor.
         let (mut driver, mut future) = (pin!(drive()), pin!(future));
         poll_fn(|cx| match driver.as_mut().poll(cx) {
             Poll::Ready(never) => match never {},
@@ -63,7 +64,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
 /// future instead, as [`run`] does.
 ///
-/// This call registers the driver until the future is dropped, so other futures may wait before the
+/// This call registers the driver until the future is dropped, so other futures can wait before the
 /// first poll of the driver. If the wheel cannot have a descriptor, because its time is virtual or
 /// too many files are open, the driver is [`corewheel::future::drive`] with monoio's sleep.
 #[track_caller]
@@ -95,7 +96,7 @@ mod descriptor {
     use corewheel::TimerFd;
     use monoio::net::UnixStream;
 
-    /// The budget of a turn, so that other tasks run between turns.
+    /// Limits each turn, so that other tasks run between turns.
     const BUDGET: usize = 1_024;
 
     pub(super) async fn drive(timer: TimerFd) -> io::Result<Infallible> {

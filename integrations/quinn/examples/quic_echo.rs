@@ -1,5 +1,5 @@
-//! Compares the processor time of QUIC connections on tokio's timer and on corewheel. The argument
-//! is the number of connections, 100 by default.
+//! Compares the processor time of QUIC connections with tokio's timer and with corewheel. The
+//! argument is the number of connections, 100 by default.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-quinn --example quic_echo -- 2000

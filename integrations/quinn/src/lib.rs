@@ -74,8 +74,8 @@ impl AsyncTimer for Timer {
     }
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A panic would poison the mutex of the connection, whose destructor would then abort the
-        // process.
+        // A panic would poison the connection's mutex. The connection's destructor would then abort
+        // the process.
         match self.0.poll_elapsed(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,

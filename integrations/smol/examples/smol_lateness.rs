@@ -1,4 +1,4 @@
-//! Compares the lateness of sleeps in smol, by smol's own timer and by corewheel.
+//! Compares how late sleeps end in smol: smol's own timer against corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-smol --example smol_lateness

@@ -30,10 +30,10 @@ use async_executor::LocalExecutor;
 use async_io::Timer;
 use corewheel::{Config, local_timer};
 
-/// Short, to match the precision of smol's own timers.
+/// The tick is short, to match the precision of smol's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
-/// The budget of a turn, so that other tasks run between turns.
+/// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
 /// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
@@ -42,7 +42,7 @@ const BUDGET: usize = 1_024;
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`].
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
-    // Fails if the thread already has a wheel, which then stays.
+    // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install_without_driver();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let driver = tasks.spawn(drive());
@@ -58,9 +58,10 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
             output
         }))
     }));
-    // Registers a driver until the end, because the executor may poll other tasks below.
+    // Registers a driver until this function returns, because the executor can poll other tasks
+    // below.
     let _driver = drive();
-    // Dropping the task would drop the driver only when the executor runs again.
+    // Waits until the driver is dropped. A dropped task would keep it until the executor next runs.
     async_io::block_on(tasks.run(driver.cancel()));
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }

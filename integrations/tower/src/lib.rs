@@ -97,7 +97,7 @@ impl<S> Layer<S> for TimeoutLayer {
     }
 }
 
-/// A service whose requests have a deadline; from [`TimeoutLayer`].
+/// A service whose requests have a deadline; created by [`TimeoutLayer`].
 #[derive(Clone, Debug)]
 pub struct Timeout<S> {
     inner: S,

@@ -79,8 +79,8 @@ async fn times_requests_out(timers: Timers) {
 async fn requests_time_out_in_a_multi_thread_runtime() {
     let timers = time::timers();
     times_requests_out(timers.clone()).await;
-    // The sleep of `/late`, and the timeout of `/never`. A shard publishes its counts after the turn
-    // that woke this task.
+    // Two timers fire: the sleep of `/late`, and the timeout of `/never`. A shard publishes its
+    // counts after the turn that woke this task.
     let fired = || timers.shards().iter().map(|shard| shard.metrics().counts.fired).sum::<u64>();
     while fired() < 2 {
         tokio::task::yield_now().await;
@@ -93,7 +93,7 @@ fn requests_time_out_on_the_wheel_of_a_core() {
     let test = || {
         corewheel_tokio::run(async {
             times_requests_out(time::timers()).await;
-            // The sleep of `/late`, and the timeout of `/never`.
+            // Two timers fired: the sleep of `/late`, and the timeout of `/never`.
             assert_eq!(local_timer().counts().fired, 2);
         })
         .expect("a runtime");

@@ -43,7 +43,6 @@ pub(super) fn create(id: Id) {
     OWNED.with_borrow_mut(|owned| owned[place(id)] = Some((id, timer)));
 }
 
-/// Arms an `OwnedTimer`.
 pub(super) fn arm(timer: &OwnedTimer, id: Id, arming: Arming) {
     let Arming { id: new, way, delays, .. } = arming;
     let (length, operation) = (local_timer().len(), operation_of_arm(timer, way));
@@ -84,7 +83,7 @@ pub(super) fn cancel(timer: &OwnedTimer, id: Id) {
     check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
 }
 
-/// Makes the handle of the last arming usable on other cores.
+/// Makes the handle of the latest arming usable on other cores.
 pub(super) fn share(timer: &OwnedTimer, id: Id) {
     count("OwnedTimer::handle");
     let handle = timer.handle();

@@ -7,7 +7,7 @@ use super::{Model, State};
 use crate::ledger::Payload;
 use crate::plan::{AddMethod, Id, Nanos, Script};
 
-/// The request to arm an `OwnedTimer`. `id` is new, and used if the `OwnedTimer` is not pending.
+/// The request to arm an `OwnedTimer`. If the `OwnedTimer` is not pending, the new timer gets `id`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arming {
     pub(crate) id: Id,
@@ -57,7 +57,7 @@ impl Model {
         if self.timer(new).state != State::NotAdded {
             return None;
         }
-        // The library asks the last arming first, even if that has ended.
+        // The library first tries to reset the latest arming, even if it has ended.
         let last = self.timer(id).arming;
         if last.is_some_and(|last| self.record_reset(last, way, delays, true)) {
             self.coverage.count("OwnedTimer::arm, pending");
@@ -84,7 +84,7 @@ impl Model {
         !shard.queued.iter().any(|&queued| self.timers[queued as usize].owner == Some(id))
     }
 
-    /// Records the end of a run. If the callback has dropped its `OwnedTimer`, it is not armed.
+    /// Records the end of a run. A callback that has dropped its `OwnedTimer` leaves it unarmed.
     pub(crate) fn record_owned_run_end(&mut self, id: Id, arming: Id, is_dropped: bool) {
         self.timers[arming as usize].state = State::Ended;
         if is_dropped {

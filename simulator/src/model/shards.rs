@@ -185,7 +185,7 @@ impl Model {
         });
     }
 
-    /// Checks that a turn consumes its share of the messages, or all if there are fewer.
+    /// Checks that a turn consumes its share of the messages, or all of them if they are fewer.
     fn check_messages_consumed(
         &mut self,
         budget: Option<usize>,
@@ -209,8 +209,8 @@ impl Model {
         });
     }
 
-    /// Checks that a turn left due timers only if it says so, and no timer that was due before a
-    /// fired one.
+    /// Checks that a turn reports whether it left due timers, and that it left no timer that was
+    /// due before one that fired.
     fn check_timers_left(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are uncertain.
@@ -228,7 +228,7 @@ impl Model {
         self.check(!is_due || says_so, || format!("timer {id} of {tick} was left: {report:?}"));
     }
 
-    /// Checks that a complete turn does not make its shard want another turn at once.
+    /// Checks that a shard does not request another turn right after a complete one.
     pub(crate) fn check_no_needless_turn(&mut self, number: usize, wait: Option<Nanos>) {
         let shard = &self.shards[number];
         let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.turn_tick);
@@ -252,7 +252,7 @@ impl Model {
         let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
         let sums = added == live + fired + cancelled + handed_back;
         let is_right = sums && theirs == ours && totals.reported == totals.thrown;
-        // The owner may not know all messages of other cores.
+        // The owner may not yet have seen all messages of other cores.
         let (alive, messages) = (shard.live.len() as u64, shard.queued.len() as u64);
         let (arriving, unseen) =
             (shard.added.wrapping_sub(added), shard.cancelled.wrapping_sub(cancelled));
@@ -317,7 +317,7 @@ impl Model {
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }
 
-    /// Checks that a sleeping core was woken at most once, if necessary, and never without a
+    /// Checks that a sleeping core was woken at most once: always if necessary, and only for a
     /// reason.
     pub(crate) fn check_wake_ups(&mut self, number: usize, queued: u64) {
         let totals = *self.ledger.shard(number);

@@ -1,26 +1,26 @@
 //! Estimates the machine's clock from the processor's counter, between two readings of the clock.
 //!
-//! # Why the interval contains the time
+//! # Why the bounds hold
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter, `count_before` and
 //! `count_after`. Let the clock's rate be between `min` and `max` nanoseconds per count. Then the
-//! time since the anchor is in the interval from `(count - count_after) * min` to
+//! time since the anchor is between `(count - count_after) * min` and
 //! `(count - count_before) * max`.
 //!
 //! `min` and `max` are the measured rate minus and plus a wide margin. The kernel may *steer* its
 //! clock: it may change the clock's rate by at most 11 % either way, during the measurement and
-//! after it. So the true rate is at most 1.11 / 0.89 of the measured rate, below 5/4, and at least
-//! 0.89 / 1.11, above 3/4. The interval stays short, because an anchor is used only for a short
-//! time, the *window*.
+//! after it. So the true rate is at least 0.89 / 1.11 of the measured rate, which is more than 3/4,
+//! and at most 1.11 / 0.89, which is less than 5/4. The two bounds stay close together, because an
+//! anchor is used only for a few microseconds, its *window*.
 //!
 //! # A faulty counter
 //!
-//! A count is used only if it is greater than the last count and within the window; otherwise the
-//! clock itself is read. So if the counter jumps ahead, the interval's lower end is ahead of the
-//! clock by at most a window. The upper end falls behind the clock only if the counter slows, stops
+//! A count is used only if it is greater than the latest used count and within the window;
+//! otherwise the clock is read. If the counter jumps ahead, the lower bound is ahead of the clock
+//! by at most the window. The upper bound falls behind the clock only if the counter slows, stops
 //! or goes backwards, and then continues within the window. Once the rate is known, each new anchor
-//! is checked against the last one. A contradiction counts as a fault, and the rate is measured
-//! again. After eight faults, each within a minute of the previous one, the counter is abandoned.
+//! is checked against the previous one. A contradiction is a fault, and the rate is measured again.
+//! After eight faults, each within a minute of the previous one, the counter is abandoned.
 
 use super::Reading;
 
@@ -31,12 +31,12 @@ use super::Reading;
 /// shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
-/// Added to the upper bound: the processor may read the counter up to a microsecond too early,
-/// while an earlier instruction waits for memory.
+/// This is added to the upper bound, because the processor may read the counter up to a microsecond
+/// too early, while an earlier instruction waits for memory.
 const READ_ERROR_NANOS: u64 = 1_000;
 
-/// If an anchor's two readings of the counter are further apart than a window divided by this
-/// number, the anchor opens no window. The thread was probably interrupted between them.
+/// If an anchor's two readings of the counter are further apart than [`WINDOW_NANOS`] divided by
+/// this number, the anchor gets no window. The thread was probably interrupted between them.
 const BRACKET_DIVISOR: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
@@ -67,7 +67,7 @@ struct Rate {
     max: u64,
 }
 
-/// The period after an anchor in which the counter is read instead of the clock.
+/// The span of time after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct Window {
     /// The latest count that was used. Only greater counts are used, so `u64::MAX` disables the

@@ -12,7 +12,7 @@ struct SimulatedMachine {
     nanos: u64,
     /// The counter, in thousandths of a count.
     counter_thousandths: u128,
-    /// In counts per microsecond.
+    /// The counter's speed, in counts per microsecond.
     speed: u64,
     /// The maximum time between two readings within an anchor, in nanoseconds.
     pause: u64,
@@ -135,7 +135,7 @@ fn bounds_are_rounded_outwards() {
         let mut estimator = SimulatedMachine::calibrated(seed).estimator;
         let Window { end_count: end, anchor, rate, .. } = estimator.window;
         let reading = estimator.estimate_at(end).expect("within the window");
-        // In units of 2^-32 nanoseconds.
+        // Converts to units of 2^-32 nanoseconds.
         let fixed_point = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
         let (least, most) =
@@ -201,7 +201,7 @@ fn readings_contain_the_time_of_a_steered_clock() {
     for seed in 0..8 {
         let mut machine = SimulatedMachine::new(seed);
         for _ in 0..20 {
-            // Up to 11 % either way. A slower clock means more counts per microsecond.
+            // Steers by up to 11 % either way. A slower clock means more counts per microsecond.
             machine.speed = machine
                 .random
                 .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);

@@ -42,7 +42,7 @@ pub(crate) struct Backlog {
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if the last odd budget was divided in favor of low-priority messages.
+    /// True if the most recent odd budget was divided in favor of low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
@@ -99,8 +99,7 @@ impl Backlog {
         self.polling_done = [true, self.has_taken_low];
     }
 
-    /// Reduces the budget by `messages`, because the last message was a batch of this many further
-    /// messages.
+    /// Reduces the budget by `messages`, the number of further messages in the batch just consumed.
     pub(crate) fn charge(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(messages);
     }
@@ -111,7 +110,7 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes the queued messages of each kind of which the backlog has none, at most once per pass.
+    /// Takes all queued messages of each kind that the backlog lacks, at most once per pass.
     /// Messages that arrive later wait for the next pass, so that a flood does not prolong this
     /// pass.
     #[inline]
@@ -191,7 +190,7 @@ impl Backlog {
     }
 
     #[inline]
-    pub(crate) fn has_unpolled_kind(&self) -> bool {
+    pub(crate) fn has_unpolled_priority(&self) -> bool {
         self.polling_done != [true; 2]
     }
 

@@ -27,23 +27,23 @@
 //!
 //! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
 //! owner takes its timers' generations from a counter. An adder gives the node's first timer the
-//! page's first generation, and each later timer the node's last generation plus one. So adders
+//! page's first generation, and each later timer the node's previous generation plus one. So adders
 //! share no counter. The first generation of a new adders' page is above all generations of earlier
-//! adders' pages with its number. Each remote add uses one generation of its node, and the owner
-//! returns the node between two adds. So the number of nodes returned to a page bounds the
+//! adders' pages with the same number. Each remote add uses one generation of its node, and the
+//! owner returns the node between two adds. So the number of nodes returned to a page bounds the
 //! generations that its nodes have used.
 //!
 //! # Publication and retirement
 //!
 //! The owner or an adder publishes a page in an empty slot of the table by a compare-and-swap. Only
-//! the owner retracts pages from the table, so it may use nodes while it is not pinned. All nodes
-//! of an empty page are `Idle` and not *queued*. When more pages are empty than are kept as spares,
-//! the owner *retires* some: it retracts them, to free them later. Before the owner retires an
-//! adders' page, it takes all nodes of that page by one compare-and-swap.
+//! the owner retracts pages from the table, so it need not be pinned to use nodes. All nodes of an
+//! empty page are `Idle` and not *queued*. When more pages are empty than are kept as spares, the
+//! owner *retires* some: it retracts them, to free them later. Before the owner retires an adders'
+//! page, it takes all nodes of that page by one compare-and-swap.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
-//! that was pinned at a page's retraction has unpinned, deferred work marks the page as
+//! that was pinned at a page's retraction has unpinned, deferred work (`reclaim`) marks the page as
 //! reclaimable. Only then may the page be freed (`retired`). A thread that cancels, resets or adds
 //! a timer stays pinned until it has pushed the node.
 //!
@@ -114,7 +114,7 @@ struct PageSlot {
     loom_order: LoomMemoryOrder,
 }
 
-/// The nodes of one shard, for other threads.
+/// The table through which other threads reach one shard's nodes.
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
@@ -181,12 +181,12 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Creates a slab to which only the owner may add timers, and the owner's access to it.
+    /// Creates a slab to which only the owner may add timers, and its `OwnerNodes`.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
         Self::with_layout(false)
     }
 
-    /// Creates a slab to which other threads may add timers, and the owner's access to it.
+    /// Creates a slab to which other threads may add timers, and its `OwnerNodes`.
     pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
         Self::with_layout::<Callback>(true)
     }
@@ -305,8 +305,8 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        // So the nodes of a new page have at least half of all generations left, and never use them
-        // up.
+        // This limit leaves each node of a new page at least half of all generations, more than it
+        // can use up.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
@@ -318,7 +318,7 @@ impl Slab {
         };
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Reads the first generation after the publication, so it exceeds all generations of
+        // Reads the first generation after the publication, so that it exceeds all generations of
         // earlier adders' pages with this number.
         header.release_to_adders(self.first_generation());
         self.set_room_bit(number);
@@ -451,8 +451,8 @@ impl ReservedNode {
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
         // SAFETY: this thread is pinned, so the owner does not free the page, even after the push.
-        // `Shared`, which the caller borrows, keeps the slab. A slab that other threads may add to
-        // has callbacks as payloads.
+        // `Shared`, which the caller borrows, keeps the slab alive. A slab that other threads may
+        // add to has callbacks as payloads.
         unsafe { self.page.as_page_of() }
     }
 

@@ -30,8 +30,8 @@ use crate::{
     wheel::{Entry, Links, Location, Storage},
 };
 
-/// The location of free nodes for remote timers, and of remote timers that are not admitted. The
-/// owner admits a timer by counting and linking it.
+/// The location of the adders' free nodes, and of remote timers that the owner has not admitted
+/// (`slab`).
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
 /// Freed nodes of one adders' page, chained from `first` to `last`, before they join the page's
@@ -91,7 +91,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Adopts the page of a node, if `generation` marks a remote timer. Returns false if that page
-    /// is not published. Even if this returns true, the node may have another timer, of another
+    /// is not published. Even if this returns true, the node may hold a timer of another
     /// generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
@@ -215,7 +215,7 @@ impl<T> OwnerNodes<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page of the owner, and takes a free node. Returns `None` if no page number is left.
+    /// Adds a page for the owner, and takes a free node. Returns `None` if no page number is left.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let page = Page::<T>::allocate_page();
         let Some(number) = self.slab.publish(page) else {
@@ -247,7 +247,6 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_number_of(index))
     }
 
-    /// Adopts the page of a message's node.
     #[inline]
     pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
         let is_there = self.try_adopt_page(page_number_of(index));
@@ -263,7 +262,7 @@ impl<T> OwnerNodes<T> {
     /// Allocates pages for `timers` timers, as long as page numbers are left. Until a call of
     /// [`shrink`](Self::shrink), enough empty pages for `timers` timers are kept.
     pub(crate) fn reserve(&mut self, timers: u32) {
-        self.free_places.raise_min_spare(timers / as_u32(PAGE_LEN) + 1);
+        self.free_places.raise_spare_pages_to_keep(timers / as_u32(PAGE_LEN) + 1);
         while self.free_places.capacity() < timers as usize {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -277,10 +276,10 @@ impl<T> OwnerNodes<T> {
     /// Frees the owner's empty pages, even reserved ones. If other threads may be reading pages,
     /// some empty pages are freed only in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
-        self.free_places.lower_min_spare(0);
+        self.free_places.lower_spare_pages_to_keep(0);
         self.may_need_trim = true;
         self.trim_fully();
-        self.free_places.raise_min_spare(SPARE_PAGES);
+        self.free_places.raise_spare_pages_to_keep(SPARE_PAGES);
     }
 
     /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may
@@ -321,7 +320,7 @@ impl<T> OwnerNodes<T> {
         self.may_need_trim = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Puts the node that was freed last into the free list of its page. Until then, the page
+    /// Puts the most recently freed node into the free list of its page. Until then, the page
     /// counts this node as used.
     #[cold]
     #[inline(never)]

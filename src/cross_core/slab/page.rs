@@ -62,8 +62,7 @@ pub(super) struct Node<T> {
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The deadline that was requested for a timer, or at which the owner has linked the timer, in
-/// nanoseconds of the clock.
+/// A timer's requested or linked deadline (`state`), in nanoseconds of the clock.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
@@ -109,10 +108,10 @@ pub(super) struct Page<T> {
     pub(super) nodes: [Node<T>; PAGE_LEN],
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The deadlines at which the owner has linked *deferrable* timers (`state`). A periodic timer
-    /// is never deferrable. Its entry is the time from which it counts its period after a remote
-    /// reset to an elapsed time. The resetting thread writes this entry together with the requested
-    /// deadline.
+    /// The deadlines at which the owner has linked *deferrable* timers (`state`). For a periodic
+    /// timer, which is never deferrable, the entry is the time from which the timer counts its
+    /// period after a remote reset to an elapsed time. The resetting thread writes it together with
+    /// the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -153,7 +152,8 @@ impl PageLayout {
 impl PageHeader {
     /// Makes all nodes available to the adders, except the first, which the caller keeps.
     pub(super) fn release_to_adders(&self, first_generation: u64) {
-        // Relaxed: the free list publishes the value, and the caller itself has the first node.
+        // Relaxed: the free list publishes the value to other adders, and the caller keeps the
+        // first node.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
         self.free.init_without_first();
     }
@@ -339,9 +339,9 @@ impl<T> Node<T> {
 /// A taker that stalls between reading the first node's link and swapping the head must not install
 /// a stale link (ABA). So the head has a tag, which each take increments.
 ///
-/// A link is relative: zero leads to the next place. So the nodes of a new page, whose bytes are
-/// all zero, are already linked. The link of the last free node is not followed, because the count
-/// shows that it is the last.
+/// A link is relative: zero leads to the next place in the page. So the nodes of a new page, whose
+/// bytes are all zero, are already linked. The link of the last free node is not followed, because
+/// the count shows that it is the last.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -350,8 +350,9 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: returning nodes releases their links and all writes of their last users. Taking a node
-/// acquires both, and S2 in `state` relies on this. Swaps continue the release sequence.
+/// G1: returning nodes releases their links and all writes of their previous users. Taking a node
+/// acquires both, and S2 in `state` relies on this. A swap continues the release sequence of the
+/// head that it replaces.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -377,7 +378,7 @@ impl FreeList {
             let left = free_count_of(head) - 1;
             let next = if left == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
-            // Acquire, both (G1): sees the writes of the node's last user. After a failed swap,
+            // Acquire, both (G1): sees the writes of the node's previous user. After a failed swap,
             // sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count_of(new))),
@@ -394,7 +395,7 @@ impl FreeList {
         (last, link): (usize, &MailboxLink),
         count: u32,
     ) -> (usize, usize) {
-        // Relaxed: checked by the swap.
+        // Relaxed: the swap confirms the value.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
             link.set(relative_link(last, first_free_of(head).unwrap_or(0)));
@@ -411,7 +412,7 @@ impl FreeList {
 
     /// Takes all nodes of the page if all are free. Returns true if they were.
     pub(super) fn try_take_all(&self) -> bool {
-        // Relaxed: checked by the swap.
+        // Relaxed: the swap confirms the value.
         let head = self.0.load(Ordering::Relaxed);
         free_count_of(head) == PAGE_LEN
             && self
@@ -419,7 +420,7 @@ impl FreeList {
                 .compare_exchange(
                     head,
                     (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): sees the writes of the nodes' last users. Relaxed: a failed
+                    // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed
                     // swap's value is unused.
                     Ordering::Acquire,
                     Ordering::Relaxed,
@@ -459,7 +460,6 @@ fn first_free_of(head: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The tag prevents ABA.
     #[test]
     fn a_recurring_free_list_head_has_a_new_tag() {
         let (head, links) = (FreeList::default(), [(); 2].map(|()| MailboxLink::default()));

@@ -17,8 +17,8 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
-/// Marks a page as reclaimable. Runs once every thread that could read the page has unpinned. Frees
-/// nothing, because freeing would delay a canceller that runs this function.
+/// Marks a page as reclaimable. Runs after all threads that could read the page have unpinned.
+/// Frees nothing, because freeing would delay a canceller that runs this function.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr(page).header() };
@@ -76,7 +76,7 @@ impl Drop for RetiredPages {
     }
 }
 
-/// Frees the retracted pages of ended shards that no thread can see any more.
+/// Frees each page in `ORPHANED_PAGES` that no thread can see any more.
 pub(crate) fn free_orphaned_pages() {
     for _ in 0..ORPHANED_PAGES.len() {
         // Another thread may be taking pages at the same time.

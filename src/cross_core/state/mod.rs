@@ -1,7 +1,7 @@
 //! The state word: decides which thread ends a timer.
 //!
 //! Every timer has one 64-bit word. One change of this word decides how the timer ends: it fires,
-//! is cancelled, or is handed back when its shard ends.
+//! it is cancelled, or its payload is handed back when the shard ends.
 //!
 //! ```text
 //!  63             9       8           7            6           5       4         3       2     0
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
-//! timers' generations from a counter. The next shard of the same number continues this counter. A
-//! *remote timer*, which another thread has added, gets a generation above its node's last one. One
-//! bit of the generation marks remote timers (`slab`). A handle is stale if its generation differs
-//! from the word's generation.
+//! timers' generations from a counter. A later shard with the same number continues this counter. A
+//! *remote timer*, which another thread has added, gets a generation above the node's previous one.
+//! One bit of the generation marks remote timers (`slab`). A handle is stale if its generation
+//! differs from the word's generation.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -25,7 +25,7 @@
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
 //! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
 //!
-//! A *move* is a reset: names such as `Moving`, *moved* and `begin_move` are about resets.
+//! In names such as `Moving`, *moved* and `begin_move`, a *move* is a reset.
 //!
 //! # Phases
 //!
@@ -36,7 +36,7 @@
 //! | `Armed` | pending | the owner's |
 //! | `Moving` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
 //! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
-//! | `Stopping` | a periodic timer was cancelled during this run, its last | the owner's, in use by the run |
+//! | `Stopping` | a periodic timer was cancelled during this run, which is its last | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
 //! | `Cancelling` | cancelled; a resetting thread or the canceller uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
@@ -70,8 +70,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! Other threads make the transitions below. The owner uses `begin_move` and `end_move_or_cancel`
-//! too, to reset a remote timer before its admission (`slab`):
+//! Other threads make the transitions below. To reset a remote timer before its admission (`slab`),
+//! the owner also uses `begin_move` and `end_move_or_cancel`:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -137,14 +137,14 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
-//! deadline comes. So after the owner has linked a remotely reset one-shot timer into the wheel's
-//! first level, it usually sets *deferrable*. Before that, it stores in the node the *linked
-//! deadline*, at which it has linked the timer. If a resetting thread finds the flag, and the new
+//! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
+//! level, it usually sets *deferrable*. Before that, it stores in the node the deadline at which it
+//! has linked the timer: the *linked deadline*. If a resetting thread finds the flag, and the new
 //! deadline is not before the linked one, that thread sets *moved* and sends no message. At the
-//! linked deadline, the owner's `claim` finds the timer *moved*, and the owner applies the last
-//! requested deadline. To bound the work per tick (P7), each slot of the first level counts its
-//! deferrable timers, and those that the owner has postponed without relinking them. If this count
-//! is at its limit, the owner does not set *deferrable*.
+//! linked deadline, the owner's `claim` finds the timer *moved*, and the owner applies the most
+//! recently requested deadline. To bound the work per tick (P7), each slot of the first level
+//! counts its deferrable timers, and those that the owner has postponed without relinking them. If
+//! this count is at its limit, the owner does not set *deferrable*.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_deferred_move` fails, and the thread
@@ -158,18 +158,20 @@
 //!   the cancel happens before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
-//!   cancels a periodic timer sees the effects of its completed runs. A thread may read a value of
-//!   the word that is later than the one that `finish` or `rearm` wrote. So every later plain store
-//!   releases too. A swap continues the release sequence of the value that it replaces.
+//!   cancels a periodic timer sees the effects of its completed runs. A thread that reads a later
+//!   value of the word must see these effects too. So every later plain store releases. An adder's
+//!   store in `arm_remote` publishes the effects, because the adder has acquired them by taking the
+//!   free node (G1 in `slab::page`). A swap continues the release sequence of the value that it
+//!   replaces.
 //! - S3: `end_move_or_cancel`, `end_deferred_move` and `arm_remote` release. The owner's calls that
 //!   clear *moved* (`claim`, `begin_move_by_owner`, `consume_message`, `sweep`) acquire, and so do
-//!   `moved_if_pending` and the next `begin_move`. So each reset overwrites the earlier
-//!   requests, and the owner reads the last requested deadline and the adder's period.
+//!   `moved_if_pending` and the next `begin_move`. So each reset overwrites the earlier requests,
+//!   and the owner reads the most recently requested deadline and the adder's period.
 //!   `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_move_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
-//!   taking a node from its free list acquires (G1 in `slab::page`).
+//!   taking a free node acquires (G1).
 //!
 //! # The payload
 //!
@@ -178,12 +180,12 @@
 //! takes the payload back. Free nodes have no payload to drop.
 //!
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
-//! drops the payload too, because the owner may sleep for long. The canceller makes the timer
-//! `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the timer
-//! `Cancelled`. If another remote thread is resetting the timer, that thread drops the payload
-//! instead of the canceller. The swap that sets *payload taken* acquires the adder's writes and the
-//! effects of a periodic timer's runs (S2). The swap to `Cancelled` releases the node to the
-//! owner's `consume_message` (S1). If the shard ends between the two swaps, `sweep` leaves the
+//! drops the payload too, because the owner may sleep for a long time. The canceller makes the
+//! timer `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the
+//! timer `Cancelled`. If another remote thread is resetting the timer, that thread drops the
+//! payload instead of the canceller. The swap that sets *payload taken* acquires the adder's writes
+//! and the effects of a periodic timer's runs (S2). The swap to `Cancelled` releases the node to
+//! the owner's `consume_message` (S1). If the shard ends between the two swaps, `sweep` leaves the
 //! payload to the thread that has taken it.
 //!
 //! # Models
@@ -346,7 +348,7 @@ pub enum TimerStatus {
     Ended,
 }
 
-/// When the node of an ended timer can be freed.
+/// Tells when the node of an ended timer can be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Freed {
@@ -469,7 +471,8 @@ impl StateWord {
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
+        // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in this
+        // node before.
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
@@ -478,7 +481,8 @@ impl StateWord {
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
+            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
+            // this node before.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
@@ -497,8 +501,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
-            // No other thread writes the word of a private timer.
+            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
+            // this node before. No other thread writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -516,7 +520,7 @@ impl StateWord {
                     ClaimOutcome::Moved { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Makes the other thread's `end_deferred_move` fail, so that this thread sends a
+                // Makes `end_deferred_move` fail in the resetting thread, which then sends a
                 // message.
                 Phase::Moving if word & DEFERRABLE != 0 => {
                     (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
@@ -543,8 +547,8 @@ impl StateWord {
             return Ok(Freed::Now);
         }
         if word == Phase::Private.set_in(idle) {
-            // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
-            // No other thread writes the word of a private timer.
+            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
+            // this node before. No other thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
             return Ok(Freed::Now);
         }
@@ -620,8 +624,8 @@ impl StateWord {
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
-                // Release (S2): publishes earlier callbacks' effects to a thread with a stale
-                // handle. Only the owner changes a `Cancelled` word.
+                // Release (S2): a thread with a stale handle sees the effects of callbacks that ran
+                // in this node before. Only the owner changes a `Cancelled` word.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
                 if word & CANCELLED_BY_OWNER == 0 {
                     ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -693,8 +697,8 @@ impl StateWord {
         }
     }
 
-    /// Returns whether the owner may reset the timer. If it may, discards the deadline of an
-    /// earlier remote reset, and makes a remote reset in progress send a message.
+    /// Returns whether the owner can reset the timer. If so, discards the deadline of an earlier
+    /// remote reset, and makes a remote reset in progress send a message.
     #[inline]
     pub(crate) fn begin_move_by_owner(&self, generation: u64) -> OwnerMoveOutcome {
         let plain = generation << GENERATION_SHIFT;
@@ -766,7 +770,7 @@ impl StateWord {
         (is_pending && generation & REMOTE_GENERATION_BIT == 0).then_some(generation)
     }
 
-    /// Returns the generation of the node's current or last timer.
+    /// Returns the generation of the node's current or most recent timer.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.load_relaxed() >> GENERATION_SHIFT
@@ -808,18 +812,18 @@ impl StateWord {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
-        // Release: publishes the requested deadline, the period and the payload (S3). Also
-        // publishes earlier callbacks' effects to a thread with a stale handle (S2).
+        // Release (S3): publishes the requested deadline, the period and the payload. Release (S2):
+        // a thread with a stale handle sees the effects of callbacks that ran in this node before.
         self.0.store(word, Ordering::Release);
     }
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. No handle exists
     /// yet, except a guessed one (`TimerHandle::from_bits`). Returns false if the owner's sweep has
-    /// ended the timer, or the holder of a guessed handle is using it.
+    /// ended the timer, or if the holder of a guessed handle has cancelled it or is resetting it.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): publishes earlier callbacks' effects to a thread with a stale handle.
-        // Relaxed: a failed swap's value is unused.
+        // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in this
+        // node before. Relaxed: a failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .cas(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
@@ -974,9 +978,9 @@ impl StateWord {
     }
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
-        // Acquire (S2): after `Ended`, the caller sees the callback's effects. Also acquires what the
-        // adder of a remote timer wrote (S3), for `TimerHandle::from_bits`: the handle's holder may
-        // be the owner, whose cancel is Relaxed.
+        // Acquire (S2): after `Ended`, the caller sees the callback's effects. Also acquires the
+        // writes of a remote timer's adder (S3): after `TimerHandle::from_bits`, this thread may be
+        // the owner, whose cancel is Relaxed.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,

@@ -1,5 +1,3 @@
-//! Tests transitions of the state word.
-
 use super::*;
 
 const GENERATION: u64 = 7;

@@ -14,9 +14,9 @@ pub(crate) const IS_LOOM: bool = true;
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 
-/// A lock that threads try to acquire but never wait for: a `Mutex` with a flag that shows loom
-/// whether the lock is held. Loom does not see the memory order of the `Mutex`; no code relies on
-/// that order.
+/// A lock without waiting: an attempt to acquire it fails if it is held. The `Mutex` has a flag
+/// that shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`; no
+/// code relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,

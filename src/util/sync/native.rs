@@ -10,8 +10,8 @@ pub(crate) const IS_LOOM: bool = false;
 
 pub(crate) const LOOM_SEES_EPOCHS: bool = false;
 
-/// Executes a fence. The caller's last atomic operation must be a swap: on x86, a swap is a full
-/// fence, so only the compiler needs one.
+/// Executes a fence. The caller's previous atomic operation must be a swap: on x86, a swap is a
+/// full fence, so only the compiler needs one.
 #[inline]
 pub(crate) fn fence_after_swap(ordering: Ordering) {
     if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
@@ -21,7 +21,7 @@ pub(crate) fn fence_after_swap(ordering: Ordering) {
     }
 }
 
-/// A lock that threads try to acquire but never wait for.
+/// A lock without waiting: an attempt to acquire it fails if it is held.
 #[derive(Debug)]
 pub(crate) struct TryLock<T>(Mutex<T>);
 

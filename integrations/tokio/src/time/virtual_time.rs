@@ -132,8 +132,8 @@ pub fn pause() {
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
     here.request(|done| Request::Pause(Idle { runtime, parked: None }, done));
     // Stops the clock on a tick, so that a sleep of whole milliseconds takes exactly its duration.
-    let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
-    here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
+    let ticks = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
+    here.clock.set(u64::try_from(ticks).map_or(Duration::MAX, Duration::from_millis));
     here.request(Request::Turn);
 }
 
