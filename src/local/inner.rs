@@ -106,8 +106,8 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// True while a cancel drops a callback in its node.
-    drops_in_place: Cell<bool>,
+    /// The number of callbacks that cancels are dropping in their nodes.
+    drops_in_place: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of the driving tasks that have announced a sleep.
@@ -163,7 +163,7 @@ impl ThreadWheel {
             engine: RefCell::new(engine),
             shared,
             driver: Cell::new(DriverState::Undriven),
-            drops_in_place: Cell::new(false),
+            drops_in_place: Cell::new(0),
             driver_count: Cell::new(0),
             driver_tasks: RefCell::default(),
             next_driver_task_id: Cell::new(0),
@@ -873,9 +873,9 @@ impl ThreadWheel {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
                     local.publish_live_if_asleep();
-                    let outer = local.drops_in_place.replace(true);
+                    local.drops_in_place.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
-                    local.drops_in_place.set(outer);
+                    local.drops_in_place.update(|drops| drops - 1);
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
@@ -989,7 +989,7 @@ fn panic_without_driver() -> ! {
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
-        if matches!(self.driver.get(), DriverState::InTurn) || self.drops_in_place.get() {
+        if matches!(self.driver.get(), DriverState::InTurn) || self.drops_in_place.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads may still use
             // its captures, which are in its node, so the nodes are leaked.
             mem::forget(Arc::clone(&self.shared));
