@@ -24,12 +24,12 @@ use operation::NeverCompletes;
 /// Returns the lines of this file that added live timers, and the number of timers of each line.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
     let here = |it: &&LiveCallSite| it.location.file() == file!();
-    let call_sites = report.most_frequent().iter().filter(here);
+    let call_sites = report.by_live_count().iter().filter(here);
     let mut lines: Vec<_> = call_sites.map(|it| (it.location.line(), it.live)).collect();
     lines.sort_unstable();
     assert_eq!(
         lines.len(),
-        report.most_frequent().len(),
+        report.by_live_count().len(),
         "a call site outside this file: {report}"
     );
     lines
@@ -76,7 +76,7 @@ fn each_add_to_a_shard_records_its_call_site() {
     let expected: Vec<_> = (first..first + 4).map(|line| (line, 1)).collect();
     assert_eq!(lines(&shard.live_report()), expected);
     drop(shard.drain());
-    assert!(shard.live_report().most_frequent().is_empty());
+    assert!(shard.live_report().by_live_count().is_empty());
 }
 
 #[test]
@@ -151,15 +151,15 @@ fn live_report_sorts_by_frequency_and_by_age() {
         // A reset does not change the age of a timer.
         assert!(old.reset(HOUR));
         let report = timer.live_report();
-        let [leaked, other] = report.most_frequent() else { panic!("two call sites: {report}") };
-        assert_eq!((leaked.live, leaked.oldest), (100, TICK * 10));
-        assert_eq!((other.live, other.oldest), (1, TICK * 15));
-        assert_eq!(report.oldest(), [*other, *leaked]);
+        let [leaked, other] = report.by_live_count() else { panic!("two call sites: {report}") };
+        assert_eq!((leaked.live, leaked.oldest_age), (100, TICK * 10));
+        assert_eq!((other.live, other.oldest_age), (1, TICK * 15));
+        assert_eq!(report.by_age(), [*other, *leaked]);
         let text = report.to_string();
         let leaks = text.lines().nth(1).expect("a line for the first call site");
         assert!(["100", "0.010 s", "origins.rs"].iter().all(|it| leaks.contains(it)), "{text}");
         assert_eq!(old.cancel(), Cancel::Cancelled);
-        assert_eq!(timer.live_report().most_frequent().len(), 1);
+        assert_eq!(timer.live_report().by_live_count().len(), 1);
     });
 }
 
@@ -175,7 +175,7 @@ fn live_report_omits_ended_timers() {
             clock.advance(TICK);
             local_timer().turn();
         }
-        assert!(local_timer().live_report().most_frequent().is_empty());
+        assert!(local_timer().live_report().by_live_count().is_empty());
         let last = line() + 1;
         (0..5_000).for_each(|_| _ = local_timer().add(HOUR, || ()));
         assert_eq!(lines(&local_timer().live_report()), [(last, 5_000)]);

@@ -212,8 +212,8 @@ pub enum Workload {
     /// corewheel's layers, only `corewheel-local` takes part.
     Flood,
     /// The speed-up of `churn` by a second core, where each core has its own timers, computed from
-    /// CPU time. `empty`: the speed-up of `floor`, measured alternately, which shows the limit of
-    /// the machine. `share`: the speed-up divided by `empty`.
+    /// CPU time. `empty`: the same speed-up for `floor`, whose runs alternate with the peer's. It is
+    /// the most that this machine allows. `share`: the speed-up divided by `empty`.
     Scaling,
     /// Timer schemes from the literature, explained in `doc/schemes.md`: ns per call of each
     /// routine. N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list`

@@ -253,7 +253,7 @@ impl Clock {
     pub(crate) fn convert_nanos_from(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
             // Both origins are times of `CLOCK_BOOTTIME`. A conversion through an `Instant` would
-            // lose a suspension between the creations of the two clocks.
+            // leave out suspensions between the creations of the two clocks.
             (
                 Source::BootTime { nanos_at_origin: here, .. },
                 Source::BootTime { nanos_at_origin: there, .. },

@@ -204,7 +204,7 @@ impl Hooks {
     /// or could not be called.
     #[cold]
     fn wake_driver_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
-        let Some(waker) = task.try_with(|task| task.clone()) else { return false };
+        let Some(waker) = task.if_unlocked(|task| task.clone()) else { return false };
         waker.is_none_or(|waker| self.call_unless_nested(asleep, move || waker.wake_by_ref()))
     }
 
@@ -212,7 +212,7 @@ impl Hooks {
     /// this. Changes nothing and returns false while another thread copies the waker.
     pub(crate) fn set_driver_waker(&self, mut task: Option<Arc<Waker>>) -> bool {
         let place = self.driver_waker.get_or_init(|| TryLock::new(None));
-        let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
+        let was_set = place.if_unlocked(|set| mem::swap(set, &mut task)).is_some();
         // Dropping a waker may run user code, so it happens outside of the lock.
         self.drop_catching_panic(task);
         was_set
@@ -226,7 +226,7 @@ impl Hooks {
             WakeMethod::Unpark(sleeper) => {
                 // Unparks after releasing the lock: the woken thread may run at once, and must not
                 // find the lock taken.
-                let sleeper = sleeper.try_with(|sleeper| sleeper.clone());
+                let sleeper = sleeper.if_unlocked(|sleeper| sleeper.clone());
                 sleeper.inspect(Thread::unpark).is_some()
             }
         }
@@ -266,7 +266,7 @@ impl Hooks {
                 *sleeper = this;
             }
         };
-        sleeper.try_with(remember).is_some()
+        sleeper.if_unlocked(remember).is_some()
     }
 
     /// Runs user code, and catches and reports its panic.

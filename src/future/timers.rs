@@ -55,8 +55,8 @@ use crate::{
 ///
 /// // On any thread of the runtime:
 /// let guarded = timers.timeout(Duration::from_millis(5), std::future::pending::<()>());
-/// # fn is_send(_: &impl Send) {}
-/// is_send(&guarded);
+/// # fn assert_send(_: &impl Send) {}
+/// assert_send(&guarded);
 /// assert_eq!(block_on(guarded), Err(TimeoutError::Elapsed));
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     use std::{sync::Arc, task::{Context, Poll, Wake}, thread};

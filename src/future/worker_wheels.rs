@@ -41,7 +41,7 @@
 //!
 //! # The end
 //!
-//! Dropping the last of the `Timers`' clones and futures sets `is_over` and wakes the watcher. Then
+//! Dropping the last of the `Timers`' clones and futures sets `is_stop_requested` and wakes the watcher. Then
 //! `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further adds,
 //! and drops its pending callbacks, which wakes their tasks.
 //!
@@ -416,7 +416,7 @@ impl WorkerWheel {
 pub(super) struct WorkerWheels {
     wheels: Box<[WorkerWheel]>,
     /// Set when all clones and futures of the `Timers` have been dropped.
-    is_over: AtomicBool,
+    is_stop_requested: AtomicBool,
 }
 
 impl WorkerWheels {
@@ -426,7 +426,7 @@ impl WorkerWheels {
     ) -> Result<Arc<Self>, ConfigError> {
         let wheels = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
         let wheels = wheels.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { wheels, is_over: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { wheels, is_stop_requested: AtomicBool::new(false) }))
     }
 
     pub(super) fn shards(&self) -> Arc<[ShardRef]> {
@@ -442,17 +442,17 @@ impl WorkerWheels {
         // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
         // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
         // reads this `true`.
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_stop_requested.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.sleep_to_interrupt() {
             first.wake(asleep);
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_stop_requested(&self) -> bool {
         // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
         // see `stop_watcher`. Another reader may see a stale value, which does no harm.
-        self.is_over.load(Ordering::Relaxed)
+        self.is_stop_requested.load(Ordering::Relaxed)
     }
 }
 
@@ -536,7 +536,7 @@ impl Watcher {
                 .map_or(Some(Duration::from_nanos(CLAIM_RETRY_NANOS)), PreparedSleep::timeout);
             timeout = until.into_iter().chain(timeout).min();
         }
-        wait(if self.is_over() { Some(Duration::ZERO) } else { timeout })
+        wait(if self.is_stop_requested() { Some(Duration::ZERO) } else { timeout })
     }
 
     /// Returns true if all clones and futures of the `Timers` have been dropped.
@@ -547,13 +547,13 @@ impl Watcher {
     /// use corewheel::{Config, future::Timers};
     ///
     /// let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// assert!(!watcher.is_over());
+    /// assert!(!watcher.is_stop_requested());
     /// drop(timers);
-    /// assert!(watcher.is_over());
+    /// assert!(watcher.is_stop_requested());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
-    pub fn is_over(&self) -> bool {
-        self.0.is_over()
+    pub fn is_stop_requested(&self) -> bool {
+        self.0.is_stop_requested()
     }
 
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
@@ -572,7 +572,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn run(mut self) {
-        while !self.is_over() {
+        while !self.is_stop_requested() {
             self.turn();
             self.sleep_with(|timeout| match timeout {
                 None => thread::park(),

@@ -772,7 +772,7 @@ impl LocalTimer {
     /// local_timer().add(Duration::from_secs(1), || ());
     /// let report = local_timer().live_report();
     /// println!("{report}"); // first line: 100 timers, and where they were added
-    /// assert_eq!(report.most_frequent()[0].live, 100);
+    /// assert_eq!(report.by_live_count()[0].live, 100);
     /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(self) -> crate::metrics::LiveReport {

@@ -21,8 +21,8 @@ use crate::cross_core::call_site::CreationRecord;
 /// }
 /// let report = local_timer().live_report();
 /// println!("{report}");
-/// assert_eq!(report.most_frequent()[0].live, 3);
-/// assert_eq!(report.oldest().len(), 1);
+/// assert_eq!(report.by_live_count()[0].live, 3);
+/// assert_eq!(report.by_age().len(), 1);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveReport {
@@ -39,7 +39,7 @@ pub struct LiveReport {
 ///
 /// local_timer().add(Duration::from_secs(30), || ());
 /// let report = local_timer().live_report();
-/// let call_site = report.most_frequent()[0];
+/// let call_site = report.by_live_count()[0];
 /// assert_eq!((call_site.live, call_site.location.file()), (1, file!()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct LiveCallSite {
     pub live: usize,
     /// The age of the oldest of these timers; resets do not change it. The age of a remotely added
     /// timer counts from the turn in which the owner received the add.
-    pub oldest: Duration,
+    pub oldest_age: Duration,
 }
 
 impl LiveReport {
@@ -61,15 +61,15 @@ impl LiveReport {
             let call_site = call_sites.entry(location).or_insert(LiveCallSite {
                 location,
                 live: 0,
-                oldest: Duration::ZERO,
+                oldest_age: Duration::ZERO,
             });
             call_site.live += 1;
-            call_site.oldest =
-                call_site.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
+            call_site.oldest_age =
+                call_site.oldest_age.max(Duration::from_nanos(now.saturating_sub(nanos)));
         }
         let mut call_sites: Vec<_> = call_sites.into_values().collect();
         call_sites.sort_by_key(|call_site| {
-            Reverse((call_site.live, call_site.oldest, call_site.location))
+            Reverse((call_site.live, call_site.oldest_age, call_site.location))
         });
         Self { call_sites }
     }
@@ -84,10 +84,10 @@ impl LiveReport {
     ///
     /// local_timer().add(Duration::from_secs(30), || ());
     /// let report = local_timer().live_report();
-    /// let call_site = report.most_frequent()[0];
+    /// let call_site = report.by_live_count()[0];
     /// println!("{} live timers from {}", call_site.live, call_site.location);
     /// ```
-    pub fn most_frequent(&self) -> &[LiveCallSite] {
+    pub fn by_live_count(&self) -> &[LiveCallSite] {
         &self.call_sites
     }
 
@@ -101,12 +101,12 @@ impl LiveReport {
     ///
     /// local_timer().add(Duration::from_secs(30), || ());
     /// let report = local_timer().live_report();
-    /// let call_site = report.oldest()[0];
-    /// println!("a timer from {} is {:?} old", call_site.location, call_site.oldest);
+    /// let call_site = report.by_age()[0];
+    /// println!("a timer from {} is {:?} old", call_site.location, call_site.oldest_age);
     /// ```
-    pub fn oldest(&self) -> Vec<LiveCallSite> {
+    pub fn by_age(&self) -> Vec<LiveCallSite> {
         let mut call_sites = self.call_sites.clone();
-        call_sites.sort_by_key(|call_site| Reverse(call_site.oldest));
+        call_sites.sort_by_key(|call_site| Reverse(call_site.oldest_age));
         call_sites
     }
 }
@@ -114,8 +114,8 @@ impl LiveReport {
 impl fmt::Display for LiveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:>10}  {:>12}  added at", "live", "oldest")?;
-        self.call_sites.iter().try_for_each(|LiveCallSite { location, live, oldest }| {
-            writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest.as_secs_f64())
+        self.call_sites.iter().try_for_each(|LiveCallSite { location, live, oldest_age }| {
+            writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest_age.as_secs_f64())
         })
     }
 }

@@ -799,7 +799,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
                 EventStep::Nothing => (),
             }
-            if event.is_over() {
+            if event.is_finished() {
                 return completed;
             }
         }

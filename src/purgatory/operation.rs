@@ -83,8 +83,8 @@ pub trait DelayedOperation: 'static {
 ///     number: u32,
 /// }
 ///
-/// fn is_key<K: WatchKey>() {}
-/// is_key::<Partition>();
+/// fn assert_is_key<K: WatchKey>() {}
+/// assert_is_key::<Partition>();
 /// ```
 pub trait WatchKey: Hash + Eq + Clone + Send + 'static {}
 

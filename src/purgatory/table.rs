@@ -44,7 +44,7 @@ pub(super) struct Table<K, Op> {
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
     /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise half the number of
-    /// chains, or less if there have been few keys since the trim interval began.
+    /// chains, or a smaller number if there have been few keys since the trim interval began.
     grow_threshold: usize,
     is_removing_chains: bool,
     watch_count: usize,
@@ -792,7 +792,7 @@ pub(super) struct EventWalk {
 
 impl EventWalk {
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         !self.is_suspended
     }
 }
@@ -1150,10 +1150,10 @@ mod tests {
             remove(&mut table, ids[gone]);
             let late = add(&mut table, &[9]);
             let mut seen_inside = vec![ids[0].index];
-            while !inner.is_over() {
+            while !inner.is_finished() {
                 seen_inside.extend(step(&mut table, &mut inner));
             }
-            while !outer.is_over() {
+            while !outer.is_finished() {
                 seen.extend(step(&mut table, &mut outer));
             }
             let indices = ids.iter().map(|id| id.index).enumerate();

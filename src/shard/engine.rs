@@ -85,8 +85,8 @@ pub(crate) struct ClaimedTimer {
     pub(crate) due: u64,
 }
 
-/// A step of a pass that the caller must finish. Finishing it runs user code, so the engine of a
-/// thread's wheel must not be borrowed.
+/// What a pass leaves to its caller: to drop a payload or to run a timer. Both run user code, so the
+/// engine of a thread's wheel must not be borrowed.
 #[must_use]
 pub(crate) enum PassStep<P, R> {
     /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
@@ -612,7 +612,7 @@ impl<T> Engine<T> {
             self.publish_abandoned_pass();
         }
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
-        if self.nodes.has_housekeeping() {
+        if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
         self.publish_live_count();
@@ -1328,10 +1328,10 @@ impl<T> Engine<T> {
                 if index == 0 {
                     break;
                 }
-                let (link, is_cancelled_remotely) = self.message_link_and_is_uncollected(index);
+                let (link, has_uncollected_timer) = self.link_and_has_uncollected_timer(index);
                 waiting = waiting.without_first(link);
                 messages += 1;
-                uncollected += u64::from(is_cancelled_remotely);
+                uncollected += u64::from(has_uncollected_timer);
             }
         }
         (uncollected, messages)
@@ -1339,7 +1339,7 @@ impl<T> Engine<T> {
 
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
     /// timer.
-    fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
+    fn link_and_has_uncollected_timer(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (

@@ -1052,7 +1052,7 @@ impl<T> Shard<T> {
     /// let mut shard = Shard::new();
     /// shard.add(Duration::from_secs(30), "lease");
     /// println!("{}", shard.live_report());
-    /// assert_eq!(shard.live_report().most_frequent()[0].live, 1);
+    /// assert_eq!(shard.live_report().by_live_count()[0].live, 1);
     /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(&self) -> crate::metrics::LiveReport {

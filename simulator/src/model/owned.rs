@@ -80,7 +80,8 @@ impl Model {
     pub(crate) fn record_owned_drop(&mut self, id: Id) -> bool {
         let shard = &mut self.shards[self.timers[id as usize].shard];
         shard.idle_owned -= 1;
-        // An arming that another core has cancelled keeps the callback.
+        // If another core has cancelled the arming, the callback stays until the owner consumes the
+        // cancel.
         !shard.queued.iter().any(|&queued| self.timers[queued as usize].owner == Some(id))
     }
 

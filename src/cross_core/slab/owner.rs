@@ -175,7 +175,7 @@ impl<T> OwnerNodes<T> {
 
     /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
     #[inline]
-    pub(crate) fn has_housekeeping(&self) -> bool {
+    pub(crate) fn needs_housekeeping(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
     }
 

@@ -182,8 +182,8 @@
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
 //! drops the payload too, because the owner may sleep for a long time. The canceller makes the
 //! timer `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the
-//! timer `Cancelled`. If another remote thread is resetting the timer, that thread drops the
-//! payload instead of the canceller. The swap that sets *payload taken* acquires the adder's writes
+//! timer `Cancelled`. If another remote thread is resetting the timer, that thread, not the
+//! canceller, drops the payload. The swap that sets *payload taken* acquires the adder's writes
 //! and the effects of a periodic timer's runs (S2). The swap to `Cancelled` releases the node to
 //! the owner's `consume_message` (S1). If the shard ends between the two swaps, `sweep` leaves the
 //! payload to the thread that has taken it.

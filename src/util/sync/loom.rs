@@ -29,7 +29,7 @@ impl<T> TryLock<T> {
     }
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
-    pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn if_unlocked<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
         // another thread holds the lock. Loom would let threads read this `true` even after the
         // lock is released.
