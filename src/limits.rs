@@ -6,9 +6,9 @@
 use core::time::Duration;
 
 /// True if the smaller values apply: in unit tests, in loom models and under Miri.
-const SMALL_LIMITS: bool = cfg!(any(test, miri)) || LOOM;
-/// True if `util::sync` uses loom.
-const LOOM: bool = cfg!(all(loom, feature = "models"));
+const SMALL_LIMITS: bool = cfg!(any(test, miri)) || IS_LOOM;
+/// True in a loom model, where `util::sync` uses loom and time does not advance.
+pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 
 /// A page has 2^`PAGE_BITS` entries. With 4,096 entries it takes at least 128 KiB. Many allocators
 /// map such blocks directly from the operating system.
@@ -20,11 +20,11 @@ pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
 /// A page has a place for each entry. Never-used places join the page's free list in batches of
 /// this size. Until a place joins, its memory stays untouched.
-pub(crate) const UNUSED_PLACES_PER_STEP: usize = if SMALL_LIMITS { 1 } else { 64 };
+pub(crate) const PLACES_ADDED_AT_ONCE: usize = if SMALL_LIMITS { 1 } else { 64 };
 
 /// After each interval of this many turns, a purgatory frees a part of the memory that it did not
 /// need during the interval.
-pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
+pub(crate) const TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
     1
 } else if SMALL_LIMITS {
     4
@@ -78,7 +78,7 @@ pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24
 /// At the end of a shard or before a long sleep, a thread tries this many times to advance the
 /// epoch. After three advances, all retired memory that no pinned thread may read can be freed.
 /// Loom models try once, because each step multiplies the interleavings.
-pub(crate) const EPOCH_ADVANCE_TRIES: usize = if LOOM { 1 } else { 4 };
+pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some` frees. The limit
 /// keeps turns short (P7).
@@ -90,7 +90,7 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.
-pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
+pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
@@ -144,7 +144,7 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
 /// deadline has already passed. If it has passed, the next turn fires the timer.
-pub(crate) const CHECKED_SLEEP_MAX_NANOS: u64 = 1_000_000_000;
+pub(crate) const FIRST_POLL_CHECK_MAX_NANOS: u64 = 1_000_000_000;
 
 /// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
 /// turn frees it during the sleep.
@@ -164,7 +164,7 @@ pub(crate) const CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// Maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread has
 /// claimed a wheel.
-pub(crate) const CLAIM_RETRY_NANOS: u64 = 100_000;
+pub(crate) const CLAIMED_SLEEP_MAX_NANOS: u64 = 100_000;
 
 /// The budget, in wheel entries, of a turn of `future::drive`. When the turn has used it up, other
 /// tasks run.
@@ -184,14 +184,14 @@ pub(crate) const PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 }
 
 /// Maximum number of counters that the owner of a shard publishes. It is two in loom models, where
 /// each counter adds interleavings.
-pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if LOOM { 2 } else { usize::MAX };
+pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if IS_LOOM { 2 } else { usize::MAX };
 
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
 /// The number of ranges of a histogram. There are four ranges per factor of two from a microsecond
 /// to more than an hour, one for shorter durations, and one for longer ones.
-pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 + 1 };
+pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

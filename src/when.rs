@@ -152,7 +152,7 @@ impl When {
 
     /// Returns the delay if this is only a delay, without slack or spread.
     #[inline]
-    pub(crate) fn delay(self) -> Option<Duration> {
+    pub(crate) fn as_delay(self) -> Option<Duration> {
         match self {
             Self {
                 deadline: Deadline::After(delay),

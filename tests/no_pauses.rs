@@ -51,7 +51,7 @@ const INSERTS: [(&str, Insert); 4] = [
     ("late", |wheel| wheel.insert(0, 0)),
     ("near", |wheel| wheel.insert(1_000, 0)),
     ("far", |wheel| wheel.insert(200_001, 0)),
-    ("far, with slack", |wheel| wheel.insert_within(200_001, 8_000, 0)),
+    ("far, with slack", |wheel| wheel.insert_with_slack(200_001, 8_000, 0)),
 ];
 
 /// Returns the new deadline of an entry, given its number; 0 means no reset.

@@ -137,7 +137,7 @@ pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     (shard, clock, first)
 }
 
-/// Fires `first` unless another thread ends or moves it, retires its page if possible, and adds
+/// Fires `first` unless another thread ends or resets it, retires its page if possible, and adds
 /// four timers. Returns whether `first` has fired, and the four timers.
 pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [TimerHandle; 4]) {
     let fired = expired(shard);

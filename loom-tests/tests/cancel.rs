@@ -70,10 +70,10 @@ fn a_timer_cancelled_during_the_owners_reset_never_fires() {
     explore(5, || {
         let (mut shard, clock, handle) = shard_with(1, ());
         let canceller = thread::spawn(move || handle.cancel());
-        let moved = shard.reset(handle, TICK * 20);
+        let was_reset = shard.reset(handle, TICK * 20);
         assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
         clock.advance(TICK * 40);
-        assert!(expired(&mut shard).is_empty(), "moved: {moved}");
+        assert!(expired(&mut shard).is_empty(), "was_reset: {was_reset}");
         assert!(!shard.reset(handle, TICK));
         assert_eq!((shard.counts().cancelled, shard.len()), (1, 0));
     });

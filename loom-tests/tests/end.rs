@@ -113,9 +113,9 @@ fn owner_writes_are_visible_after_page_replacement() {
 fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
     explore(35_000, || {
         let (mut shard, clock, handle) = setup(|| shard_with(1, ()));
-        let mover = thread::spawn(move || handle.reset(TICK * 3));
+        let resetter = thread::spawn(move || handle.reset(TICK * 3));
         let handed_back = shard.drain();
-        let ticks = if mover.join().unwrap() { 3 } else { 1 };
+        let ticks = if resetter.join().unwrap() { 3 } else { 1 };
         loom::stop_exploring();
         assert_eq!(handed_back, [(clock.now() + TICK * ticks, ())]);
         assert_eq!((handle.reset(TICK), handle.cancel()), (false, Cancel::Ended));
@@ -123,13 +123,13 @@ fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
 }
 
 #[test]
-fn a_timer_cancelled_during_a_move_is_not_handed_back() {
+fn a_timer_cancelled_during_a_reset_is_not_handed_back() {
     explore_with_preemptions(2, 2_200, || {
         let (mut shard, _clock, handle) = setup(|| shard_with(1, 1));
-        let mover = thread::spawn(move || handle.reset(TICK * 3));
+        let resetter = thread::spawn(move || handle.reset(TICK * 3));
         assert_eq!(shard.cancel(handle), Some(1));
         assert!(shard.drain().is_empty());
-        mover.join().unwrap();
+        resetter.join().unwrap();
         loom::stop_exploring();
         let counts = shard.counts();
         assert_eq!((counts.cancelled, counts.handed_back, counts.live), (1, 0, 0));
@@ -140,10 +140,10 @@ fn a_timer_cancelled_during_a_move_is_not_handed_back() {
 fn a_stale_reset_during_page_reclamation_returns_false() {
     explore_with_preemptions(2, 3_900, || {
         let (mut shard, stale, last) = setup(shard_with_a_stale_handle);
-        let mover = thread::spawn(move || stale.reset(TICK));
+        let resetter = thread::spawn(move || stale.reset(TICK));
         shard.cancel(last);
         assert!(expired(&mut shard).is_empty());
-        assert!(!mover.join().unwrap());
+        assert!(!resetter.join().unwrap());
         loom::stop_exploring();
         let (added, in_a_new_page) = add_four(&mut shard, stale);
         assert!(in_a_new_page, "the page was not retired");

@@ -361,7 +361,7 @@ fn dropping_the_timers_wakes_the_watcher() {
     explore(90, || {
         let (_clock, timers, mut watcher) = worker_wheel();
         let dropping = spawn_unparker(move || drop(timers));
-        while !watcher.is_stop_requested() {
+        while !watcher.is_stopping() {
             watcher.turn();
             watcher.sleep_with(|timeout| match timeout {
                 Some(short) if short < TICK => thread::yield_now(),

@@ -252,14 +252,14 @@ fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_700, || {
         let (clock, core) = install_core();
         let handle = setup(|| add_due(&clock, &core));
-        let mover = race(move || handle.reset(TICK * 2));
+        let resetter = race(move || handle.reset(TICK * 2));
         let canceller = race(move || handle.cancel());
         let fired = local_timer().turn().fired;
-        let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
+        let (was_reset, answer) = (resetter.join().unwrap(), canceller.join().unwrap());
         let (cancelled, later) = (usize::from(answer == Cancel::Cancelled), run_ticks(&clock, 4));
-        assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
-        assert!(later.is_empty() || moved && later == [3]);
-        assert!(!moved || fired == 0, "fired after a successful reset");
+        assert_eq!(fired + cancelled + later.len(), 1, "was_reset: {was_reset}, {answer:?}");
+        assert!(later.is_empty() || was_reset && later == [3]);
+        assert!(!was_reset || fired == 0, "fired after a successful reset");
         assert_all_ended(&local_timer().counts(), 1);
     });
 }
@@ -269,13 +269,13 @@ fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
     explore(11_000, || {
         let (clock, core) = install_core();
         let handle = setup(|| add_admitted(&core, || ()));
-        let mover = race(move || handle.reset(TICK * 2));
+        let resetter = race(move || handle.reset(TICK * 2));
         assert!(handle.reset(TICK * 3));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         // The new timer reuses the node only if the owner has consumed the first timer's message.
         let adder = race(move || core.add(TICK, || ()).reset(TICK * 2));
         local_timer().turn();
-        let _ = mover.join().unwrap();
+        let _ = resetter.join().unwrap();
         assert!(adder.join().unwrap());
         assert_eq!(run_ticks(&clock, 4), [2]);
         assert_all_ended(&local_timer().counts(), 2);
@@ -290,8 +290,8 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
         let stale_caller = race(move || (first.reset(TICK * 9), first.cancel()));
         let fired = local_timer().turn().fired;
         let second = race(move || core.add(TICK, || ())).join().unwrap();
-        let (moved, answer) = stale_caller.join().unwrap();
-        assert_eq!((moved, answer == Cancel::Cancelled), (fired == 0, fired == 0));
+        let (was_reset, answer) = stale_caller.join().unwrap();
+        assert_eq!((was_reset, answer == Cancel::Cancelled), (fired == 0, fired == 0));
         assert_eq!((second.is_pending(), run_ticks(&clock, 3)), (true, vec![2]));
         assert_all_ended(&local_timer().counts(), 2);
     });
@@ -465,27 +465,27 @@ fn end_after_one_turn<R: 'static>(
 fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
     explore(7_000, || {
         let (dropped, drops) = Drops::watched();
-        let move_and_cancel = |timer: TimerHandle| (timer.reset(TICK * 2), timer.cancel());
-        let (mover, _core) =
-            end_after_one_turn(dropped, move |timer| race(move || move_and_cancel(timer)));
-        let (moved, answer) = mover.join().unwrap();
-        assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
-        assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));
+        let reset_and_cancel = |timer: TimerHandle| (timer.reset(TICK * 2), timer.cancel());
+        let (resetter, _core) =
+            end_after_one_turn(dropped, move |timer| race(move || reset_and_cancel(timer)));
+        let (was_reset, answer) = resetter.join().unwrap();
+        assert_eq!(drops.wait(), 1, "was_reset: {was_reset}, {answer:?}");
+        assert!(answer != Cancel::Running && (was_reset || answer == Cancel::Ended));
     });
 }
 
-/// The owner may consume the message during the move, and end before the mover has completed the
-/// cancel.
+/// The owner may consume the message during the reset, and end before the resetter has completed
+/// the cancel.
 #[test]
-fn a_cancel_during_a_move_at_shard_end_drops_the_callback_once() {
+fn a_cancel_during_a_reset_at_shard_end_drops_the_callback_once() {
     explore(2_000, || {
         let (dropped, drops) = Drops::watched();
-        let (mover, _core) = end_after_one_turn(dropped, |timer| {
-            let mover = thread::spawn(move || timer.reset(TICK * 2));
+        let (resetter, _core) = end_after_one_turn(dropped, |timer| {
+            let resetter = thread::spawn(move || timer.reset(TICK * 2));
             assert_eq!(on_another_thread(move || timer.cancel()), Cancel::Cancelled);
-            mover
+            resetter
         });
-        mover.join().unwrap();
+        resetter.join().unwrap();
         assert_eq!(drops.wait(), 1);
     });
 }

@@ -17,9 +17,9 @@ fn a_timer_reset_to_now_fires_once() {
     explore(480, || {
         let (mut shard, clock, handle) = shard_with(3, ());
         clock.advance(TICK);
-        let mover = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
+        let resetter = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
         let fired = expired(&mut shard).len();
-        let [first, second] = mover.join().unwrap();
+        let [first, second] = resetter.join().unwrap();
         assert!(first && second == (fired == 0));
         assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![2; 1 - fired]);
         assert_all_ended(&shard.counts(), 1);
@@ -28,22 +28,22 @@ fn a_timer_reset_to_now_fires_once() {
 
 #[test]
 fn a_timer_racing_fire_cancel_and_reset_ends_once() {
-    explore(9_200, || fire_move_and_cancel(shard_with_due, 3));
+    explore(9_200, || fire_reset_and_cancel(shard_with_due, 3));
 }
 
-/// Fires a timer while one thread moves it to tick `later` and another thread cancels it.
-fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
+/// Fires a timer while one thread resets it to tick `later` and another thread cancels it.
+fn fire_reset_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
     let payload = Arc::new(());
     let (mut shard, clock, handle) = with_due(Arc::clone(&payload));
-    let mover = race(move || handle.reset(TICK * 2));
+    let resetter = race(move || handle.reset(TICK * 2));
     let canceller = race(move || handle.cancel());
     let fired = expired(&mut shard).len();
-    let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
+    let (was_reset, answer) = (resetter.join().unwrap(), canceller.join().unwrap());
     let cancelled = usize::from(answer == Cancel::Cancelled);
     let fired_later = expiry_ticks(&mut shard, &clock, later + 1);
-    assert_eq!(fired + cancelled + fired_later.len(), 1, "moved: {moved}, {answer:?}");
-    assert!(fired_later.is_empty() || moved && fired_later == [later]);
-    assert!(!moved || fired == 0, "fired after a successful reset");
+    assert_eq!(fired + cancelled + fired_later.len(), 1, "was_reset: {was_reset}, {answer:?}");
+    assert!(fired_later.is_empty() || was_reset && fired_later == [later]);
+    assert!(!was_reset || fired == 0, "fired after a successful reset");
     assert_eq!(Arc::strong_count(&payload), 1);
     assert_all_ended(&shard.counts(), 1);
 }
@@ -53,13 +53,13 @@ fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32)
 fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     explore(46, || {
         let (mut shard, clock, handle) = shard_with(3, ());
-        let mover = race(move || {
+        let resetter = race(move || {
             assert!(handle.reset(TICK));
             handle.cancel()
         });
         assert!(expired(&mut shard).is_empty());
         assert!(expired(&mut shard).is_empty());
-        assert_eq!(mover.join().unwrap(), Cancel::Cancelled);
+        assert_eq!(resetter.join().unwrap(), Cancel::Cancelled);
         assert!(expiry_ticks(&mut shard, &clock, 4).is_empty());
         assert_all_ended(&shard.counts(), 1);
     });
@@ -80,25 +80,25 @@ fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     });
 }
 
-/// Adds a timer and moves it from another thread. A node that is reused too early would be in the
+/// Adds a timer and resets it from another thread. A node that is reused too early would be in the
 /// mailbox twice.
 fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
     let next = shard.add(TICK * 9, 2);
-    let mover = race(move || next.reset(TICK));
+    let resetter = race(move || next.reset(TICK));
     let fired = expired(shard);
-    assert!(mover.join().unwrap() && next.is_pending());
+    assert!(resetter.join().unwrap() && next.is_pending());
     fired
 }
 
 #[test]
-fn a_node_cancelled_during_a_move_is_reused_after_its_message() {
+fn a_node_cancelled_during_a_reset_is_reused_after_its_message() {
     explore(1_700, || {
         let (mut shard, clock, handle) = shard_with(3, 1);
-        let mover = race(move || handle.reset(TICK * 2));
+        let resetter = race(move || handle.reset(TICK * 2));
         assert_eq!(shard.cancel(handle), Some(1), "the owner must win");
         assert_eq!(shard.cancel(handle), None);
         assert!(move_the_next_timer(&mut shard).is_empty());
-        let _ = mover.join().unwrap();
+        let _ = resetter.join().unwrap();
         assert_eq!(expiry_ticks(&mut shard, &clock, 4), [1]);
         assert_eq!(shard.counts().fired, 1);
         assert_all_ended(&shard.counts(), 2);
@@ -109,9 +109,9 @@ fn a_node_cancelled_during_a_move_is_reused_after_its_message() {
 fn a_node_fired_before_its_message_is_reused_after_it() {
     explore(3_800, || {
         let (mut shard, clock, handle) = shard_with_due(1);
-        let mover = race(move || handle.reset(Duration::ZERO));
+        let resetter = race(move || handle.reset(Duration::ZERO));
         let fired = expired(&mut shard).len() + move_the_next_timer(&mut shard).len();
-        let _ = mover.join().unwrap();
+        let _ = resetter.join().unwrap();
         assert_eq!(expiry_ticks(&mut shard, &clock, 4), [vec![1; 1 - fired], vec![2]].concat());
         assert_eq!(shard.counts().fired, 2);
         assert_all_ended(&shard.counts(), 2);
@@ -122,9 +122,9 @@ fn a_node_fired_before_its_message_is_reused_after_it() {
 fn two_concurrent_resets_agree_and_one_takes_effect() {
     explore(34_000, || {
         let (mut shard, clock, handle) = shard_with_due(());
-        let movers = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
+        let resetters = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
         let fired = expired(&mut shard).len();
-        assert_eq!(movers.map(|mover| mover.join().unwrap()), [fired == 0; 2]);
+        assert_eq!(resetters.map(|resetter| resetter.join().unwrap()), [fired == 0; 2]);
         let later = expiry_ticks(&mut shard, &clock, 4);
         assert_eq!(fired + later.len(), 1);
         assert!(later.is_empty() || later == [2] || later == [3], "{later:?}");
@@ -132,7 +132,7 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
     });
 }
 
-/// Moves a timer to tick 3 on another thread and to tick `own` on this one. Each thread reads
+/// Resets a timer to tick 3 on another thread and to tick `own` on this one. Each thread reads
 /// whether the other reset was done before its own. If the resets overlap, either wins.
 fn reset_on_both_sides(
     (mut shard, clock, handle): WithTimer<()>,
@@ -141,7 +141,7 @@ fn reset_on_both_sides(
     after_the_own: fn(&mut Shard<()>),
 ) {
     let [[own_done, own_seen], [other_done, other]] = [(); 2].map(|()| shared(AtomicUsize::new(0)));
-    let mover = race(move || {
+    let resetter = race(move || {
         before_the_other(handle);
         let is_later = own_seen.load(Ordering::Acquire) == 1;
         assert!(handle.reset(TICK * 3));
@@ -152,7 +152,7 @@ fn reset_on_both_sides(
     assert!(shard.reset(handle, TICK * own));
     own_done.store(1, Ordering::Release);
     after_the_own(&mut shard);
-    let other_is_later = mover.join().unwrap();
+    let other_is_later = resetter.join().unwrap();
     let fired = expiry_ticks(&mut shard, &clock, 5);
     assert!(fired == [own] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
     assert_all_ended(&shard.counts(), 1);
@@ -172,13 +172,13 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(490, || {
         let (mut shard, clock, handle) = shard_with_due(());
-        let mover = race(move || handle.reset(TICK * 2));
+        let resetter = race(move || handle.reset(TICK * 2));
         let fired = expired(&mut shard).len();
         assert_eq!(shard.reset(handle, TICK), fired == 0);
-        let moved = mover.join().unwrap();
+        let was_reset = resetter.join().unwrap();
         let later = expiry_ticks(&mut shard, &clock, 5);
         assert_eq!(fired + later.len(), 1);
-        assert!(later.is_empty() || later == [2] || moved && later == [3], "{later:?}");
+        assert!(later.is_empty() || later == [2] || was_reset && later == [3], "{later:?}");
         assert_all_ended(&shard.counts(), 1);
     });
 }
@@ -187,33 +187,33 @@ fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
 fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
     explore(3_400, || {
         let (mut shard, clock, first) = shard_with_due(1);
-        let mover = race(move || first.reset(TICK * 7));
+        let resetter = race(move || first.reset(TICK * 7));
         let fired = expired(&mut shard);
         // If the first timer has ended, the second one reuses its node.
         let second = shard.add(TICK * 3, 2);
         let other = race(move || second.reset(TICK));
         assert!(expired(&mut shard).is_empty());
         assert!(other.join().unwrap());
-        assert_eq!(fired.is_empty(), mover.join().unwrap());
+        assert_eq!(fired.is_empty(), resetter.join().unwrap());
         assert_eq!(expiry_ticks(&mut shard, &clock, 7), [2]);
         assert_eq!(expiry_ticks(&mut shard, &clock, 9), vec![8; 1 - fired.len()]);
         assert_all_ended(&shard.counts(), 2);
     });
 }
 
-/// A page with a timer that is being moved is not retired.
+/// A page with a timer that is being reset is not retired.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
     explore(910, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
-        let mover = race(move || first.reset(TICK * 3));
+        let resetter = race(move || first.reset(TICK * 3));
         let (has_fired, added) = fire_and_add_four(&mut shard, first);
-        let moved = mover.join().unwrap();
-        assert_eq!(moved, !has_fired);
+        let was_reset = resetter.join().unwrap();
+        assert_eq!(was_reset, !has_fired);
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(expiry_ticks(&mut shard, &clock, 3), [2; 4]);
-        assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![4; usize::from(moved)]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![4; usize::from(was_reset)]);
         assert_eq!((shard.len(), shard.counts().uncollected), (0, 0));
     });
 }
@@ -225,11 +225,11 @@ fn a_successful_reset_shifts_the_periodic_schedule() {
         let clock = install_wheel();
         let handle = local_timer().add_periodic(TICK * 2, || ());
         clock.advance(TICK * 2);
-        let mover = race(move || handle.reset(TICK * 3));
+        let resetter = race(move || handle.reset(TICK * 3));
         let fired = local_timer().turn().fired;
-        let moved = mover.join().unwrap();
-        assert!(moved || fired == 1);
-        assert_eq!(run_ticks(&clock, 7), if moved { [5, 7] } else { [4, 6] });
+        let was_reset = resetter.join().unwrap();
+        assert!(was_reset || fired == 1);
+        assert_eq!(run_ticks(&clock, 7), if was_reset { [5, 7] } else { [4, 6] });
         assert_eq!((handle.cancel(), local_timer().counts().live), (Cancel::Cancelled, 0));
     });
 }
@@ -241,10 +241,10 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
         let [kept, captured] = shared(());
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
-        let mover = race(move || (handle.reset(TICK), handle.cancel()));
+        let resetter = race(move || (handle.reset(TICK), handle.cancel()));
         let fired = local_timer().turn().fired;
-        let (moved, answer) = mover.join().unwrap();
-        assert!(moved || fired == 1);
+        let (was_reset, answer) = resetter.join().unwrap();
+        assert!(was_reset || fired == 1);
         assert!(
             answer == Cancel::Cancelled || (answer, fired) == (Cancel::Running, 1),
             "{answer:?}"
@@ -256,7 +256,7 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
     });
 }
 
-/// Returns a shard and a timer that is due in two ticks. A remote reset has moved the timer there,
+/// Returns a shard and a timer that is due in two ticks. A remote reset has set this deadline,
 /// so a reset to a later deadline needs no message.
 fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
     setup(|| {
@@ -270,16 +270,16 @@ fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
     })
 }
 
-/// After the owner's claim has failed, the timer is in no slot. Without a message of the mover, the
-/// owner would not relink it.
+/// After the owner's claim has failed, the timer is in no slot. Without a message from the
+/// resetting thread, the owner would not relink it.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(9_300, || {
         let (mut shard, clock, handle) = shard_with_deferrable(());
         clock.advance(TICK * 2);
-        let mover = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
+        let resetter = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
         let fired = expired(&mut shard).len();
-        let [first, second] = mover.join().unwrap();
+        let [first, second] = resetter.join().unwrap();
         assert!((first && second) == (fired == 0) && first >= second, "{first} {second}");
         assert_eq!(expiry_ticks(&mut shard, &clock, 6), vec![5; 1 - fired]);
         assert_all_ended(&shard.counts(), 1);
@@ -328,6 +328,6 @@ fn a_timer_racing_fire_cancel_and_deferred_reset_ends_once() {
             due.1.advance(TICK * 2);
             due
         };
-        fire_move_and_cancel(with_due, 4);
+        fire_reset_and_cancel(with_due, 4);
     });
 }

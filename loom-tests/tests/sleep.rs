@@ -101,13 +101,13 @@ fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
     explore(22_500, || {
         let (mut shard, _clock) = waking_shard();
         let handle = shard.add(TICK * 1000, ());
-        let mover = spawn_unparker(move || handle.reset(TICK * 2000));
+        let resetter = spawn_unparker(move || handle.reset(TICK * 2000));
         let canceller = spawn_unparker(move || handle.cancel() == Cancel::Cancelled);
         while !shard.is_empty() {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
         }
-        let [_, is_cancelled] = join_unparkers([mover, canceller]);
+        let [_, is_cancelled] = join_unparkers([resetter, canceller]);
         assert!(is_cancelled);
     });
 }
@@ -175,15 +175,15 @@ fn a_remote_add_wakes_the_owner() {
 fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {
         let (mut shard, _clock) = shard();
-        // The movers use existing timers, so they contend only for the mailbox and the lock.
+        // The resetters use existing timers, so they contend only for the mailbox and the lock.
         let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-        let movers = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
+        let resetters = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
         let mut fired = 0;
         while fired < 2 {
             fall_asleep_or_yield(shard.prepare_sleep());
             fired += expired(&mut shard).len();
         }
-        assert_eq!(join_unparkers(movers), [true; 2]);
+        assert_eq!(join_unparkers(resetters), [true; 2]);
     });
 }
 
@@ -197,11 +197,11 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
             let (mut shard, clock) = shard();
             let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
             let sleep = shard.prepare_sleep();
-            let movers = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
+            let resetters = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
             drop(sleep);
-            (shard, clock, movers)
+            (shard, clock, resetters)
         });
-        let (mut shard, _clock, movers) = before.join().unwrap();
+        let (mut shard, _clock, resetters) = before.join().unwrap();
         let mut fired = 0;
         while fired < 2 {
             fired += expired(&mut shard).len();
@@ -209,7 +209,7 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
                 fall_asleep_or_yield(shard.prepare_sleep());
             }
         }
-        assert_eq!(join_unparkers(movers), [true; 2]);
+        assert_eq!(join_unparkers(resetters), [true; 2]);
     });
 }
 
@@ -235,17 +235,17 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
     explore(800, || {
         let (mut shard, clock) = waking_shard();
         let handle = shard.add(TICK * 3, ());
-        let mover = spawn_unparker(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
+        let resetter = spawn_unparker(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
         while shard.time_until_next() > Some(TICK * 2) {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
         }
-        assert_eq!(mover.join(), [true; 2]);
+        assert_eq!(resetter.join(), [true; 2]);
         assert_eq!(expiry_ticks(&mut shard, &clock, 5), [2]);
     });
 }
 
-/// One thread moves the timer to tick 5, and another to tick 2. The second thread may rely on
+/// One thread resets the timer to tick 5, and another to tick 2. The second thread may rely on
 /// the message of the first one, which may not be pushed yet. Tick 5 need not wake the owner.
 #[test]
 fn a_reset_behind_a_queued_reset_wakes_the_owner() {
@@ -261,7 +261,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         let mut shard = Shard::with_config(config).unwrap();
         shard.add(TICK * 3, 1);
         let handle = shard.add(TICK * 9, 2);
-        let movers = spawn_unparker(move || {
+        let resetters = spawn_unparker(move || {
             let other = thread::spawn(move || handle.reset(TICK * 2));
             assert!(handle.reset(TICK * 5) && other.join().unwrap());
             // If the reset to tick 5 wins, no wake-up is needed, so the model itself unparks the
@@ -276,7 +276,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         if sleeps && !was_woken {
             assert_eq!(shard.time_until_next(), Some(TICK * 3), "no wake-up for tick 2");
         }
-        movers.join();
+        resetters.join();
         let fired = expiry_ticks(&mut shard, &clock, 5);
         assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
     });
@@ -285,10 +285,10 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
 fn reset_from_two_threads(config: Config, is_awake: &AtomicUsize) {
     let mut shard = Shard::with_config(config).unwrap();
     let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-    let movers = timers.map(|timer| spawn_unparker(move || timer.reset(TICK)));
+    let resetters = timers.map(|timer| spawn_unparker(move || timer.reset(TICK)));
     fall_asleep(shard.prepare_sleep());
     is_awake.store(1, Ordering::Release);
-    assert_eq!(join_unparkers(movers), [true; 2]);
+    assert_eq!(join_unparkers(resetters), [true; 2]);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
             with_blocking_hook(config(&ManualClock::new()).limit(2), is_refused);
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
-        let moved = setup(|| local.add(TICK * 1_000, || ()));
+        let was_reset = setup(|| local.add(TICK * 1_000, || ()));
         // Publishes the number of live timers.
         let _ = local.time_until_next();
         let adder = spawn_unparker(move || {
@@ -335,9 +335,9 @@ fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
             *refused.lock().unwrap() = Some(thread::current().id());
             first.is_ok() && core.try_add(TICK, || ()).is_err()
         });
-        let mover = spawn_unparker(move || moved.reset(TICK));
+        let resetter = spawn_unparker(move || was_reset.reset(TICK));
         fall_asleep(local.prepare_sleep());
         is_awake.store(1, Ordering::Release);
-        assert_eq!(join_unparkers([adder, mover]), [true; 2]);
+        assert_eq!(join_unparkers([adder, resetter]), [true; 2]);
     });
 }

@@ -403,7 +403,7 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (Owner::of(self), when.delay()) {
+        match (Owner::of(self), when.as_delay()) {
             (Some(owner), Some(delay)) => (owner.ops.reset_after)(self, delay),
             (Some(owner), None) => (owner.ops.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
@@ -551,7 +551,7 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        Owner::of(self.handle).is_some_and(|owner| match when.delay() {
+        Owner::of(self.handle).is_some_and(|owner| match when.as_delay() {
             Some(delay) => (owner.ops.reset_after)(self.handle, delay),
             None => (owner.ops.reset)(self.handle, when),
         })

@@ -40,7 +40,7 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
-    /// [`LONG_SLEEP`] and [`UNDRIVEN`].
+    /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
     announced: AtomicU64,
     /// The latest end of the most recently announced sleep, in nanoseconds of the clock.
     until: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) struct Parker {
 const ASLEEP: u64 = 1;
 /// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
 /// owner must end the sleep.
-const LONG_SLEEP: u64 = 2;
+const ENDS_ON_CANCEL: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
 /// other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
@@ -64,12 +64,13 @@ pub(crate) struct SleepId(u64);
 impl Parker {
     /// Announces a sleep that ends at `until` at the latest. The owner must then check for requests
     /// once more.
-    pub(crate) fn announce(&self, until: u64, is_long: bool) -> SleepId {
+    pub(crate) fn announce(&self, until: u64, ends_on_cancel: bool) -> SleepId {
         // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG_SLEEP | UNDRIVEN);
-        let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG_SLEEP } else { 0 };
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
+        let number =
+            before + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
         // Release: publishes `until` to `sleep_to_interrupt_for_deadline`. A waking thread's
         // exchange that clears the `ASLEEP` of an earlier sleep either comes before this swap or
         // fails.
@@ -84,7 +85,7 @@ impl Parker {
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Release: publishes `until` to
         // `sleep_to_interrupt_for_deadline`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG_SLEEP | UNDRIVEN);
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         self.announced.store(before + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
@@ -134,8 +135,8 @@ impl Parker {
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep is long.
-    pub(crate) fn long_sleep_to_interrupt(&self) -> Option<SleepId> {
-        self.sleep_to_interrupt().filter(|asleep| asleep.is_long())
+    pub(crate) fn sleep_to_interrupt_for_cancel(&self) -> Option<SleepId> {
+        self.sleep_to_interrupt().filter(|asleep| asleep.ends_on_cancel())
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
@@ -163,8 +164,8 @@ impl SleepId {
     }
 
     /// Returns true if a remote cancel that leaves a payload to the owner must end the sleep.
-    pub(crate) fn is_long(self) -> bool {
-        self.0 & LONG_SLEEP != 0
+    pub(crate) fn ends_on_cancel(self) -> bool {
+        self.0 & ENDS_ON_CANCEL != 0
     }
 
     fn of(announced: u64) -> Option<Self> {
@@ -192,14 +193,14 @@ mod tests {
     #[test]
     fn a_payload_ends_only_a_long_sleep() {
         let parker = Parker::default();
-        assert_eq!(parker.long_sleep_to_interrupt(), None);
-        for is_long in [true, false, true] {
-            let announcement = parker.announce(0, is_long);
+        assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
+        for ends_on_cancel in [true, false, true] {
+            let announcement = parker.announce(0, ends_on_cancel);
             assert!(parker.sleep_to_interrupt().is_some());
-            assert_eq!(parker.long_sleep_to_interrupt().is_some(), is_long);
+            assert_eq!(parker.sleep_to_interrupt_for_cancel().is_some(), ends_on_cancel);
             parker.end_sleep(announcement);
             assert_eq!(
-                (parker.long_sleep_to_interrupt(), parker.sleep_in_progress()),
+                (parker.sleep_to_interrupt_for_cancel(), parker.sleep_in_progress()),
                 (None, None)
             );
         }
@@ -227,7 +228,7 @@ mod tests {
         let asleep =
             parker.sleep_to_interrupt_for_deadline(|| u64::MAX - 1).expect("the sleep has no end");
         assert!(asleep.is_undriven() && parker.is_undriven());
-        assert_eq!(parker.long_sleep_to_interrupt(), None);
+        assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
         parker.set_driven();
         assert_eq!((parker.sleep_to_interrupt(), parker.is_undriven()), (None, false));
         parker.set_undriven();

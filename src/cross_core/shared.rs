@@ -18,7 +18,7 @@ use crate::{
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{NodeView, ReservedNode, Slab},
-        state::{Cancel, FollowUp, MoveOutcome, TimerStatus},
+        state::{Cancel, FollowUp, ResetOutcome, TimerStatus},
     },
     error::AddErrorReason,
     gauges::{Gauges, TurnState},
@@ -123,13 +123,13 @@ impl Shared {
         }
     }
 
-    /// Announces that the owner will sleep until `until` at the latest. If `is_long` is true, a
-    /// remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if the
-    /// owner must consume messages first, or if another thread is waking it.
-    pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<SleepId> {
+    /// Announces that the owner will sleep until `until` at the latest. If `ends_on_cancel` is
+    /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
+    /// the owner must consume messages first, or if another thread is waking it.
+    pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
         let reachable = self.hooks.set_thread_to_unpark();
-        let announcement = self.parker.announce(until, is_long);
-        if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, is_long) {
+        let announcement = self.parker.announce(until, ends_on_cancel);
+        if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, ends_on_cancel) {
             return Some(announcement);
         }
         self.parker.end_sleep(announcement);
@@ -277,7 +277,7 @@ impl Shared {
     /// Returns the deadline, before rounding, of a timer that is added or reset now.
     #[inline(always)]
     pub(crate) fn due(&self, when: When) -> u64 {
-        match (when.deadline, when.delay()) {
+        match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 self.tick.backdate_if_elapsed(self.nanos_after(delay), delay.is_zero())
             }
@@ -297,9 +297,9 @@ impl Shared {
         (nanos, Some(self.tick.period_start(nanos, now, now)))
     }
 
-    /// Returns the deadline of a timer that is added or reset at `now`. If the slack contains future
-    /// ticks, chooses the one that is divisible by the largest power of two, so that timers share
-    /// ticks.
+    /// Returns the deadline of a timer that is added or reset at `now`. If the slack contains
+    /// future ticks, chooses the one that is divisible by the largest power of two, so that timers
+    /// share ticks.
     #[inline(never)]
     pub(crate) fn due_with_slack(&self, when: When, now: Reading) -> u64 {
         let offset = Duration::from_nanos(self.spread.next(when.spread_range));
@@ -422,7 +422,7 @@ impl Protected<'_, Shared> {
             // pushes none, and need not end the owner's sleep. But the payload must not wait for
             // the end of a long sleep.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
-                self.parker.long_sleep_to_interrupt()
+                self.parker.sleep_to_interrupt_for_cancel()
             }
             _ => None,
         };
@@ -442,22 +442,22 @@ impl Protected<'_, Shared> {
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
-        match node.state.begin_move(generation) {
-            MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
-            MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
-            MoveOutcome::Begun { deferrable } => {
+        match node.state.begin_reset(generation) {
+            ResetOutcome::Refused => return RemoteOutcome::without_wake(false),
+            ResetOutcome::Superseded => return RemoteOutcome::without_wake(true),
+            ResetOutcome::Begun { deferrable } => {
                 let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
                 // A deferrable timer is never periodic.
                 if !deferrable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
                 }
-                if is_later && node.state.end_deferred_move() {
+                if is_later && node.state.end_deferred_reset() {
                     return RemoteOutcome::without_wake(true);
                 }
             }
         }
-        let next = node.end_move(payload_out);
+        let next = node.end_reset(payload_out);
         let answer = next.is_some();
         if payload_out.is_some() {
             // Another thread cancelled the timer during the reset, so this thread has taken the
@@ -480,7 +480,7 @@ impl Protected<'_, Shared> {
         // the timer, this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.sleep_in_progress()
-            && asleep.is_long()
+            && asleep.ends_on_cancel()
             && !node.state.is_pending(generation)
         {
             wake = Some(asleep);
@@ -501,7 +501,7 @@ impl Protected<'_, Shared> {
             // payload in time.
             PushOutcome::Queued { depth, is_first_payload: true } => self
                 .parker
-                .long_sleep_to_interrupt()
+                .sleep_to_interrupt_for_cancel()
                 .or_else(|| self.sleep_to_interrupt_for_backlog(depth)),
             PushOutcome::Queued { depth, .. } => self.sleep_to_interrupt_for_backlog(depth),
             PushOutcome::Closed => None,

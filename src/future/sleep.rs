@@ -18,7 +18,7 @@ use crate::{
         handle::{Cancel, TimerHandle},
     },
     error::AddErrorReason,
-    limits::CHECKED_SLEEP_MAX_NANOS,
+    limits::FIRST_POLL_CHECK_MAX_NANOS,
     local::LocalTimer,
 };
 
@@ -73,7 +73,7 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The duration exceeds [`CHECKED_SLEEP_MAX_NANOS`], and no poll has added a timer yet.
+    /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has added a timer yet.
     LongUnpolled,
     /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
     /// inexact clock might not yet show that the deadline has elapsed.
@@ -98,7 +98,7 @@ impl<H: Backend> Sleep<H> {
         if matches!(sleep.state, State::Unarmed) {
             sleep.state = match saturating_nanos(delay) {
                 0 => State::ZeroDelay,
-                1..=CHECKED_SLEEP_MAX_NANOS => State::Unarmed,
+                1..=FIRST_POLL_CHECK_MAX_NANOS => State::Unarmed,
                 _ => State::LongUnpolled,
             };
         }

@@ -41,7 +41,7 @@
 //!
 //! # The end
 //!
-//! Dropping the last of the `Timers`' clones and futures sets `is_stop_requested` and wakes the watcher. Then
+//! Dropping the last of the `Timers`' clones and futures sets `is_stopping` and wakes the watcher. Then
 //! `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further adds,
 //! and drops its pending callbacks, which wakes their tasks.
 //!
@@ -73,7 +73,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
-    limits::{CLAIM_RETRY_NANOS, CLAIM_TRIES},
+    limits::{CLAIM_TRIES, CLAIMED_SLEEP_MAX_NANOS},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
@@ -344,7 +344,7 @@ impl WorkerWheel {
         if !guard.engine.try_idle_turn() {
             guard.engine.begin_pass(usize::MAX);
         }
-        while let Some(step) = guard.engine.take_next_callback() {
+        while let Some(step) = guard.engine.next_callback_step() {
             drop(guard);
             guard = match step {
                 PassStep::Due(claimed, callback) => {
@@ -391,7 +391,7 @@ impl WorkerWheel {
     /// if another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
-        let (until, is_long) = guard.engine.sleep_end();
+        let (until, ends_on_cancel) = guard.engine.sleep_end();
         guard.engine.trim_before_long_sleep(until);
         let OwnerState { engine, announced_until, earliest_woken_deadline } = &mut *guard;
         if engine.has_elapsed(*earliest_woken_deadline) {
@@ -400,7 +400,7 @@ impl WorkerWheel {
         *announced_until = until.unwrap_or(u64::MAX).min(*earliest_woken_deadline);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
         let timeout = engine.record_sleep_until(until);
-        Some(PreparedSleep::new(&self.shared, until, is_long, timeout))
+        Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
     }
 
     /// Ends the wheel and drops the pending callbacks.
@@ -416,7 +416,7 @@ impl WorkerWheel {
 pub(super) struct WorkerWheels {
     wheels: Box<[WorkerWheel]>,
     /// Set when all clones and futures of the `Timers` have been dropped.
-    is_stop_requested: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl WorkerWheels {
@@ -426,7 +426,7 @@ impl WorkerWheels {
     ) -> Result<Arc<Self>, ConfigError> {
         let wheels = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
         let wheels = wheels.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { wheels, is_stop_requested: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { wheels, is_stopping: AtomicBool::new(false) }))
     }
 
     pub(super) fn shards(&self) -> Arc<[ShardRef]> {
@@ -442,17 +442,17 @@ impl WorkerWheels {
         // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
         // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
         // reads this `true`.
-        self.is_stop_requested.store(true, Ordering::Relaxed);
+        self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.sleep_to_interrupt() {
             first.wake(asleep);
         }
     }
 
-    fn is_stop_requested(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
         // see `stop_watcher`. Another reader may see a stale value, which does no harm.
-        self.is_stop_requested.load(Ordering::Relaxed)
+        self.is_stopping.load(Ordering::Relaxed)
     }
 }
 
@@ -531,12 +531,13 @@ impl Watcher {
         let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce_sleep).collect();
         let mut timeout = None;
         for sleep in &sleeps {
-            let until = sleep
-                .as_ref()
-                .map_or(Some(Duration::from_nanos(CLAIM_RETRY_NANOS)), PreparedSleep::timeout);
+            let until = sleep.as_ref().map_or(
+                Some(Duration::from_nanos(CLAIMED_SLEEP_MAX_NANOS)),
+                PreparedSleep::timeout,
+            );
             timeout = until.into_iter().chain(timeout).min();
         }
-        wait(if self.is_stop_requested() { Some(Duration::ZERO) } else { timeout })
+        wait(if self.is_stopping() { Some(Duration::ZERO) } else { timeout })
     }
 
     /// Returns true if all clones and futures of the `Timers` have been dropped.
@@ -547,13 +548,13 @@ impl Watcher {
     /// use corewheel::{Config, future::Timers};
     ///
     /// let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// assert!(!watcher.is_stop_requested());
+    /// assert!(!watcher.is_stopping());
     /// drop(timers);
-    /// assert!(watcher.is_stop_requested());
+    /// assert!(watcher.is_stopping());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
-    pub fn is_stop_requested(&self) -> bool {
-        self.0.is_stop_requested()
+    pub fn is_stopping(&self) -> bool {
+        self.0.is_stopping()
     }
 
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
@@ -572,7 +573,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn run(mut self) {
-        while !self.is_stop_requested() {
+        while !self.is_stopping() {
             self.turn();
             self.sleep_with(|timeout| match timeout {
                 None => thread::park(),

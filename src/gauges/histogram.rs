@@ -94,7 +94,7 @@ fn upper_bound_of(cell: usize) -> u64 {
 /// assert_eq!(lateness.count(), 1);
 /// assert!(lateness.max() >= Duration::from_millis(1));
 /// assert_eq!(lateness.percentile(99.0), lateness.max());
-/// assert_eq!(lateness.mean(), lateness.total());
+/// assert_eq!(lateness.mean(), lateness.sum());
 /// for (up_to, count) in lateness.ranges() {
 ///     println!("{count} timers were up to {up_to:?} late");
 /// }
@@ -162,9 +162,9 @@ impl Histogram {
     /// use corewheel::local_timer;
     ///
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
-    /// println!("timers were {:?} late in total", lateness.total());
+    /// println!("timers were {:?} late in total", lateness.sum());
     /// ```
-    pub fn total(&self) -> Duration {
+    pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
@@ -299,8 +299,8 @@ mod tests {
         cells.add(7_000_000, 1);
         let histogram = cells.read();
         assert_eq!((histogram.count(), histogram.max()), (100, Duration::from_millis(7)));
-        assert_eq!(histogram.total(), Duration::from_micros(9 * 5 + 7_000));
-        assert_eq!(histogram.mean(), histogram.total() / 100);
+        assert_eq!(histogram.sum(), Duration::from_micros(9 * 5 + 7_000));
+        assert_eq!(histogram.mean(), histogram.sum() / 100);
         assert_eq!(histogram.percentile(90.0), Duration::from_nanos(1023));
         assert_eq!(histogram.percentile(100.0), Duration::from_millis(7), "at most the maximum");
         let p99 = histogram.percentile(99.0).as_nanos();
@@ -343,7 +343,7 @@ mod tests {
         let before = cells.read();
         cells.add(9_000, 2);
         let since = cells.read().since(&before);
-        assert_eq!((since.count(), since.total()), (2, Duration::from_micros(18)));
+        assert_eq!((since.count(), since.sum()), (2, Duration::from_micros(18)));
         assert_eq!(cells.read().since(&Histogram::default()), cells.read());
     }
 

@@ -29,20 +29,20 @@ pub(crate) struct ClientId(u32);
 pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
     /// The free places, and perhaps some that `places` no longer has.
-    free: BinaryHeap<Reverse<u32>>,
+    free_places: BinaryHeap<Reverse<u32>>,
     keeps_places: bool,
 }
 
 impl Clients {
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        if let Some(Reverse(free)) = self.free.pop()
+        if let Some(Reverse(free)) = self.free_places.pop()
             && let Some(place) = self.places.get_mut(free as usize)
         {
             *place = Some(client);
             return ClientId(free);
         }
         // `places` no longer has the lowest of the free places, so it has none of them.
-        self.free.clear();
+        self.free_places.clear();
         self.places.push(Some(client));
         let last = u32::try_from(self.places.len() - 1);
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
@@ -55,7 +55,7 @@ impl Clients {
         if self.keeps_places {
             return;
         }
-        self.free.push(Reverse(place));
+        self.free_places.push(Reverse(place));
         while self.places.pop_if(|client| client.is_none()).is_some() {}
         if self.places.is_empty() {
             mem::take(self);
@@ -65,7 +65,7 @@ impl Clients {
     /// Prevents the reuse of places, because drained timers refer to them.
     pub(super) fn keep_places(&mut self) {
         self.keeps_places = true;
-        self.free = BinaryHeap::new();
+        self.free_places = BinaryHeap::new();
     }
 
     pub(super) fn get(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {

@@ -107,7 +107,7 @@ pub(crate) struct ThreadWheel {
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
     /// The number of callbacks that cancels are dropping in their nodes.
-    drops_in_place: Cell<u32>,
+    in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of the driving tasks that have announced a sleep.
@@ -163,7 +163,7 @@ impl ThreadWheel {
             engine: RefCell::new(engine),
             shared,
             driver: Cell::new(DriverState::Undriven),
-            drops_in_place: Cell::new(0),
+            in_place_drop_count: Cell::new(0),
             driver_count: Cell::new(0),
             driver_tasks: RefCell::default(),
             next_driver_task_id: Cell::new(0),
@@ -186,7 +186,7 @@ impl ThreadWheel {
             }
             let local = Self::set_current(place, Self::new(config)?);
             if has_loop {
-                local.register_driver();
+                local.register_loop();
             }
             Ok(())
         });
@@ -243,11 +243,11 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn has_ended() -> bool {
         // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
-        Owner::current_shard().is_none() && Self::is_ended_or_gone()
+        Owner::current_shard().is_none() && Self::has_ended_slow()
     }
 
     #[cold]
-    fn is_ended_or_gone() -> bool {
+    fn has_ended_slow() -> bool {
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
@@ -327,12 +327,12 @@ impl ThreadWheel {
         Ok(self.engine.borrow_mut())
     }
 
-    /// Allows further adds, after [a check for a missing loop](Self::report_if_undriven). If the
+    /// Allows further adds, after [a check for a missing loop](Self::check_for_loop). If the
     /// wheel is full, first removes timers that other threads have cancelled.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
-        let adds = self.report_if_undriven();
+        let adds = self.check_for_loop();
         let make_room =
             || self.with_engine(|engine| engine.make_room(adds, OwnerNodes::needs_drop));
         while let Some(callback) = make_room()? {
@@ -341,7 +341,7 @@ impl ThreadWheel {
         Ok(())
     }
 
-    pub(super) fn register_driver(&self) {
+    pub(super) fn register_loop(&self) {
         self.has_registered_loop.set(true);
         self.mark_registered();
     }
@@ -442,7 +442,7 @@ impl ThreadWheel {
 
     /// If a driver has registered, but its loop has not begun, reports a timer that has been
     /// overdue for too long. Returns the number of adds until the next check.
-    fn report_if_undriven(&self) -> u64 {
+    fn check_for_loop(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
         let next = next.min(self.shared.gauges.undriven_remote_due());
@@ -453,7 +453,7 @@ impl ThreadWheel {
     /// Handles a new deadline at `nanos` when no sleep is announced. With a driver, records that
     /// the thread is awake. Until the loop has begun, publishes the wheel's next deadline for other
     /// threads. Without a driver, also reports a timer that has been overdue for too long.
-    fn publish_deadline_if_undriven(&self, nanos: u64) {
+    fn handle_deadline_without_sleep(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
                 self.announced_until.set(AWAKE);
@@ -483,7 +483,7 @@ impl ThreadWheel {
             let local = unsafe { local.as_ref() };
             let mut engine = local.engine.borrow_mut();
             if engine.try_read_clock() {
-                return local.finish_turn(engine, budget);
+                return local.run_turn(engine, budget);
             }
         }
         Self::turn_slow(budget, None)
@@ -507,13 +507,13 @@ impl ThreadWheel {
             (_, DriverState::InTurn | DriverState::Ended) => {}
             (Some(now), _) => engine.use_loop_reading(now),
         }
-        local.finish_turn(engine, budget)
+        local.run_turn(engine, budget)
     }
 
     /// Runs a turn at the latest reading of the clock. If the turn certainly needs no pass, it ends
     /// at once.
     #[inline(always)]
-    fn finish_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
+    fn run_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
         if engine.finish_turn_if_idle() {
             return Turn { live: engine.len(), ..Turn::default() };
         }
@@ -679,7 +679,7 @@ impl ThreadWheel {
     pub(super) fn time_until_next(&self) -> Option<Duration> {
         self.begin_driving();
         self.flush_clients();
-        self.time_until(self.with_engine(|engine| engine.next_turn_nanos()))
+        self.record_sleep_until(self.with_engine(|engine| engine.next_turn_nanos()))
     }
 
     pub(crate) fn new_driver_task(&self) -> DriverTaskId {
@@ -712,7 +712,7 @@ impl ThreadWheel {
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
     /// Returns zero if a flush is pending: a wake hook that the latest flush called may have queued
     /// further messages.
-    fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
+    fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.record_sleep_until(turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
@@ -723,15 +723,15 @@ impl ThreadWheel {
         if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
-        let (until, is_long, trims) = self.with_engine(|engine| {
-            let (until, is_long) = engine.sleep_end();
-            (until, is_long, engine.trim_before_long_sleep(until))
+        let (until, ends_on_cancel, trims) = self.with_engine(|engine| {
+            let (until, ends_on_cancel) = engine.sleep_end();
+            (until, ends_on_cancel, engine.trim_before_long_sleep(until))
         });
         if trims {
             self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, until, is_long, self.time_until(until))
+        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.record_sleep_until(until))
     }
 
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
@@ -842,12 +842,12 @@ impl ThreadWheel {
 
     /// Calls the wake hook if the announced sleep would last beyond a deadline at `nanos`. If no
     /// sleep is announced, calls
-    /// [`publish_deadline_if_undriven`](Self::publish_deadline_if_undriven).
+    /// [`handle_deadline_without_sleep`](Self::handle_deadline_without_sleep).
     #[cold]
     fn wake_for_deadline_slow(&self, nanos: u64) {
         let asleep = self.shared.parker.sleep_in_progress().filter(|asleep| !asleep.is_undriven());
         let Some(asleep) = asleep else {
-            return self.publish_deadline_if_undriven(nanos);
+            return self.handle_deadline_without_sleep(nanos);
         };
         if self.with_engine(|engine| engine.tick_length().round_up(nanos))
             < self.announced_until.get()
@@ -873,9 +873,9 @@ impl ThreadWheel {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
                     local.publish_live_if_asleep();
-                    local.drops_in_place.update(|drops| drops + 1);
+                    local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
-                    local.drops_in_place.update(|drops| drops - 1);
+                    local.in_place_drop_count.update(|drops| drops - 1);
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
@@ -989,7 +989,7 @@ fn panic_without_driver() -> ! {
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
-        if matches!(self.driver.get(), DriverState::InTurn) || self.drops_in_place.get() > 0 {
+        if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads may still use
             // its captures, which are in its node, so the nodes are leaked.
             mem::forget(Arc::clone(&self.shared));

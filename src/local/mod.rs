@@ -603,7 +603,7 @@ impl LocalTimer {
     /// ```
     pub fn register_driver(self) {
         // Without a wheel, futures report the error when polled.
-        let _ = ThreadWheel::with(ThreadWheel::register_driver);
+        let _ = ThreadWheel::with(ThreadWheel::register_loop);
     }
 
     /// Returns a reference through which other threads can add timers to this thread's wheel.

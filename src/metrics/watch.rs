@@ -93,7 +93,7 @@ pub struct Stall {
 #[must_use = "the watch ends when this is dropped"]
 pub struct Watch {
     /// The thread, which ends after the sender is dropped. `None` during the drop of this value.
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Watch {
@@ -121,13 +121,13 @@ impl Watch {
         let (sender, stop) = mpsc::channel();
         let watch = move || watch(limit, report, &stop);
         let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
-        Ok(Self { running: Some((sender, thread)) })
+        Ok(Self { thread: Some((sender, thread)) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let Some((sender, thread)) = self.running.take() else { return };
+        let Some((sender, thread)) = self.thread.take() else { return };
         drop(sender);
         // A report may drop its own watch, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {

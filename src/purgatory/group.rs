@@ -377,7 +377,7 @@ impl<K: Send + 'static> Member<K> {
     ///
     /// If the thread has joined before, because messages to the first purgatory would reach the
     /// second.
-    pub(super) fn connect(&self, receiver: &Rc<dyn Receiver<K>>) -> Vec<(u32, Message<K>)> {
+    pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             if endpoint.receiver.is_some() {
                 return None;
@@ -454,7 +454,7 @@ impl<K: Send + 'static> Drop for Batch<K> {
 }
 
 /// Receives the messages of a group on one thread.
-pub(super) trait Receiver<K: Send + 'static> {
+pub(super) trait BatchReceiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
     /// Tells other cores that their operations get no more events from this core. Called if the
@@ -467,7 +467,7 @@ struct Endpoint<K: Send + 'static> {
     /// A weak reference, so that the thread's endpoint does not keep the group alive.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
-    receiver: Option<rc::Weak<dyn Receiver<K>>>,
+    receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
     /// The watches that other cores requested before this thread joined. Events need no buffer,
     /// because each operation checks its condition when its watch is acknowledged.
     watches: Vec<(u32, Message<K>)>,

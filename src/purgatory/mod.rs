@@ -81,7 +81,7 @@ pub use self::{
     operation::{Completion, DelayedOperation, OperationId, Outcome, PurgatoryCounts, WatchKey},
 };
 use self::{
-    group::{Batch, Member, Message, Receiver},
+    group::{Batch, BatchReceiver, Member, Message},
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
@@ -444,7 +444,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let hash = self.0.hash_builder.of(key);
         let watchers: Vec<_> = self.0.table.borrow().watchers(hash, key).collect();
-        self.0.take_all_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
+        self.0.take_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
             WatchOwner::Own(id) => Some(id),
             WatchOwner::Remote { .. } => None,
         }))
@@ -473,7 +473,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[must_use = "the operations that were taken out"]
     pub fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.0.table.borrow().ids().collect();
-        self.0.take_all_waiting(ids.into_iter())
+        self.0.take_waiting(ids.into_iter())
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -596,7 +596,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let inner = Inner::new(Some(self.make_member(index, shards)));
         // Cannot fail, because `make_member` has found the thread's wheel.
         let _ = inner.register_with_wheel();
-        let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
+        let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
         for (from, watch) in watches.into_iter().flatten() {
             inner.handle_catching_panic(from, watch);
@@ -922,7 +922,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Removes and returns the operations, except those checked out.
-    fn take_all_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
+    fn take_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.cancel_timer_and_take(id)?;
@@ -1014,7 +1014,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
-impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
+impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
             let on_event = |key: K| {

@@ -138,11 +138,11 @@ impl<T: Record> Records<T> {
 
     #[inline]
     pub(super) fn next_index(&self) -> u32 {
-        if self.first_free == NONE { self.next_index_in_other_page() } else { self.first_free }
+        if self.first_free == NONE { self.next_index_slow() } else { self.first_free }
     }
 
     #[inline(never)]
-    fn next_index_in_other_page(&self) -> u32 {
+    fn next_index_slow(&self) -> u32 {
         let fresh = |number: usize, place: usize| {
             let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
             let index = index.filter(|&index| index < INDICES_END);

@@ -846,7 +846,7 @@ impl<K: Eq, Op> Table<K, Op> {
     ) -> Id {
         let (number, at) = (self.next_id_number(), WatchIndex::inline(index));
         let first = entry.as_ref().map_or(WatchIndex::NONE, |entry| entry.first);
-        let inline_watch = entry.map_or(Watch::UNLINKED, |entry| self.link(at, entry));
+        let inline_watch = entry.map_or(Watch::UNLINKED, |entry| self.make_watch(at, entry));
         self.totals.added += 1;
         let parked = self.operations.occupy(index);
         parked.number = Some(number);
@@ -870,7 +870,7 @@ impl<K: Eq, Op> Table<K, Op> {
         };
         if parked.inline_watch.next == WatchIndex::NONE {
             let (at, first) = (WatchIndex::inline(operation.index), entry.first);
-            let inline_watch = self.link(at, entry);
+            let inline_watch = self.make_watch(at, entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
             if first != WatchIndex::NONE {
                 self.append_to_ring(first, at);
@@ -899,7 +899,7 @@ impl<K: Eq, Op> Table<K, Op> {
     ) -> u32 {
         let index = self.extra_watches.next_index();
         let (at, first) = (WatchIndex::extra(index), entry.first);
-        let new_watch = self.link(at, entry);
+        let new_watch = self.make_watch(at, entry);
         let extra = self.extra_watches.occupy(index);
         (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
         extra.watch = new_watch;
@@ -913,7 +913,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// watch, adds the key to its chain. Otherwise the caller must call
     /// [`append_to_ring`](Self::append_to_ring) after it has stored the watch.
     #[inline]
-    fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
+    fn make_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
         self.watch_count += 1;
         let mut next_key = WatchIndex::NONE;
@@ -955,7 +955,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 {
                     return KeyWatchers::Single(at.0, operation);
                 }
-                return KeyWatchers::Several(self.event_at(at));
+                return KeyWatchers::Several(self.walk_from(at));
             }
             at = watch.next_key;
         }
@@ -965,16 +965,16 @@ impl<K: Eq, Op> Table<K, Op> {
         if at == WatchIndex::NONE {
             return KeyWatchers::Unwatched;
         }
-        KeyWatchers::Several(self.event_at(at))
+        KeyWatchers::Several(self.walk_from(at))
     }
 
-    fn event_at(&self, next: WatchIndex) -> EventWalk {
+    fn walk_from(&self, next: WatchIndex) -> EventWalk {
         EventWalk { next, is_suspended: false, last_number_at_start: self.last_id_number }
     }
 
     /// Returns the owners of the watches on a key, the oldest watch first.
     pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = WatchOwner> {
-        let mut event = self.event_at(self.find_key(hash, key));
+        let mut event = self.walk_from(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
 }
@@ -1127,7 +1127,7 @@ mod tests {
     }
 
     fn event(table: &Numbers) -> EventWalk {
-        table.event_at(table.find_key(hash(9), &9))
+        table.walk_from(table.find_key(hash(9), &9))
     }
 
     /// Takes a step of an event, checks the operation in, and returns its index.

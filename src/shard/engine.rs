@@ -32,8 +32,8 @@ use crate::{
         shared::Shared,
         slab::{EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
-            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, MoveOutcome, Mover,
-            OwnerMoveOutcome, Swept, TimerKind,
+            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, OwnerResetOutcome,
+            ResetBy, ResetOutcome, Swept, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
@@ -85,8 +85,8 @@ pub(crate) struct ClaimedTimer {
     pub(crate) due: u64,
 }
 
-/// What a pass leaves to its caller: to drop a payload or to run a timer. Both run user code, so the
-/// engine of a thread's wheel must not be borrowed.
+/// A step that a pass leaves to its caller: to drop a payload or to run a timer. Both run user code,
+/// so the engine of a thread's wheel must not be borrowed.
 #[must_use]
 pub(crate) enum PassStep<P, R> {
     /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
@@ -253,7 +253,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn schedule(&mut self, when: When, kind: TimerKind) -> Schedule {
         if kind == TimerKind::Periodic
-            && let Some(period) = when.delay()
+            && let Some(period) = when.as_delay()
         {
             let period = self.time.tick.period_nanos(period);
             return Schedule { due: self.nanos_after(Duration::from_nanos(period)), period };
@@ -264,7 +264,7 @@ impl<T> Engine<T> {
     /// Returns the deadline, before rounding, of a one-shot timer that is added or reset now.
     #[inline(always)]
     pub(crate) fn due(&mut self, when: When) -> u64 {
-        match (when.deadline, when.delay()) {
+        match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => self.due_nanos_after(delay),
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.due_slow(when),
@@ -421,22 +421,22 @@ impl<T> Engine<T> {
         if handle.is_remotely_added() && node.is_not_admitted() {
             return self.reset_before_admission(handle, due);
         }
-        match node.state().begin_move_by_owner(generation) {
+        match node.state().reset_by_owner(generation) {
             // A concurrent remote cancel is ordered after this reset.
-            OwnerMoveOutcome::LinkedOneShot => {
+            OwnerResetOutcome::LinkedOneShot => {
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
                 self.stats.counts.resets += 1;
                 true
             }
-            OwnerMoveOutcome::Pending { periodic, may_be_unlinked } => {
+            OwnerResetOutcome::Pending { periodic, may_be_unlinked } => {
                 self.reset_slow(index, due, periodic, may_be_unlinked);
                 true
             }
-            OwnerMoveOutcome::Refused => false,
+            OwnerResetOutcome::Refused => false,
         }
     }
 
-    /// Resets a timer for which `begin_move_by_owner` has returned `Pending`.
+    /// Resets a timer for which `reset_by_owner` has returned `Pending`.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, may_be_unlinked: bool) {
@@ -462,17 +462,17 @@ impl<T> Engine<T> {
     fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
         let index = handle.index();
         let node = self.nodes.entry(index);
-        match node.state().begin_move(handle.generation()) {
-            MoveOutcome::Refused => return false,
+        match node.state().begin_reset(handle.generation()) {
+            ResetOutcome::Refused => return false,
             // Another thread is resetting the timer. Its reset is ordered after this one, so its
             // deadline replaces `due`.
-            MoveOutcome::Superseded => (),
-            MoveOutcome::Begun { .. } => {
+            ResetOutcome::Superseded => (),
+            ResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
                 // Only a periodic timer needs this value: a one-shot timer is not *deferrable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
-                if node.state().end_move_or_cancel(Mover::Owner) == Some(FollowUp::Push) {
+                if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
             }
@@ -483,16 +483,17 @@ impl<T> Engine<T> {
 
     /// Lets other threads cancel and reset a private timer from now on.
     pub(crate) fn share(&self, handle: TimerHandle) {
-        if self.is_armed(handle) {
+        if self.node_is_pending(handle) {
             self.nodes.entry(handle.index()).state().share();
         }
     }
 
     pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
-        self.nodes.try_adopt_page_of(handle.index(), handle.generation()) && self.is_armed(handle)
+        self.nodes.try_adopt_page_of(handle.index(), handle.generation())
+            && self.node_is_pending(handle)
     }
 
-    fn is_armed(&self, handle: TimerHandle) -> bool {
+    fn node_is_pending(&self, handle: TimerHandle) -> bool {
         self.nodes.entry(handle.index()).state().is_pending(handle.generation())
     }
 
@@ -502,7 +503,7 @@ impl<T> Engine<T> {
 
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.pending_due_nanos(handle)?;
-        Some(self.time.wait_until(nanos, self.time.clock.nanos()))
+        Some(self.time.time_until(nanos, self.time.clock.nanos()))
     }
 
     fn pending_due_nanos(&self, handle: TimerHandle) -> Option<u64> {
@@ -511,7 +512,7 @@ impl<T> Engine<T> {
             return None;
         }
         let node = self.nodes.entry(index);
-        if node.state().moved_if_pending(handle.generation())? {
+        if node.state().has_new_deadline_if_pending(handle.generation())? {
             Some(self.time.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
             Some(self.due_nanos(index))
@@ -719,7 +720,7 @@ impl<T> Engine<T> {
                     let due = self.time.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, fired));
                 }
-                ClaimOutcome::Moved { periodic } => {
+                ClaimOutcome::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
@@ -773,7 +774,7 @@ impl<T> Engine<T> {
                 ClaimOutcome::Fires(run) => {
                     return Some(self.count_already_due_run(index, run, deadline, due));
                 }
-                ClaimOutcome::Moved { periodic: again } => {
+                ClaimOutcome::NewDeadline { periodic: again } => {
                     self.stats.counts.remote_resets += 1;
                     periodic = again;
                 }
@@ -840,7 +841,7 @@ impl<T> Engine<T> {
         if payload.is_none() {
             self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(nanos));
         } else {
-            let elsewhere = node.state().was_stopped_remotely();
+            let elsewhere = node.state().was_cancelled_remotely();
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += u64::from(elsewhere);
         }
@@ -868,7 +869,7 @@ impl<T> Engine<T> {
     pub(crate) fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         self.record_sleep(now.max(self.time.latest.min), turn);
-        turn.map(|nanos| self.time.wait_until(nanos, now))
+        turn.map(|nanos| self.time.time_until(nanos, now))
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
@@ -908,7 +909,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let waiting = self.backlog.taken().into_iter().chain(self.shared.mailbox.peek());
+        let waiting = self.backlog.lists().into_iter().chain(self.shared.mailbox.peek());
         let (uncollected, queued) = self.count_uncollected_and_queued(waiting);
         Counts { uncollected, queued, ..self.counts_without_messages() }
     }
@@ -1075,7 +1076,7 @@ impl<T> Engine<T> {
             self.stats.live += 1;
         }
         let nanos = match swept {
-            Swept::HandedBack { moved: true } => {
+            Swept::HandedBack { has_new_deadline: true } => {
                 self.time.tick.round_up(node.requested_deadline().load_nanos())
             }
             _ => self.due_nanos(index),
@@ -1168,7 +1169,7 @@ impl<T> Engine<T> {
                 // Admits a remotely added timer: counts it as live, and links it. If the pass has
                 // already reached the timer's deadline, tries to claim the timer instead. This code
                 // is inline, because a separate function would look up the node again.
-                ConsumedMessage::Moved { periodic } if node.is_not_admitted() => {
+                ConsumedMessage::NewDeadline { periodic } if node.is_not_admitted() => {
                     let mut node = node;
                     if periodic {
                         self.nodes.schedule_mut(index).period = node.requested_period();
@@ -1207,7 +1208,7 @@ impl<T> Engine<T> {
                         return Some(PassStep::Due(claimed, fired));
                     }
                 }
-                ConsumedMessage::Moved { periodic } => {
+                ConsumedMessage::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
                         let fired = fire(self.nodes.entry(index), claimed.run);
@@ -1376,7 +1377,7 @@ impl Engine<Callback> {
 
     /// Takes the next callback of this pass, if a pass has begun. If no callback is left, ends the
     /// pass and returns `None`.
-    pub(crate) fn take_next_callback(&mut self) -> Option<PassStep<Callback, CallbackInPlace>> {
+    pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback, CallbackInPlace>> {
         if !self.stats.in_pass {
             return None;
         }

@@ -714,10 +714,10 @@ impl<T> Shard<T> {
         if self.engine.closed {
             return PreparedSleep::zero_length();
         }
-        let (until, is_long) = self.engine.sleep_end();
+        let (until, ends_on_cancel) = self.engine.sleep_end();
         self.engine.free_retired_before_long_sleep(until);
         let timeout = self.engine.record_sleep_until(until);
-        PreparedSleep::new(&self.engine.shared, until, is_long, timeout)
+        PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)
     }
 
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its

@@ -34,29 +34,29 @@ use crate::cross_core::{parker::SleepId, shared::Shared};
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
     /// The announcement that the drop ends, or `None` if the owner must not sleep.
-    announced: Option<(Arc<Shared>, SleepId)>,
+    announcement: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
     shard: PhantomData<(&'shard (), *const ())>,
 }
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// `timeout` is the time until then. If `is_long` is true, the first remote cancel that leaves
-    /// the owner a payload to drop ends the sleep.
+    /// `timeout` is the time until then. If `ends_on_cancel` is true, the first remote cancel that
+    /// leaves the owner a payload to drop ends the sleep.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
-        is_long: bool,
+        ends_on_cancel: bool,
         timeout: Option<Duration>,
     ) -> Self {
-        let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
-        let timeout = if announced.is_some() { timeout } else { Some(Duration::ZERO) };
-        let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
-        Self { announced, timeout, shard: PhantomData }
+        let announcement = shared.announce_sleep(until.unwrap_or(u64::MAX), ends_on_cancel);
+        let timeout = if announcement.is_some() { timeout } else { Some(Duration::ZERO) };
+        let announcement = announcement.map(|announcement| (Arc::clone(shared), announcement));
+        Self { announcement, timeout, shard: PhantomData }
     }
 
     pub(crate) fn zero_length() -> Self {
-        Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
+        Self { announcement: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
     /// Returns how long the owner may sleep; `None` means until it is woken. A wait in whole
@@ -116,7 +116,7 @@ impl PreparedSleep<'_> {
 
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
-        if let Some((shared, announcement)) = &self.announced {
+        if let Some((shared, announcement)) = &self.announcement {
             shared.parker.end_sleep(*announcement);
         }
     }

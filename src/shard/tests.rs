@@ -11,7 +11,7 @@ use crate::{
         mailbox::Priority,
         reclaim::tests::attempts,
         shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
-        state::{Cancel, FollowUp, MoveOutcome, Mover},
+        state::{Cancel, FollowUp, ResetBy, ResetOutcome},
     },
     error::AddErrorReason,
     limits::{DEFERRED_PER_SLOT_MAX, GENERATION_MAX, INDEX_MAX},
@@ -112,8 +112,8 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
         let (mut shard, clock, timer) = shard_with_deferrable();
         assert!(reset_as_remote(timer, ticks));
         let state = shard.engine.nodes.entry(timer.index()).state();
-        let mover = state.begin_move(timer.generation());
-        assert!(matches!(mover, MoveOutcome::Begun { .. }));
+        let begun = state.begin_reset(timer.generation());
+        assert!(matches!(begun, ResetOutcome::Begun { .. }));
         assert!(shard.reset(timer, TICK * 5));
         assert_eq!(shard.deadline(timer), Some(clock.now() + TICK * 5));
         assert_eq!(shard.drain()[0].0, clock.now() + TICK * 5);
@@ -265,12 +265,12 @@ fn with_remote_reset(
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
-            node.state.begin_move(timer.generation()),
-            MoveOutcome::Begun { deferrable: false }
+            node.state.begin_reset(timer.generation()),
+            ResetOutcome::Begun { deferrable: false }
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
-        let next = node.state.end_move_or_cancel(Mover::Remote);
+        let next = node.state.end_reset_or_cancel(ResetBy::Remote);
         if next == Some(FollowUp::Push) {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
         }

@@ -80,7 +80,7 @@ impl Time {
     /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest
     /// reading has reached `nanos`. If the clock has gone back, the result includes the time until
     /// it reaches the latest reading again.
-    pub(super) fn wait_until(&self, nanos: u64, now: u64) -> Duration {
+    pub(super) fn time_until(&self, nanos: u64, now: u64) -> Duration {
         let wait = if nanos > self.latest.min { nanos.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
     }

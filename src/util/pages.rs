@@ -24,7 +24,7 @@ use alloc::{
 };
 use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
-use crate::limits::{PAGE_BITS, SPARE_PAGES, UNUSED_PLACES_PER_STEP};
+use crate::limits::{PAGE_BITS, PLACES_ADDED_AT_ONCE, SPARE_PAGES};
 
 pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
@@ -253,7 +253,7 @@ impl FreePlaces {
             let page = &mut self.pages[number];
             let first = usize::from(page.first_unused);
             if page.first_free_plus_one == 0 && page.is_own && first < PAGE_LEN {
-                page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + UNUSED_PLACES_PER_STEP)));
+                page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + PLACES_ADDED_AT_ONCE)));
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
             if page.first_free_plus_one != 0 {

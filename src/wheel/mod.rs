@@ -218,7 +218,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        self.try_insert(deadline, value).unwrap_or_else(|_| full())
+        self.try_insert(deadline, value).unwrap_or_else(|_| panic_full())
     }
 
     /// Adds an entry as [`insert`](Self::insert) does, or returns the value if the wheel is full.
@@ -263,11 +263,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// use corewheel::Wheel;
     ///
     /// let mut wheel = Wheel::new();
-    /// wheel.insert_within(1_001, 100, "refresh"); // at tick 1,001 to 1,101
+    /// wheel.insert_with_slack(1_001, 100, "refresh"); // at tick 1,001 to 1,101
     /// assert_eq!(wheel.advance(1_000).count(), 0);
     /// assert_eq!(wheel.advance(1_101).count(), 1);
     /// ```
-    pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
+    pub fn insert_with_slack(&mut self, deadline: u64, slack: u64, value: T) -> Key {
         let (first, last) =
             (deadline.max(self.now().saturating_add(1)), deadline.saturating_add(slack));
         self.insert(if first <= last { coarsest_tick(first, last) } else { last }, value)
@@ -719,7 +719,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 }
 
 #[cold]
-fn full() -> ! {
+fn panic_full() -> ! {
     panic!("the wheel is full: each of its 2^25 - 1 indices is in use or retired")
 }
 

@@ -210,7 +210,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
-        if is_near && let Some(slot) = self.slots.try_unlink_alone(entry.links()) {
+        if is_near && let Some(slot) = self.slots.unlink_if_alone(entry.links()) {
             self.slots.mark_empty(slot);
             self.link_after_reset(storage, entry, deadline);
         } else {

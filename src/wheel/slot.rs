@@ -192,7 +192,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// If an entry is alone in its slot, unlinks the entry and returns the slot.
     #[inline]
-    pub(super) fn try_unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
+    pub(super) fn unlink_if_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
         let slot = previous & !SLOT_FLAG;
         // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`,
         // and `next - 1` has the bit only if `next` is 0.
@@ -211,7 +211,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         storage: &S,
         Links { previous, next }: Links,
     ) -> Option<u32> {
-        let emptied = self.try_unlink_alone(Links { previous, next });
+        let emptied = self.unlink_if_alone(Links { previous, next });
         if emptied.is_some() {
             return emptied;
         }

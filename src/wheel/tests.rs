@@ -247,8 +247,8 @@ fn an_entry_inserted_due_expires_in_the_next_advance() {
 #[test]
 fn an_entry_with_elapsed_slack_is_due() {
     let mut wheel = Tiny::starting_at(7);
-    wheel.insert_within(3, 4, 'a');
-    wheel.insert_within(7, 0, 'b');
+    wheel.insert_with_slack(3, 4, 'a');
+    wheel.insert_with_slack(7, 0, 'b');
     let due: BTreeSet<_> = wheel.advance(7).collect();
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }

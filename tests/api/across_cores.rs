@@ -61,7 +61,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
 
 /// No other timer is due, so a faulty turn could advance past the new deadlines.
 #[test]
-fn remotely_moved_timers_expire_in_tick_order() {
+fn remotely_reset_timers_expire_in_tick_order() {
     let (mut shard, clock) = manual_shard();
     let timers = [0, 1, 2, 3].map(|_| shard.add(TICK * 100, ()));
     clock.advance(TICK);

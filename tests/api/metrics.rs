@@ -189,7 +189,7 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
 /// Returns the count, and the maximum and total in ticks.
 fn count_max_total(histogram: &Histogram) -> (u64, u128, u128) {
     let ticks = |duration: Duration| duration.as_nanos() / TICK.as_nanos();
-    (histogram.count(), ticks(histogram.max()), ticks(histogram.total()))
+    (histogram.count(), ticks(histogram.max()), ticks(histogram.sum()))
 }
 
 fn lateness() -> [(u64, u128, u128); 2] {

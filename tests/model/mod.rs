@@ -61,7 +61,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
                 let room = live_max - self.live.len();
                 (0..count).take(room).for_each(|_| self.insert_at(deadline));
             }
-            30..40 if has_room => self.insert_within(choose),
+            30..40 if has_room => self.insert_with_slack(choose),
             0..54 => {
                 if let Some(index) = self.any_live(choose) {
                     self.remove(index);
@@ -127,12 +127,12 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.record_insert(key, deadline);
     }
 
-    fn insert_within(&mut self, choose: &mut Choose<'_>) {
+    fn insert_with_slack(&mut self, choose: &mut Choose<'_>) {
         let deadline = self.any_deadline(choose);
         // If the slack is as long as the delay, many entries share a tick.
         let delay = deadline.saturating_sub(self.now);
         let slack = if choose(2) == 0 { delay } else { magnitude(choose) };
-        let key = self.wheel.insert_within(deadline, slack, self.live_index.len());
+        let key = self.wheel.insert_with_slack(deadline, slack, self.live_index.len());
         // The wheel chooses the tick within the slack that is a multiple of the largest power of
         // two.
         let first = deadline.max(self.now.saturating_add(1));

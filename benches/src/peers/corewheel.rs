@@ -52,7 +52,7 @@ impl Waking for CorewheelWheel {
 
     fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> Key {
         match window {
-            Window::Slack(slack) => self.0.insert_within(deadline, slack, payload),
+            Window::Slack(slack) => self.0.insert_with_slack(deadline, slack, payload),
             Window::Spread(_) => self.add(window.choose(deadline), payload),
         }
     }

@@ -7,7 +7,7 @@ use std::mem;
 use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList, Stack};
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
-/// The index of urgent messages in arrays with one item per kind.
+/// The index of urgent messages in arrays with one item per priority.
 const URGENT: usize = 0;
 const LOW: usize = 1;
 
@@ -17,14 +17,14 @@ enum BacklogPhase {
     BeganEmpty,
     /// The pass is at its beginning, and consumes only urgent messages.
     Urgent,
-    /// The pass consumes messages of both kinds.
+    /// The pass consumes messages of both priorities.
     #[default]
-    BothKinds,
+    BothPriorities,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// The messages of each kind that are ready to be consumed, urgent messages in FIFO order.
+    /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) taken: [MessageList; 2],
     /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
     /// message is consumed, and `reversed` holds the urgent messages that are already in FIFO
@@ -35,7 +35,7 @@ pub(crate) struct Backlog {
     pub(super) reversals_left: usize,
     /// True if this pass has taken low-priority messages out of the mailbox.
     has_taken_low: bool,
-    /// True for each kind that this pass does not poll again. Each poll may cost a cache miss.
+    /// True for each priority that this pass does not poll again. Each poll may cost a cache miss.
     polling_done: [bool; 2],
     phase: BacklogPhase,
     /// The number of messages that may be consumed now.
@@ -51,7 +51,7 @@ impl Backlog {
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
         self.polling_done = [false; 2];
-        self.phase = BacklogPhase::BothKinds;
+        self.phase = BacklogPhase::BothPriorities;
         self.reversals_left = REVERSED_MESSAGES_PER_TURN_MAX;
         self.budget = budget;
         self.budget_reserved_for_low = 0;
@@ -68,7 +68,7 @@ impl Backlog {
     /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for
     /// taken low-priority messages, so that a flood of urgent messages does not starve them. Half
     /// of an odd budget is rounded up and down alternately, so that a budget of one starves neither
-    /// kind.
+    /// priority.
     #[inline]
     pub(crate) fn begin_urgent_phase(&mut self) {
         if self.has_urgent() {
@@ -95,7 +95,7 @@ impl Backlog {
             self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.budget_reserved_for_low);
-        self.phase = BacklogPhase::BothKinds;
+        self.phase = BacklogPhase::BothPriorities;
         self.polling_done = [true, self.has_taken_low];
     }
 
@@ -110,30 +110,31 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes all queued messages of each kind that the backlog lacks, at most once per pass.
+    /// Takes all queued messages of each priority that the backlog lacks, at most once per pass.
     /// Messages that arrive later wait for the next pass, so that a flood does not prolong this
     /// pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
-        self.take_kind(URGENT, urgent);
-        self.take_kind(LOW, low);
+        self.take_priority(URGENT, urgent);
+        self.take_priority(LOW, low);
     }
 
     #[inline]
-    fn take_kind(&mut self, kind: usize, stack: &Stack) {
-        let is_left = if kind == URGENT { self.has_urgent() } else { self.taken[kind].first != 0 };
-        if is_left || self.polling_done[kind] {
+    fn take_priority(&mut self, priority: usize, stack: &Stack) {
+        let is_left =
+            if priority == URGENT { self.has_urgent() } else { self.taken[priority].first != 0 };
+        if is_left || self.polling_done[priority] {
             return;
         }
-        self.polling_done[kind] = true;
+        self.polling_done[priority] = true;
         if stack.has_messages() {
             let taken = stack.take_all();
-            self.has_taken_low |= kind == LOW;
-            let place = if kind == URGENT && taken.second != 0 {
+            self.has_taken_low |= priority == LOW;
+            let place = if priority == URGENT && taken.second != 0 {
                 &mut self.unreversed
             } else {
-                &mut self.taken[kind]
+                &mut self.taken[priority]
             };
             *place = taken;
         }
@@ -173,19 +174,19 @@ impl Backlog {
     /// one. After the urgent phase, low-priority messages come first.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
-        if self.budget == 0 { 0 } else { self.taken[self.next_kind()].first }
+        if self.budget == 0 { 0 } else { self.taken[self.next_priority()].first }
     }
 
     /// Removes the next message, whose link is `link`.
     #[inline]
     pub(crate) fn remove_next(&mut self, link: u32) {
-        let messages = &mut self.taken[self.next_kind()];
+        let messages = &mut self.taken[self.next_priority()];
         *messages = messages.without_first(link);
         self.budget -= 1;
     }
 
     #[inline]
-    fn next_kind(&self) -> usize {
+    fn next_priority(&self) -> usize {
         if self.is_in_urgent_phase() || self.taken[LOW].first == 0 { URGENT } else { LOW }
     }
 
@@ -236,7 +237,7 @@ impl Backlog {
     }
 
     #[inline]
-    pub(crate) fn taken(&self) -> [MessageList; 4] {
+    pub(crate) fn lists(&self) -> [MessageList; 4] {
         let [urgent, low] = self.taken;
         [urgent, low, self.unreversed, self.reversed]
     }

@@ -147,9 +147,9 @@ impl Mailbox {
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
     /// `backlog` low-priority messages are queued. Before a long sleep, a single message about a
     /// payload to drop keeps the owner awake.
-    pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
+    pub(crate) fn must_not_sleep(&self, backlog: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
-        self.has_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
+        self.has_urgent() || self.low.depth() >= backlog || ends_on_cancel && self.low.has_payload()
     }
 
     #[inline]

@@ -84,7 +84,7 @@ fn the_owner_takes_all_messages_newest_first() {
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
     assert_eq!(
-        (backlog.count(), backlog.taken()[1]),
+        (backlog.count(), backlog.lists()[1]),
         (3, MessageList { first: 3, second: 2, count: 3 })
     );
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [3, 2, 1]);
@@ -109,7 +109,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     // This pass has taken low-priority messages, so these two wait for the next pass.
     (7..9).for_each(|index| push(index, Priority::Low));
     backlog.end_urgent_phase(UNLIMITED);
-    assert_eq!((backlog.is_in_urgent_phase(), backlog.taken()[1].count), (false, 4));
+    assert_eq!((backlog.is_in_urgent_phase(), backlog.lists()[1].count), (false, 4));
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages that remain after the urgent phase come last.
     (1..4).for_each(|index| push(index, Priority::Urgent));

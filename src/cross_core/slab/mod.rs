@@ -16,12 +16,13 @@
 //! takes a free node from an adders' page by a compare-and-swap ([`FreeList`](page::FreeList)), or
 //! publishes a new page and keeps its first node. From then on the taken node belongs to that
 //! adder. The adder writes the payload, the requested deadline and, for a periodic timer, the
-//! period. Then it sets the state word to `Armed` with the flags *queued* and *moved*. This store
-//! publishes the values (S3 in `state`). The adder pushes the node onto the mailbox as a message,
-//! which the owner consumes. If the owner's private table lacks the page, the owner *adopts* the
-//! page: it adds the page to that table. Then the owner *admits* the timer: it counts the timer as
-//! live, and links the node into its wheel or fires the timer. After the timer has ended and its
-//! last message was consumed, the owner returns the node to the free list of its page.
+//! period. Then it sets the state word to `Armed` with the flags *queued* and *new deadline*. This
+//! store publishes the values (S3 in `state`). The adder pushes the node onto the mailbox as a
+//! message, which the owner consumes. If the owner's private table lacks the page, the owner
+//! *adopts* the page: it adds the page to that table. Then the owner *admits* the timer: it counts
+//! the timer as live, and links the node into its wheel or fires the timer. After the timer has
+//! ended and its last message was consumed, the owner returns the node to the free list of its
+//! page.
 //!
 //! # Generations
 //!
@@ -96,7 +97,7 @@ use crate::{
         callback::{BuildInPlace, Callback, SendCallback},
         mailbox::MailboxLink,
         reclaim::{Pinned, PublishedPointer},
-        state::{Cancel, FollowUp, Mover, StateWord, TimerKind},
+        state::{Cancel, FollowUp, ResetBy, StateWord, TimerKind},
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
@@ -419,8 +420,8 @@ impl NodeView<'_> {
     /// the reset, this thread may get the payload, and then moves it to `payload_out`. Returns
     /// `None` if the shard has ended during the reset.
     #[inline]
-    pub(crate) fn end_move(&self, payload_out: &mut Option<SendCallback>) -> Option<FollowUp> {
-        match self.state.end_move_or_cancel(Mover::Remote) {
+    pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<FollowUp> {
+        match self.state.end_reset_or_cancel(ResetBy::Remote) {
             Some(FollowUp::TakePayload) => Some(self.take_remote_payload(payload_out)),
             next => next,
         }
@@ -439,7 +440,7 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_move_or_cancel(Mover::Remote).unwrap_or(FollowUp::Nothing)
+        self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(FollowUp::Nothing)
     }
 }
 

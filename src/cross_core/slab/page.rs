@@ -122,7 +122,7 @@ pub(super) struct Page<T> {
 /// The layout of a slab's pages, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
-    nodes: usize,
+    nodes_offset: usize,
     /// The distance between consecutive nodes.
     stride: usize,
     pub(super) requested_offset: usize,
@@ -141,7 +141,7 @@ unsafe impl Send for PagePtr {}
 impl PageLayout {
     pub(super) const fn of<T>() -> Self {
         Self {
-            nodes: std::mem::offset_of!(Page<T>, nodes),
+            nodes_offset: std::mem::offset_of!(Page<T>, nodes),
             stride: size_of::<Node<T>>(),
             requested_offset: std::mem::offset_of!(Page<T>, requested_deadlines),
             linked_offset: std::mem::offset_of!(Page<T>, linked_deadlines),
@@ -263,7 +263,8 @@ impl PagePtr {
     pub(super) unsafe fn node<'p>(self, layout: &PageLayout, place: usize) -> &'p NodeHeader {
         // SAFETY: the nodes of a page with this layout (caller) are `stride` bytes apart, and a
         // place is below `PAGE_LEN`.
-        let node = unsafe { self.0.byte_add(layout.nodes + layout.stride * (place % PAGE_LEN)) };
+        let node =
+            unsafe { self.0.byte_add(layout.nodes_offset + layout.stride * (place % PAGE_LEN)) };
         // SAFETY: a node begins with its header, which is never borrowed mutably.
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }

@@ -103,7 +103,7 @@ fn the_sweep_takes_every_payload() {
         .map(|index| own.entry(index).sweep())
         .filter(|(_, payload)| payload.is_some())
         .collect();
-    assert!(swept.iter().all(|(swept, _)| *swept == Swept::HandedBack { moved: false }));
+    assert!(swept.iter().all(|(swept, _)| *swept == Swept::HandedBack { has_new_deadline: false }));
     assert_eq!((swept.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
@@ -206,7 +206,7 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
         assert!(!own.entry(index).is_not_admitted());
         assert!(matches!(
             own.entry(index).state().consume_message(),
-            ConsumedMessage::Moved { periodic: false }
+            ConsumedMessage::NewDeadline { periodic: false }
         ));
         assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
         own.free(index, generation);

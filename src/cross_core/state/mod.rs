@@ -4,10 +4,10 @@
 //! it is cancelled, or its payload is handed back when the shard ends.
 //!
 //! ```text
-//!  63             9       8           7            6           5       4         3       2     0
-//! +----------------+------------+----------+---------------+-------+--------+----------+-------+
-//! |   generation   | deferrable | by owner | payload taken | moved | queued | periodic | phase |
-//! +----------------+------------+----------+---------------+-------+--------+----------+-------+
+//!  63          9     8         7           6            5         4       3     2   0
+//! +-------------+----------+--------+-------------+------------+------+--------+-----+
+//! |  generation |deferrable|by owner|payload taken|new deadline|queued|periodic|phase|
+//! +-------------+----------+--------+-------------+------------+------+--------+-----+
 //! ```
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
@@ -20,12 +20,10 @@
 //! |---|---|
 //! | *periodic* | the timer repeats; constant while the timer lives |
 //! | *queued* | the node has an unconsumed mailbox message, or the thread that set the flag is about to push one |
-//! | *moved* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
+//! | *new deadline* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
-//! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
-//!
-//! In names such as `Moving`, *moved* and `begin_move`, a *move* is a reset.
+//! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Resetting`, never with *queued* |
 //!
 //! # Phases
 //!
@@ -34,7 +32,7 @@
 //! | `Idle` | ended, or never used | none, or a thread is taking it |
 //! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
-//! | `Moving` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
+//! | `Resetting` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
 //! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
 //! | `Stopping` | a periodic timer was cancelled during this run, which is its last | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
@@ -55,37 +53,37 @@
 //! | `arm` | `Idle` | `Private`, `Armed` (store) |
 //! | `share` | `Private` | `Armed` (store) |
 //! | `claim` | `Private` | `Running` (store) |
-//! | `claim` | `Armed`, not moved | `Running` |
-//! | `claim`, `consume_message` | `Armed`, moved | not moved |
-//! | `claim`, `begin_move_by_owner` | `Armed` or `Moving`, deferrable | not deferrable |
-//! | `begin_move_by_owner` | `Armed` or `Moving`, moved | not moved |
+//! | `claim` | `Armed`, no new deadline | `Running` |
+//! | `claim`, `consume_message` | `Armed`, new deadline | no new deadline |
+//! | `claim`, `reset_by_owner` | `Armed` or `Resetting`, deferrable | not deferrable |
+//! | `reset_by_owner` | `Armed` or `Resetting`, new deadline | no new deadline |
 //! | `set_deferrable` | `Armed`, no flags | deferrable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
 //! | `cancel_by_owner` | `Private` | `Idle` (store) |
 //! | `cancel_by_owner` | `Armed` | `Idle` |
-//! | `cancel_by_owner` | `Moving` | `Cancelling`, by owner |
+//! | `cancel_by_owner` | `Resetting` | `Cancelling`, by owner |
 //! | `cancel_by_owner` | `Running`, periodic | `Stopping`, by owner |
 //! | `consume_message` | `Cancelled` | `Idle`, not queued (store) |
 //! | `consume_message` | any other, queued | not queued |
-//! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
+//! | `sweep` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
 //! Other threads make the transitions below. To reset a remote timer before its admission (`slab`),
-//! the owner also uses `begin_move` and `end_move_or_cancel`:
+//! the owner also uses `begin_reset` and `end_reset_or_cancel`:
 //!
 //! | method | from | to |
 //! |---|---|---|
-//! | `arm_remote` | `Idle` | `Armed`, queued, moved (store) |
-//! | `undo_arm_remote` | `Armed`, queued, moved | `Idle` |
+//! | `arm_remote` | `Idle` | `Armed`, queued, new deadline (store) |
+//! | `undo_arm_remote` | `Armed`, queued, new deadline | `Idle` |
 //! | `cancel`, `try_cancel_fast` | `Armed`, added by the owner | `Cancelled`, queued |
 //! | `cancel` | `Armed`, added by another thread | `Cancelling`, payload taken |
-//! | `cancel` | `Moving` | `Cancelling` |
+//! | `cancel` | `Resetting` | `Cancelling` |
 //! | `cancel` | `Running`, periodic | `Stopping` |
-//! | `begin_move` | `Armed` | `Moving` |
-//! | `end_move_or_cancel` | `Moving` | `Armed`, queued, moved |
-//! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
-//! | `end_move_or_cancel` with `Mover::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
-//! | `end_move_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
+//! | `begin_reset` | `Armed` | `Resetting` |
+//! | `end_reset_or_cancel` | `Resetting` | `Armed`, queued, new deadline |
+//! | `end_deferred_reset` | `Resetting`, deferrable | `Armed`, new deadline, deferrable |
+//! | `end_reset_or_cancel` with `ResetBy::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_reset_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
 //!
@@ -93,7 +91,7 @@
 //! whole word, generation included. So of several threads that try to end an armed timer, exactly
 //! one succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a
 //! cancel has made the timer `Stopping`. After a remote reset, a timer returns to `Armed` by a swap
-//! from `Moving`, which fails if a cancel has made the timer `Cancelling`.
+//! from `Resetting`, which fails if a cancel has made the timer `Cancelling`.
 //!
 //! # Four hazards
 //!
@@ -103,16 +101,16 @@
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Leftover entries.* A timer has only one wheel entry, which is in at most one slot. A reset
-//!    leaves the entry in its slot or relinks it, and never makes a second entry. A `Moving`,
-//!    `Cancelling`, `Cancelled` or *moved* timer can have an entry that is in no slot. In that case
+//!    leaves the entry in its slot or relinks it, and never makes a second entry. A `Resetting`,
+//!    `Cancelling`, `Cancelled` or *new deadline* timer can have an entry that is in no slot. In that case
 //!    the owner has not admitted the timer, has cancelled it, or has popped it as due and failed to
 //!    claim it. Before the owner unlinks or relinks such an entry, it checks whether the entry is
 //!    in a slot.
-//! 3. *Reset from another core.* From the swap to `Moving` until the swap that ends the reset, only
+//! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset, only
 //!    the resetting thread writes the requested deadline. The node is not reused between these
-//!    swaps: a cancel only changes `Moving` to `Cancelling`, and only the resetting thread ends
-//!    this `Cancelling`. The sweep at the shard's end also ends `Moving` and `Cancelling`, but no
-//!    swept node is reused. The owner fires neither a `Moving` nor a *moved* timer: it first
+//!    swaps: a cancel only changes `Resetting` to `Cancelling`, and only the resetting thread ends
+//!    this `Cancelling`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but no
+//!    swept node is reused. The owner fires neither a `Resetting` nor a *new deadline* timer: it first
 //!    applies or discards the requested deadline.
 //! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its swap, but
 //!    not pushed the node yet. The owner first closes the mailbox, and then sweeps all words: it
@@ -123,15 +121,15 @@
 //!
 //! # The order of resets
 //!
-//! Unless the shard ends, a remote reset that has made the timer `Moving` takes effect between its
+//! Unless the shard ends, a remote reset that has made the timer `Resetting` takes effect between its
 //! two swaps and returns true. A cancel between these swaps is ordered after the reset. A second
-//! thread that finds the timer `Moving` writes nothing: its reset is ordered directly before the
+//! thread that finds the timer `Resetting` writes nothing: its reset is ordered directly before the
 //! reset in progress, whose deadline replaces the second thread's. The owner's reset of an admitted
-//! timer clears *moved*, so it overrides an earlier remote reset. A remote reset in progress is
+//! timer clears *new deadline*, so it overrides an earlier remote reset. A remote reset in progress is
 //! ordered after the owner's reset. A thread that stalls between its swaps delays no other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
-//! the timer `Moving` may have returned true. The timer is then handed back with the old deadline
+//! the timer `Resetting` may have returned true. The timer is then handed back with the old deadline
 //! or with a requested one.
 //!
 //! # A reset without a message
@@ -140,15 +138,15 @@
 //! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
 //! level, it usually sets *deferrable*. Before that, it stores in the node the deadline at which it
 //! has linked the timer: the *linked deadline*. If a resetting thread finds the flag, and the new
-//! deadline is not before the linked one, that thread sets *moved* and sends no message. At the
-//! linked deadline, the owner's `claim` finds the timer *moved*, and the owner applies the most
+//! deadline is not before the linked one, that thread sets *new deadline* and sends no message. At the
+//! linked deadline, the owner's `claim` finds the timer *new deadline*, and the owner applies the most
 //! recently requested deadline. To bound the work per tick (P7), each slot of the first level
 //! counts its deferrable timers, and those that the owner has postponed without relinking them. If
 //! this count is at its limit, the owner does not set *deferrable*.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
-//! resetting the timer at that moment, that thread's `end_deferred_move` fails, and the thread
-//! sends a message. Without this message, a timer that `claim` has found `Moving` would be lost:
+//! resetting the timer at that moment, that thread's `end_deferred_reset` fails, and the thread
+//! sends a message. Without this message, a timer that `claim` has found `Resetting` would be lost:
 //! the timer is in no slot, and the owner would not link it again.
 //!
 //! # Orderings, in pairs
@@ -156,20 +154,20 @@
 //! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
 //!   the cancel happens before the owner drops the payload.
-//! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel` and `status` acquire. So
+//! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of its completed runs. A thread that reads a later
 //!   value of the word must see these effects too. So every later plain store releases. An adder's
 //!   store in `arm_remote` publishes the effects, because the adder has acquired them by taking the
 //!   free node (G1 in `slab::page`). A swap continues the release sequence of the value that it
 //!   replaces.
-//! - S3: `end_move_or_cancel`, `end_deferred_move` and `arm_remote` release. The owner's calls that
-//!   clear *moved* (`claim`, `begin_move_by_owner`, `consume_message`, `sweep`) acquire, and so do
-//!   `moved_if_pending` and the next `begin_move`. So each reset overwrites the earlier requests,
+//! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. The owner's calls that
+//!   clear *new deadline* (`claim`, `reset_by_owner`, `consume_message`, `sweep`) acquire, and so do
+//!   `has_new_deadline_if_pending` and the next `begin_reset`. So each reset overwrites the earlier requests,
 //!   and the owner reads the most recently requested deadline and the adder's period.
-//!   `set_deferrable` releases the linked deadline to the next `begin_move`.
+//!   `set_deferrable` releases the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
-//!   `try_cancel_fast` and `end_move_or_cancel` acquire when they set the flag. So the owner's use
+//!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
 //!   taking a free node acquires (G1).
 //!
@@ -202,7 +200,7 @@ const GENERATION_SHIFT: u32 = 9;
 const PHASE_MASK: u64 = 7;
 const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
-const MOVED: u64 = 1 << 5;
+const NEW_DEADLINE: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
 const DEFERRABLE: u64 = 1 << 8;
@@ -217,7 +215,7 @@ enum Phase {
     Idle,
     Private,
     Armed,
-    Moving,
+    Resetting,
     Running,
     Stopping,
     Cancelled,
@@ -231,7 +229,7 @@ impl Phase {
             0 => Self::Idle,
             1 => Self::Private,
             2 => Self::Armed,
-            3 => Self::Moving,
+            3 => Self::Resetting,
             4 => Self::Running,
             5 => Self::Stopping,
             6 => Self::Cancelled,
@@ -274,7 +272,7 @@ pub(crate) enum ClaimOutcome {
     Fires(ClaimedRun),
     /// Another thread has reset the timer. The owner must link it at its requested deadline, or
     /// claim it again if that deadline is due.
-    Moved { periodic: bool },
+    NewDeadline { periodic: bool },
     /// Another thread has cancelled the timer or is resetting it. A message about it is queued, or
     /// will be pushed.
     AwaitsMessage,
@@ -362,7 +360,7 @@ pub(crate) enum Freed {
 /// Tells whether the owner can reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum OwnerMoveOutcome {
+pub(crate) enum OwnerResetOutcome {
     /// The timer is pending, one-shot, and linked in the wheel.
     LinkedOneShot,
     /// The timer is pending. If `may_be_unlinked` is false, it is linked in the wheel.
@@ -382,7 +380,7 @@ pub(crate) enum ConsumedMessage {
     Freed,
     /// Another thread has added or reset the timer, so the owner must link it at its requested
     /// deadline.
-    Moved { periodic: bool },
+    NewDeadline { periodic: bool },
     /// The message requires no action.
     Nothing,
 }
@@ -391,9 +389,9 @@ pub(crate) enum ConsumedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Swept {
-    /// The timer was pending, so its payload is handed back. If `moved` is true, the requested
+    /// The timer was pending, so its payload is handed back. If `has_new_deadline` is true, the requested
     /// deadline applies.
-    HandedBack { moved: bool },
+    HandedBack { has_new_deadline: bool },
     /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
     /// has taken it.
     Cancelled { has_payload: bool },
@@ -408,24 +406,24 @@ pub(crate) enum FollowUp {
     /// Push the node onto the owner's mailbox.
     Push,
     /// Take the payload of the cancelled timer, and then call
-    /// [`end_move_or_cancel`](StateWord::end_move_or_cancel).
+    /// [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
     TakePayload,
     /// Do nothing: no message is needed, one is already queued, or another thread will push one.
     Nothing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mover {
+pub(crate) enum ResetBy {
     Owner,
     Remote,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum MoveOutcome {
+pub(crate) enum ResetOutcome {
     /// The caller must write the requested deadline and then end the reset. If `deferrable` is true
     /// and the new deadline is not before the linked one, the caller first tries
-    /// [`end_deferred_move`](StateWord::end_deferred_move).
+    /// [`end_deferred_reset`](StateWord::end_deferred_reset).
     Begun { deferrable: bool },
     /// Another thread is resetting the timer. The caller's reset is ordered directly before that
     /// reset, and is complete.
@@ -515,14 +513,14 @@ impl StateWord {
             let word = self.load_relaxed();
             let running = Phase::Running.set_in(word);
             let (to, claim) = match Phase::of(word) {
-                Phase::Armed if word & MOVED != 0 => (
-                    word & !(MOVED | DEFERRABLE),
-                    ClaimOutcome::Moved { periodic: word & PERIODIC != 0 },
+                Phase::Armed if word & NEW_DEADLINE != 0 => (
+                    word & !(NEW_DEADLINE | DEFERRABLE),
+                    ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Makes `end_deferred_move` fail in the resetting thread, which then sends a
+                // Makes `end_deferred_reset` fail in the resetting thread, which then sends a
                 // message.
-                Phase::Moving if word & DEFERRABLE != 0 => {
+                Phase::Resetting if word & DEFERRABLE != 0 => {
                     (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
                 }
                 _ => return ClaimOutcome::AwaitsMessage,
@@ -565,7 +563,7 @@ impl StateWord {
             let (to, answer) = match Phase::of(word) {
                 Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Later)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
-                Phase::Moving => {
+                Phase::Resetting => {
                     (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(Freed::Later))
                 }
                 Phase::Running if word & PERIODIC != 0 => {
@@ -597,7 +595,7 @@ impl StateWord {
 
     /// Returns true if another thread has cancelled the timer. Called only after a failed
     /// [`rearm`](Self::rearm).
-    pub(crate) fn was_stopped_remotely(&self) -> bool {
+    pub(crate) fn was_cancelled_remotely(&self) -> bool {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
 
@@ -635,12 +633,12 @@ impl StateWord {
             }
             // AcqRel, Relaxed: as in `consume_message_slow`.
             Phase::Armed
-                if word & MOVED != 0
+                if word & NEW_DEADLINE != 0
                     && self
                         .cas(word, without_message_flags(word), Ordering::AcqRel, Ordering::Relaxed)
                         .is_ok() =>
             {
-                ConsumedMessage::Moved { periodic: word & PERIODIC != 0 }
+                ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 }
             }
             _ => self.consume_message_slow(),
         }
@@ -652,13 +650,13 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let (to, consumed) = match Phase::of(word) {
-                Phase::Armed if word & MOVED != 0 => (
+                Phase::Armed if word & NEW_DEADLINE != 0 => (
                     without_message_flags(word),
-                    ConsumedMessage::Moved { periodic: word & PERIODIC != 0 },
+                    ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::Freed),
                 Phase::Cancelled => return self.consume_message(),
-                // In `Moving` and `Cancelling`, another thread will push the node again. Other
+                // In `Resetting` and `Cancelling`, another thread will push the node again. Other
                 // phases need no action.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
@@ -679,8 +677,8 @@ impl StateWord {
                 // A run in progress ends its timer itself.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::NoPayload,
                 // A reset in progress fails, but may have overwritten the requested deadline.
-                Phase::Private | Phase::Armed | Phase::Moving => {
-                    Swept::HandedBack { moved: word & MOVED != 0 }
+                Phase::Private | Phase::Armed | Phase::Resetting => {
+                    Swept::HandedBack { has_new_deadline: word & NEW_DEADLINE != 0 }
                 }
                 Phase::Cancelled | Phase::Cancelling if word & CANCELLED_BY_OWNER != 0 => {
                     Swept::NoPayload
@@ -690,7 +688,7 @@ impl StateWord {
                 }
             };
             // Acquire: sees the writes of a canceller that could not push (S1), and the deadline of
-            // a *moved* timer (S3). Relaxed: a failed swap is retried.
+            // a *new deadline* timer (S3). Relaxed: a failed swap is retried.
             if self.cas(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
@@ -700,29 +698,31 @@ impl StateWord {
     /// Returns whether the owner can reset the timer. If so, discards the deadline of an earlier
     /// remote reset, and makes a remote reset in progress send a message.
     #[inline]
-    pub(crate) fn begin_move_by_owner(&self, generation: u64) -> OwnerMoveOutcome {
+    pub(crate) fn reset_by_owner(&self, generation: u64) -> OwnerResetOutcome {
         let plain = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
-            return OwnerMoveOutcome::LinkedOneShot;
+            return OwnerResetOutcome::LinkedOneShot;
         }
-        self.begin_move_by_owner_slow(generation)
+        self.reset_by_owner_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn begin_move_by_owner_slow(&self, generation: u64) -> OwnerMoveOutcome {
+    fn reset_by_owner_slow(&self, generation: u64) -> OwnerResetOutcome {
         loop {
             let word = self.load_relaxed();
-            let may_be_unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
+            let may_be_unlinked = Phase::of(word) == Phase::Resetting || word & NEW_DEADLINE != 0;
             let outcome =
-                OwnerMoveOutcome::Pending { periodic: word & PERIODIC != 0, may_be_unlinked };
+                OwnerResetOutcome::Pending { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return OwnerMoveOutcome::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return OwnerResetOutcome::Refused,
                 // A remote reset in progress is ordered after this reset. The remote deadline may
                 // be before the owner's, so the remote thread must send a message.
-                Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
-                _ => return OwnerMoveOutcome::Refused,
+                Phase::Armed | Phase::Private | Phase::Resetting => {
+                    word & !(NEW_DEADLINE | DEFERRABLE)
+                }
+                _ => return OwnerResetOutcome::Refused,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // swap is retried.
@@ -744,13 +744,13 @@ impl StateWord {
         }
     }
 
-    /// Returns whether a pending timer is *moved*, or `None` if the timer is not pending.
-    pub(crate) fn moved_if_pending(&self, generation: u64) -> Option<bool> {
+    /// Returns whether a pending timer is *new deadline*, or `None` if the timer is not pending.
+    pub(crate) fn has_new_deadline_if_pending(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
         let is_pending = word >> GENERATION_SHIFT == generation
-            && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
-        is_pending.then_some(word & MOVED != 0)
+            && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Resetting);
+        is_pending.then_some(word & NEW_DEADLINE != 0)
     }
 
     /// Returns true if the timer is periodic, and will run again unless a later call ends it.
@@ -758,14 +758,15 @@ impl StateWord {
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && word & PERIODIC != 0
-            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
+            && matches!(Phase::of(word), Phase::Armed | Phase::Resetting | Phase::Running)
     }
 
     /// Returns the generation of the node's timer, if it is pending and the owner added it. Such a
     /// timer's payload is present until the owner takes it.
     pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
-        let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
+        let is_pending =
+            matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Resetting);
         let generation = word >> GENERATION_SHIFT;
         (is_pending && generation & REMOTE_GENERATION_BIT == 0).then_some(generation)
     }
@@ -794,7 +795,7 @@ impl StateWord {
     pub(crate) fn has_payload(&self) -> bool {
         let word = self.load_relaxed();
         match Phase::of(word) {
-            Phase::Private | Phase::Armed | Phase::Moving => true,
+            Phase::Private | Phase::Armed | Phase::Resetting => true,
             Phase::Cancelled | Phase::Cancelling => {
                 word & (CANCELLED_BY_OWNER | PAYLOAD_TAKEN) == 0
             }
@@ -810,7 +811,7 @@ impl StateWord {
     #[inline]
     pub(crate) fn arm_remote(&self, generation: u64, kind: TimerKind) {
         debug_assert!(self.is_free());
-        let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
+        let flags = QUEUED | NEW_DEADLINE | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release (S3): publishes the requested deadline, the period and the payload. Release (S2):
         // a thread with a stale handle sees the effects of callbacks that ran in this node before.
@@ -857,10 +858,10 @@ impl StateWord {
                     FollowUp::TakePayload,
                 ),
                 Phase::Armed => {
-                    let to = Phase::Cancelled.set_in(word) & !MOVED | QUEUED;
+                    let to = Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED;
                     (to, Cancel::Cancelled, FollowUp::from_previous_word(word))
                 }
-                Phase::Moving => {
+                Phase::Resetting => {
                     (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
                 }
                 Phase::Running if word & PERIODIC != 0 => {
@@ -880,35 +881,35 @@ impl StateWord {
         }
     }
 
-    /// Begins a reset. After [`MoveOutcome::Begun`], no other thread writes the node's requested
+    /// Begins a reset. After [`ResetOutcome::Begun`], no other thread writes the node's requested
     /// deadline until the caller ends the reset.
     #[inline]
-    pub(crate) fn begin_move(&self, generation: u64) -> MoveOutcome {
+    pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
-        // Acquire, both: as in `begin_move_slow`.
+        // Acquire, both: as in `begin_reset_slow`.
         let begun =
-            self.cas(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
+            self.cas(likely, Phase::Resetting.set_in(likely), Ordering::Acquire, Ordering::Acquire);
         begun.map_or_else(
-            |found| self.begin_move_slow(found, generation),
-            |()| MoveOutcome::Begun { deferrable: false },
+            |found| self.begin_reset_slow(found, generation),
+            |()| ResetOutcome::Begun { deferrable: false },
         )
     }
 
     #[inline(never)]
-    fn begin_move_slow(&self, mut word: u64, generation: u64) -> MoveOutcome {
+    fn begin_reset_slow(&self, mut word: u64, generation: u64) -> ResetOutcome {
         loop {
             match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return MoveOutcome::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return ResetOutcome::Refused,
                 Phase::Armed => (),
-                Phase::Moving => return MoveOutcome::Superseded,
-                _ => return MoveOutcome::Refused,
+                Phase::Resetting => return ResetOutcome::Superseded,
+                _ => return ResetOutcome::Refused,
             }
             // Acquire, both: an earlier reset's write of the deadline happens before this reset's
             // write (S3). After a refusal, the caller sees the callback's effects (S2).
             let deferrable = word & DEFERRABLE;
-            let to = Phase::Moving.set_in(word) | deferrable;
+            let to = Phase::Resetting.set_in(word) | deferrable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => return MoveOutcome::Begun { deferrable: deferrable != 0 },
+                Ok(()) => return ResetOutcome::Begun { deferrable: deferrable != 0 },
                 Err(found) => word = found,
             }
         }
@@ -921,13 +922,13 @@ impl StateWord {
 
     /// Ends a reset without a message. The new deadline must not be before the linked one. Returns
     /// false if the owner has cleared *deferrable*, or if the timer was cancelled or handed back.
-    /// After false, the caller must call [`end_move_or_cancel`](Self::end_move_or_cancel).
+    /// After false, the caller must call [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
-    pub(crate) fn end_deferred_move(&self) -> bool {
+    pub(crate) fn end_deferred_reset(&self) -> bool {
         let word = self.load_relaxed();
-        let to = Phase::Armed.set_in(word) | MOVED | DEFERRABLE;
+        let to = Phase::Armed.set_in(word) | NEW_DEADLINE | DEFERRABLE;
         // Release (S3): publishes the requested deadline. Relaxed: a failed swap's value is unused.
-        Phase::of(word) == Phase::Moving
+        Phase::of(word) == Phase::Resetting
             && word & DEFERRABLE != 0
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
@@ -936,34 +937,34 @@ impl StateWord {
     /// ended since the reset or cancel began. If the timer was cancelled during a remote reset, the
     /// caller may have to take the payload.
     #[inline]
-    pub(crate) fn end_move_or_cancel(&self, by: Mover) -> Option<FollowUp> {
+    pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<FollowUp> {
         let word = self.load_relaxed();
-        if Phase::of(word) == Phase::Moving {
-            let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
-            // AcqRel, Relaxed: as in `end_move_or_cancel_slow`.
+        if Phase::of(word) == Phase::Resetting {
+            let to = Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED;
+            // AcqRel, Relaxed: as in `end_reset_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Some(FollowUp::from_previous_word(word));
             }
         }
-        self.end_move_or_cancel_slow(by)
+        self.end_reset_or_cancel_slow(by)
     }
 
     #[inline(never)]
-    fn end_move_or_cancel_slow(&self, by: Mover) -> Option<FollowUp> {
+    fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<FollowUp> {
         loop {
             // Relaxed: the swap confirms the word.
             let word = self.0.load(Ordering::Relaxed);
             let to = match Phase::of(word) {
-                Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
+                Phase::Resetting => Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling
-                    if by == Mover::Remote
+                    if by == ResetBy::Remote
                         // Another thread added the timer, so its payload is `Send`.
                         && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
                 {
                     word | PAYLOAD_TAKEN
                 }
-                Phase::Cancelling => Phase::Cancelled.set_in(word) & !MOVED | QUEUED,
+                Phase::Cancelling => Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED,
                 _ => return None,
             };
             // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload
@@ -984,7 +985,7 @@ impl StateWord {
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
-            Phase::Private | Phase::Armed | Phase::Moving => TimerStatus::Pending,
+            Phase::Private | Phase::Armed | Phase::Resetting => TimerStatus::Pending,
             Phase::Running | Phase::Stopping => TimerStatus::Running,
             Phase::Idle | Phase::Cancelled | Phase::Cancelling => TimerStatus::Ended,
         }
@@ -994,13 +995,13 @@ impl StateWord {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
-            && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
+            && matches!(Phase::of(word), Phase::Armed | Phase::Resetting | Phase::Private)
     }
 }
 
 #[inline]
 fn without_message_flags(word: u64) -> u64 {
-    word & !(QUEUED | MOVED)
+    word & !(QUEUED | NEW_DEADLINE)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -9,17 +9,17 @@ fn armed(kind: TimerKind) -> StateWord {
 }
 
 /// Returns the word of a remotely reset timer with a queued message.
-fn moved(kind: TimerKind) -> StateWord {
+fn with_new_deadline(kind: TimerKind) -> StateWord {
     let state = armed(kind);
-    assert_eq!(move_remotely(&state), Some(FollowUp::Push));
+    assert_eq!(reset_remotely(&state), Some(FollowUp::Push));
     state
 }
 
 /// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
 /// refused.
-fn move_remotely(state: &StateWord) -> Option<FollowUp> {
-    (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false })
-        .then(|| state.end_move_or_cancel(Mover::Remote).expect("the shard lives"))
+fn reset_remotely(state: &StateWord) -> Option<FollowUp> {
+    (state.begin_reset(GENERATION) == ResetOutcome::Begun { deferrable: false })
+        .then(|| state.end_reset_or_cancel(ResetBy::Remote).expect("the shard lives"))
 }
 
 fn fire(state: &StateWord) -> ClaimedRun {
@@ -47,10 +47,10 @@ fn a_fired_timer_cannot_be_cancelled() {
         let run = fire(&state);
         assert!(state.status(GENERATION) == TimerStatus::Running && !state.is_pending(GENERATION));
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Running, Cancel::Running));
-        assert_eq!(move_remotely(&state), None);
+        assert_eq!(reset_remotely(&state), None);
         assert_eq!(state.finish(run), Freed::Now);
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
-        assert_eq!(move_remotely(&state), None);
+        assert_eq!(reset_remotely(&state), None);
         assert!(state.is_free() && state.status(GENERATION) == TimerStatus::Ended);
     }
 }
@@ -61,7 +61,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
     assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
-    assert_eq!(move_remotely(&state), None);
+    assert_eq!(reset_remotely(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     assert_eq!(state.sweep(), Swept::NoPayload);
@@ -74,13 +74,12 @@ fn a_stale_generation_has_no_effect() {
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
         assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
-        assert_eq!(state.begin_move(stale), MoveOutcome::Refused);
+        assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
         assert!(
-            !state.is_pending(stale)
-                && state.begin_move_by_owner(stale) == OwnerMoveOutcome::Refused
+            !state.is_pending(stale) && state.reset_by_owner(stale) == OwnerResetOutcome::Refused
         );
     }
-    assert!(state.is_pending(7) && state.begin_move_by_owner(7) == OwnerMoveOutcome::LinkedOneShot);
+    assert!(state.is_pending(7) && state.reset_by_owner(7) == OwnerResetOutcome::LinkedOneShot);
 }
 
 #[test]
@@ -106,11 +105,11 @@ fn a_cancel_during_a_run_ends_a_periodic_timer() {
 }
 
 #[test]
-fn a_claim_reports_a_move_before_the_timer_fires() {
+fn a_claim_reports_a_reset_before_the_timer_fires() {
     for (kind, periodic) in [(TimerKind::Shared, false), (TimerKind::Periodic, true)] {
-        let state = moved(kind);
+        let state = with_new_deadline(kind);
         assert!(state.is_pending(GENERATION));
-        assert_eq!(state.claim(), ClaimOutcome::Moved { periodic });
+        assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic });
         let run = fire(&state);
         if periodic {
             assert!(state.rearm());
@@ -126,49 +125,49 @@ fn a_claim_reports_a_move_before_the_timer_fires() {
 }
 
 #[test]
-fn a_message_or_a_claim_reports_a_move_once() {
-    let state = moved(TimerKind::Shared);
-    assert_eq!(move_remotely(&state), Some(FollowUp::Nothing), "the message is already queued");
-    assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
-    assert_eq!(move_remotely(&state), Some(FollowUp::Push));
-    assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
+fn a_message_or_a_claim_reports_a_reset_once() {
+    let state = with_new_deadline(TimerKind::Shared);
+    assert_eq!(reset_remotely(&state), Some(FollowUp::Nothing), "the message is already queued");
+    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
+    assert_eq!(reset_remotely(&state), Some(FollowUp::Push));
+    assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
 
 #[test]
-fn an_owner_move_overrides_an_earlier_remote_move() {
-    let state = moved(TimerKind::Shared);
+fn an_owner_reset_overrides_an_earlier_remote_reset() {
+    let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(
-        state.begin_move_by_owner(GENERATION),
-        OwnerMoveOutcome::Pending { periodic: false, may_be_unlinked: true }
+        state.reset_by_owner(GENERATION),
+        OwnerResetOutcome::Pending { periodic: false, may_be_unlinked: true }
     );
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
 
 #[test]
-fn a_timer_does_not_fire_during_a_remote_move() {
+fn a_timer_does_not_fire_during_a_remote_reset() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Superseded);
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(
-        state.begin_move_by_owner(GENERATION),
-        OwnerMoveOutcome::Pending { periodic: false, may_be_unlinked: true }
+        state.reset_by_owner(GENERATION),
+        OwnerResetOutcome::Pending { periodic: false, may_be_unlinked: true }
     );
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
-    assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+    assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
 
 #[test]
-fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
+fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
     for (own, consumed) in
         [(false, ConsumedMessage::Cancelled { has_payload: true }), (true, ConsumedMessage::Freed)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
+        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
         if own {
             assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
         } else {
@@ -180,29 +179,29 @@ fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.is_cancelled_remotely() != own
         );
-        assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
+        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
 }
 
 #[test]
-fn a_cancel_after_a_move_sends_no_second_message() {
-    let state = moved(TimerKind::Shared);
+fn a_cancel_after_a_reset_sends_no_second_message() {
+    let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
-    let state = moved(TimerKind::Shared);
+    let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
 #[test]
-fn a_message_consumed_during_a_move_is_followed_by_another() {
-    let state = moved(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
+fn a_message_consumed_during_a_reset_is_followed_by_another() {
+    let state = with_new_deadline(TimerKind::Shared);
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
-    assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
 }
 
 #[test]
@@ -210,8 +209,8 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(move_remotely(&state), Some(FollowUp::Nothing));
-    assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
+    assert_eq!(reset_remotely(&state), Some(FollowUp::Nothing));
+    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
     let run = fire(&state);
     assert_eq!(state.finish(run), Freed::Now);
 }
@@ -222,15 +221,18 @@ fn a_remote_timer_is_disarmed_unless_it_was_swept() {
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.undo_arm_remote() && state.is_free());
     state.arm_remote(GENERATION + 1, TimerKind::Shared);
-    assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
+    assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: true });
     assert!(!state.undo_arm_remote());
 }
 
 #[test]
 fn the_sweep_reports_pending_and_cancelled_timers() {
-    assert_eq!(armed(TimerKind::Private).sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(armed(TimerKind::Shared).sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(moved(TimerKind::Shared).sweep(), Swept::HandedBack { moved: true });
+    assert_eq!(armed(TimerKind::Private).sweep(), Swept::HandedBack { has_new_deadline: false });
+    assert_eq!(armed(TimerKind::Shared).sweep(), Swept::HandedBack { has_new_deadline: false });
+    assert_eq!(
+        with_new_deadline(TimerKind::Shared).sweep(),
+        Swept::HandedBack { has_new_deadline: true }
+    );
     let cancelled = armed(TimerKind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
     assert_eq!(cancelled.sweep(), Swept::Cancelled { has_payload: true });
@@ -238,27 +240,27 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 }
 
 #[test]
-fn a_move_that_ends_after_the_sweep_fails() {
+fn a_reset_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
-    assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: false });
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
+        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
         assert_eq!(if own { cancel_by_owner(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
+        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
     }
 }
 
 #[test]
-fn a_sweep_during_a_second_move_reports_the_first_move() {
-    let state = moved(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
-    assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
+fn a_sweep_during_a_second_reset_reports_the_first_reset() {
+    let state = with_new_deadline(TimerKind::Shared);
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: true });
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
 }
 
 #[test]
@@ -276,7 +278,7 @@ fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
         (StateWord::default(), crate::limits::REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, TimerKind::Shared);
     if is_consumed {
-        assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
+        assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
     }
     (state, generation)
 }
@@ -286,18 +288,18 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
         let (state, generation) = added_remotely(is_consumed);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-        // Until the canceller calls `end_move_or_cancel`, no other call changes the outcome.
+        // Until the canceller calls `end_reset_or_cancel`, no other call changes the outcome.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
-            (state.claim(), state.begin_move_by_owner(generation)),
-            (ClaimOutcome::AwaitsMessage, OwnerMoveOutcome::Refused)
+            (state.claim(), state.reset_by_owner(generation)),
+            (ClaimOutcome::AwaitsMessage, OwnerResetOutcome::Refused)
         );
         if !is_consumed {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
-        assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
+        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -307,24 +309,24 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Nothing));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
 
 #[test]
-fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
-    for by in [Mover::Remote, Mover::Owner] {
+fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
+    for by in [ResetBy::Remote, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
+        assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { deferrable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
-        if by == Mover::Remote {
-            assert_eq!(state.end_move_or_cancel(by), Some(FollowUp::TakePayload));
+        if by == ResetBy::Remote {
+            assert_eq!(state.end_reset_or_cancel(by), Some(FollowUp::TakePayload));
         }
-        assert_eq!(state.end_move_or_cancel(by), Some(FollowUp::Push));
+        assert_eq!(state.end_reset_or_cancel(by), Some(FollowUp::Push));
         assert_eq!(
             state.consume_message(),
-            ConsumedMessage::Cancelled { has_payload: by == Mover::Owner }
+            ConsumedMessage::Cancelled { has_payload: by == ResetBy::Owner }
         );
     }
 }
@@ -332,9 +334,9 @@ fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
+    assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_by_owner(generation), Ok(Freed::Later));
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), Some(FollowUp::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
@@ -343,6 +345,6 @@ fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
-    assert_eq!(state.end_move_or_cancel(Mover::Remote), None);
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
     assert_eq!(state.sweep(), Swept::NoPayload);
 }

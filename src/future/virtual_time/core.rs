@@ -137,7 +137,7 @@ impl VirtualCore {
     }
 
     pub(super) fn ready_count(&self) -> usize {
-        self.ready_queue.queue().ids.len()
+        self.ready_queue.lock().ids.len()
     }
 
     pub(super) fn task_count(&self) -> usize {
@@ -203,19 +203,19 @@ impl Tasks {
 }
 
 impl ReadyQueue {
-    fn queue(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, id: usize) {
-        let mut queue = self.queue();
+        let mut queue = self.lock();
         if queue.id_set.insert(id) {
             queue.ids.push(id);
         }
     }
 
     fn pop(&self, which: usize) -> Option<usize> {
-        let mut queue = self.queue();
+        let mut queue = self.lock();
         let at = which.checked_rem(queue.ids.len())?;
         let id = queue.ids.swap_remove(at);
         queue.id_set.remove(&id);

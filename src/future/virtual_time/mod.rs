@@ -270,8 +270,8 @@ impl VirtualTime {
     /// ```
     #[must_use = "tasks that are left would wait for ever"]
     pub fn run(&self) -> usize {
-        self.run_while(|| self.tasks() > 0);
-        self.tasks()
+        self.run_while(|| self.task_count() > 0);
+        self.task_count()
     }
 
     /// Advances the clock by `by`, in steps from one deadline to the next. Before the first step
@@ -402,11 +402,11 @@ impl VirtualTime {
     ///
     /// let time = VirtualTime::new();
     /// time.spawn(|| sleep(Duration::from_secs(60)));
-    /// assert_eq!(time.tasks(), 1);
+    /// assert_eq!(time.task_count(), 1);
     /// assert_eq!(time.run(), 0);
-    /// assert_eq!(time.tasks(), 0);
+    /// assert_eq!(time.task_count(), 0);
     /// ```
-    pub fn tasks(&self) -> usize {
+    pub fn task_count(&self) -> usize {
         self.cores.iter().map(VirtualCore::task_count).sum()
     }
 
@@ -459,7 +459,7 @@ impl fmt::Debug for VirtualTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VirtualTime")
             .field("cores", &self.cores.len())
-            .field("tasks", &self.tasks())
+            .field("tasks", &self.task_count())
             .field("elapsed", &self.elapsed())
             .finish_non_exhaustive()
     }

@@ -8,9 +8,6 @@ pub(crate) use loom::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-/// True in a loom model, where time does not advance.
-pub(crate) const IS_LOOM: bool = true;
-
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 

@@ -24,3 +24,4 @@ pub(crate) use self::loom::*;
 pub(crate) use self::native::*;
 #[cfg(not(all(loom, feature = "models", crossbeam_loom)))]
 pub(crate) use self::statics::*;
+pub(crate) use crate::limits::IS_LOOM;

@@ -6,8 +6,6 @@ pub(crate) use std::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-pub(crate) const IS_LOOM: bool = false;
-
 pub(crate) const LOOM_SEES_EPOCHS: bool = false;
 
 /// Executes a fence. The caller's previous atomic operation must be a swap: on x86, a swap is a
