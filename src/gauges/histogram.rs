@@ -137,7 +137,7 @@ impl Histogram {
     }
 
     /// Returns the average duration, or zero if there is no duration. It is too short after the
-    /// [`total`](Self::total) has wrapped.
+    /// [`sum`](Self::sum) has wrapped.
     ///
     /// # Examples
     ///
