@@ -47,11 +47,11 @@ fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
     const BURST: i64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let mut random = fastrand::Rng::with_seed(1);
     let mut timers = make();
+    // An unmeasured burst, to which the allocator adapts its thresholds.
     let mut handles: Vec<Handle> = (0..BURST).map(|_| timers.add(1)).collect();
     timers.pass(1, usize::MAX);
     handles.clear();
     let mut others = Vec::with_capacity(1_000_000);
-    // The first burst adapts the thresholds of the allocator.
     for burst in 1..3 {
         timers.prepare_sleep();
         let before = resident();

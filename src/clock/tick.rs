@@ -81,9 +81,8 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the argument of [`deadline_tick`](Self::deadline_tick) for a timer due at `nanos`.
-    /// If `has_elapsed` is true, the argument is almost a tick before `nanos`, so that the next
-    /// turn fires the timer.
+    /// Returns `nanos`, or almost a tick less if `has_elapsed` is true, so that the next turn fires
+    /// the timer. The caller passes the result to [`deadline_tick`](Self::deadline_tick).
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.

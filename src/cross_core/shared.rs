@@ -180,7 +180,7 @@ impl Shared {
         let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
             return TurnState {
-                next_due: turns.next_due.min(self.gauges.undriven_remote_due()),
+                next_due: turns.next_due.min(self.gauges.remote_due_while_undriven()),
                 ..turns
             };
         }
@@ -365,7 +365,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn publish_remote_due(&self, due: u64) {
-        self.gauges.lower_undriven_remote_due(due.max(self.clock.nanos()));
+        self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
     /// Returns the sleep in progress if `depth` queued messages must end it. Every

@@ -76,11 +76,11 @@ counts! {
         pub handed_back: u64,
         /// The timers of `live` that other threads have cancelled, but whose messages the owner has
         /// not consumed. For the owner, the number is exact, except that a timer counts only after
-        /// its message is queued. If a thread cancels a timer while another thread resets it, the
-        /// resetting thread queues the message after its reset. Other threads read the number of
-        /// queued messages about cancelled timers. That number is inexact from 3,072 on, includes
-        /// timers that are not yet in `live`, and lacks timers with an earlier reset that the owner
-        /// has not seen.
+        /// its message is queued. If another thread is resetting the timer, that thread queues the
+        /// cancel's message at the end of the reset. Other threads read the number of queued
+        /// messages about cancelled timers. That number is inexact from 3,072 on, includes timers
+        /// that are not yet in `live`, and lacks timers with an earlier reset that the owner has
+        /// not seen.
         pub uncollected: u64,
         /// Messages from other threads about added, reset and cancelled timers that the owner has
         /// not consumed. The number is exact for the owner. Once 3,072 cancels, or 3,072 adds and

@@ -43,7 +43,7 @@ pub(crate) struct Gauges {
     /// The time at which the loop must begin its next turn, as last published.
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
-    undriven_remote_due: AtomicU64,
+    remote_due_while_undriven: AtomicU64,
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
     undriven_grace_nanos: AtomicU64,
@@ -93,7 +93,7 @@ impl Gauges {
             turns_ended: AtomicU64::new(0),
             turn_began_at: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
-            undriven_remote_due: AtomicU64::new(u64::MAX),
+            remote_due_while_undriven: AtomicU64::new(u64::MAX),
             undriven_grace_nanos: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
@@ -170,7 +170,7 @@ impl Gauges {
     pub(crate) fn record_undriven(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
-            self.undriven_remote_due.store(due, Ordering::Relaxed);
+            self.remote_due_while_undriven.store(due, Ordering::Relaxed);
             self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS[0], Ordering::Relaxed);
         }
     }
@@ -200,16 +200,16 @@ impl Gauges {
             && self.undriven_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
-    pub(crate) fn lower_undriven_remote_due(&self, due: u64) {
+    pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_remote_due.fetch_min(due, Ordering::Relaxed);
+            self.remote_due_while_undriven.fetch_min(due, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn undriven_remote_due(&self) -> u64 {
+    pub(crate) fn remote_due_while_undriven(&self) -> u64 {
         // Relaxed: an independent word.
-        self.undriven_remote_due.load(Ordering::Relaxed)
+        self.remote_due_while_undriven.load(Ordering::Relaxed)
     }
 
     #[inline]

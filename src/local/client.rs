@@ -30,7 +30,7 @@ pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
     /// The free places, and perhaps some that `places` no longer has.
     free_places: BinaryHeap<Reverse<u32>>,
-    keeps_places: bool,
+    forbids_place_reuse: bool,
 }
 
 impl Clients {
@@ -52,7 +52,7 @@ impl Clients {
     /// once no client is left.
     pub(super) fn remove(&mut self, ClientId(place): ClientId) {
         self.places[place as usize] = None;
-        if self.keeps_places {
+        if self.forbids_place_reuse {
             return;
         }
         self.free_places.push(Reverse(place));
@@ -63,8 +63,8 @@ impl Clients {
     }
 
     /// Prevents the reuse of places, because drained timers refer to them.
-    pub(super) fn keep_places(&mut self) {
-        self.keeps_places = true;
+    pub(super) fn forbid_place_reuse(&mut self) {
+        self.forbids_place_reuse = true;
         self.free_places = BinaryHeap::new();
     }
 

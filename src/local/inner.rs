@@ -396,10 +396,10 @@ impl ThreadWheel {
     }
 
     /// Publishes that no loop drives the wheel, and that queued remote requests count as due at
-    /// `undriven_remote_due`, which is `u64::MAX` if none is queued.
-    fn mark_undriven(&self, undriven_remote_due: u64) {
+    /// `remote_due_while_undriven`, which is `u64::MAX` if none is queued.
+    fn mark_undriven(&self, remote_due_while_undriven: u64) {
         self.announced_until.set(u64::MAX);
-        self.shared.gauges.record_undriven(undriven_remote_due);
+        self.shared.gauges.record_undriven(remote_due_while_undriven);
         self.shared.parker.set_undriven();
     }
 
@@ -445,7 +445,7 @@ impl ThreadWheel {
     fn check_for_loop(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
-        let next = next.min(self.shared.gauges.undriven_remote_due());
+        let next = next.min(self.shared.gauges.remote_due_while_undriven());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next), true);
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
@@ -468,7 +468,7 @@ impl ThreadWheel {
             }
             DriverState::Undriven => {
                 let (next, now) = self.with_engine(|engine| engine.publish_before_first_turn());
-                let next = next.min(self.shared.gauges.undriven_remote_due());
+                let next = next.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next < nanos {
                     self.shared.report_undriven(now.saturating_sub(next), true);
@@ -645,7 +645,7 @@ impl ThreadWheel {
     /// After a cancel, publishes the lower number of live timers, unless the thread is known to be
     /// awake.
     #[inline]
-    pub(super) fn publish_live_if_asleep(&self) {
+    pub(super) fn publish_live_count_unless_awake(&self) {
         if self.announced_until.get() != AWAKE {
             self.publish_live_after_cancel();
         }
@@ -742,7 +742,7 @@ impl ThreadWheel {
         // seem to own that shard.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
-        self.clients.borrow_mut().keep_places();
+        self.clients.borrow_mut().forbid_place_reuse();
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared);
         let clock = self.shared.clock();
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
@@ -867,12 +867,12 @@ impl ThreadWheel {
             match engine.cancel(handle, OwnerNodes::needs_drop) {
                 Ok(None) => {
                     drop(engine);
-                    local.publish_live_if_asleep();
+                    local.publish_live_count_unless_awake();
                 }
                 Ok(Some(Freed::Now)) => {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
-                    local.publish_live_if_asleep();
+                    local.publish_live_count_unless_awake();
                     local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.in_place_drop_count.update(|drops| drops - 1);
@@ -884,7 +884,7 @@ impl ThreadWheel {
                     // out of the node.
                     let callback = engine.take_payload_cancelled_by_owner(handle, Freed::Later);
                     drop(engine);
-                    local.publish_live_if_asleep();
+                    local.publish_live_count_unless_awake();
                     local.shared.hooks.drop_catching_panic(callback);
                 }
                 Err(answer) => return answer,
@@ -945,7 +945,7 @@ impl ThreadWheel {
         // The callback has no destructor to run.
         let cancelled = local.engine.borrow_mut().cancel(timer.handle(), |_| false).is_ok();
         if cancelled {
-            local.publish_live_if_asleep();
+            local.publish_live_count_unless_awake();
         }
         cancelled
     }

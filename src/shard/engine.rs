@@ -1060,7 +1060,7 @@ impl<T> Engine<T> {
         self.publish();
         registry::unregister(
             self.number,
-            self.next_generation.max(self.nodes.next_remote_generation()),
+            self.next_generation.max(self.nodes.remote_generations_end()),
         );
         found
     }
@@ -1402,7 +1402,7 @@ impl<T> Drop for Engine<T> {
         let pending = self.close().drop_cancelled(&self.shared);
         if self.shared.parker.is_undriven() {
             let (start, remote_due) =
-                (self.time.turn_start, self.shared.gauges.undriven_remote_due());
+                (self.time.turn_start, self.shared.gauges.remote_due_while_undriven());
             // A deadline up to `start` had elapsed when another thread added or reset the timer.
             // Such a timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });

@@ -364,7 +364,7 @@ impl<T> OwnerNodes<T> {
 
     /// Returns a generation above the generations of all remote timers. The mailbox must be closed,
     /// so that no further add returns a handle. All pages must be adopted.
-    pub(crate) fn next_remote_generation(&self) -> u64 {
+    pub(crate) fn remote_generations_end(&self) -> u64 {
         let bounds = self
             .adopted_page_numbers
             .iter()

@@ -29,7 +29,7 @@
 //!
 //! | phase | meaning | payload |
 //! |---|---|---|
-//! | `Idle` | ended, or never used | none, or a thread is taking it |
+//! | `Idle` | ended, or never used | none, or being taken by a thread |
 //! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
 //! | `Resetting` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
