@@ -41,9 +41,9 @@
 //!
 //! # The end
 //!
-//! Dropping the last of the `Timers`' clones and futures sets `is_stopping` and wakes the watcher. Then
-//! `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further adds,
-//! and drops its pending callbacks, which wakes their tasks.
+//! Dropping the last of the `Timers`' clones and futures sets `is_stopping` and wakes the watcher.
+//! Then `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further
+//! adds, and drops its pending callbacks, which wakes their tasks.
 //!
 //! # Models
 //!

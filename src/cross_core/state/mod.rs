@@ -102,16 +102,16 @@
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Leftover entries.* A timer has only one wheel entry, which is in at most one slot. A reset
 //!    leaves the entry in its slot or relinks it, and never makes a second entry. A `Resetting`,
-//!    `Cancelling`, `Cancelled` or *new deadline* timer can have an entry that is in no slot. In that case
-//!    the owner has not admitted the timer, has cancelled it, or has popped it as due and failed to
-//!    claim it. Before the owner unlinks or relinks such an entry, it checks whether the entry is
-//!    in a slot.
-//! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset, only
-//!    the resetting thread writes the requested deadline. The node is not reused between these
+//!    `Cancelling` or `Cancelled` timer, or one with a *new deadline*, can have an entry that is in
+//!    no slot. In that case the owner has not admitted the timer, has cancelled it, or has popped
+//!    it as due and failed to claim it. Before the owner unlinks or relinks such an entry, it
+//!    checks whether the entry is in a slot.
+//! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset,
+//!    only the resetting thread writes the requested deadline. The node is not reused between these
 //!    swaps: a cancel only changes `Resetting` to `Cancelling`, and only the resetting thread ends
-//!    this `Cancelling`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but no
-//!    swept node is reused. The owner fires neither a `Resetting` nor a *new deadline* timer: it first
-//!    applies or discards the requested deadline.
+//!    this `Cancelling`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but
+//!    no swept node is reused. The owner fires neither a `Resetting` timer nor one with a *new
+//!    deadline*: it first applies or discards the requested deadline.
 //! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its swap, but
 //!    not pushed the node yet. The owner first closes the mailbox, and then sweeps all words: it
 //!    ends every timer that is not running. Pending timers are handed back. `Cancelled` and
@@ -121,16 +121,17 @@
 //!
 //! # The order of resets
 //!
-//! Unless the shard ends, a remote reset that has made the timer `Resetting` takes effect between its
-//! two swaps and returns true. A cancel between these swaps is ordered after the reset. A second
-//! thread that finds the timer `Resetting` writes nothing: its reset is ordered directly before the
-//! reset in progress, whose deadline replaces the second thread's. The owner's reset of an admitted
-//! timer clears *new deadline*, so it overrides an earlier remote reset. A remote reset in progress is
-//! ordered after the owner's reset. A thread that stalls between its swaps delays no other timer.
+//! Unless the shard ends, a remote reset that has made the timer `Resetting` takes effect between
+//! its two swaps and returns true. A cancel between these swaps is ordered after the reset. A
+//! second thread that finds the timer `Resetting` writes nothing: its reset is ordered directly
+//! before the reset in progress, whose deadline replaces the second thread's. The owner's reset of
+//! an admitted timer clears *new deadline*, so it overrides an earlier remote reset. A remote reset
+//! in progress is ordered after the owner's reset. A thread that stalls between its swaps delays no
+//! other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
-//! the timer `Resetting` may have returned true. The timer is then handed back with the old deadline
-//! or with a requested one.
+//! the timer `Resetting` may have returned true. The timer is then handed back with the old
+//! deadline or with a requested one.
 //!
 //! # A reset without a message
 //!
@@ -138,11 +139,11 @@
 //! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
 //! level, it usually sets *deferrable*. Before that, it stores in the node the deadline at which it
 //! has linked the timer: the *linked deadline*. If a resetting thread finds the flag, and the new
-//! deadline is not before the linked one, that thread sets *new deadline* and sends no message. At the
-//! linked deadline, the owner's `claim` finds the timer *new deadline*, and the owner applies the most
-//! recently requested deadline. To bound the work per tick (P7), each slot of the first level
-//! counts its deferrable timers, and those that the owner has postponed without relinking them. If
-//! this count is at its limit, the owner does not set *deferrable*.
+//! deadline is not before the linked one, that thread sets *new deadline* and sends no message. At
+//! the linked deadline, the owner's `claim` finds the flag *new deadline*, and the owner applies
+//! the most recently requested deadline. To bound the work per tick (P7), each slot of the first
+//! level counts its deferrable timers, and those that the owner has postponed without relinking
+//! them. If this count is at its limit, the owner does not set *deferrable*.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_deferred_reset` fails, and the thread
@@ -161,11 +162,11 @@
 //!   store in `arm_remote` publishes the effects, because the adder has acquired them by taking the
 //!   free node (G1 in `slab::page`). A swap continues the release sequence of the value that it
 //!   replaces.
-//! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. The owner's calls that
-//!   clear *new deadline* (`claim`, `reset_by_owner`, `consume_message`, `sweep`) acquire, and so do
-//!   `has_new_deadline_if_pending` and the next `begin_reset`. So each reset overwrites the earlier requests,
-//!   and the owner reads the most recently requested deadline and the adder's period.
-//!   `set_deferrable` releases the linked deadline to the next `begin_reset`.
+//! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. The owner's calls
+//!   that clear *new deadline* (`claim`, `reset_by_owner`, `consume_message`, `sweep`) acquire, and
+//!   so do `has_new_deadline_if_pending` and the next `begin_reset`. So each reset overwrites the
+//!   earlier requests, and the owner reads the most recently requested deadline and the adder's
+//!   period. `set_deferrable` releases the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -389,8 +390,8 @@ pub(crate) enum ConsumedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Swept {
-    /// The timer was pending, so its payload is handed back. If `has_new_deadline` is true, the requested
-    /// deadline applies.
+    /// The timer was pending, so its payload is handed back. If `has_new_deadline` is true, the
+    /// requested deadline applies.
     HandedBack { has_new_deadline: bool },
     /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
     /// has taken it.
@@ -933,9 +934,9 @@ impl StateWord {
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a reset, or a cancel whose thread has taken the payload. Returns `None` if the shard has
-    /// ended since the reset or cancel began. If the timer was cancelled during a remote reset, the
-    /// caller may have to take the payload.
+    /// Ends a reset, or a cancel whose thread has taken the payload. Returns `None` if the shard
+    /// has ended since the reset or cancel began. If the timer was cancelled during a remote reset,
+    /// the caller may have to take the payload.
     #[inline]
     pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<FollowUp> {
         let word = self.load_relaxed();
