@@ -5,7 +5,7 @@
 //! its own free list, so that a page can be freed without a search of other lists. The place that
 //! was freed last is reused first, because it is still in the cache. This place is kept outside the
 //! lists, so that the next add touches no list; its page counts it as used. It joins the page's
-//! list when another place is freed, when no timer is live, or before `trim` or `shrink`.
+//! list when another place is freed, or before `trim` or `shrink`.
 //!
 //! # When memory goes back
 //!
@@ -55,13 +55,15 @@ pub(crate) fn as_u32(number: usize) -> u32 {
 pub(crate) struct PageTable<P> {
     /// At each number without a page, the vector contains page 0. The length is a power of two.
     pages: Vec<P>,
+    /// The number of each page in `pages`: 0 at each number without a page.
+    numbers: Vec<u32>,
     mask: usize,
 }
 
-impl<P: Copy + PartialEq> PageTable<P> {
+impl<P: Copy> PageTable<P> {
     /// Creates a table with `first` as page 0, which is never removed.
     pub(crate) fn new(first: P) -> Self {
-        Self { pages: vec![first], mask: 0 }
+        Self { pages: vec![first], numbers: vec![0], mask: 0 }
     }
 
     #[inline]
@@ -73,20 +75,23 @@ impl<P: Copy + PartialEq> PageTable<P> {
 
     #[inline]
     pub(crate) fn has(&self, number: usize) -> bool {
-        number == 0 || number <= self.mask && self.get(number) != self.get(0)
+        // SAFETY: as in `get`. `numbers` is as long as `pages`.
+        unsafe { *self.numbers.get_unchecked(number & self.mask) as usize == number }
     }
 
     pub(crate) fn set(&mut self, number: usize, page: P) {
         if number > self.mask {
             let first = self.get(0);
-            self.pages.resize((number + 1).next_power_of_two(), first);
-            self.mask = self.pages.len() - 1;
+            let len = (number + 1).next_power_of_two();
+            self.pages.resize(len, first);
+            self.numbers.resize(len, 0);
+            self.mask = len - 1;
         }
-        self.pages[number] = page;
+        (self.pages[number], self.numbers[number]) = (page, as_u32(number));
     }
 
     pub(crate) fn remove(&mut self, number: usize) {
-        self.pages[number] = self.pages[0];
+        (self.pages[number], self.numbers[number]) = (self.pages[0], 0);
     }
 
     /// Returns a number above the number of every page.
@@ -182,6 +187,11 @@ impl FreePlaces {
     pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
         let last = mem::take(&mut self.last_freed);
         if last == 0 { None } else { Some(last) }
+    }
+
+    #[inline]
+    pub(crate) fn has_last_freed(&self) -> bool {
+        self.last_freed != 0
     }
 
     /// Frees a place and keeps it outside the lists. Returns the place that was kept before, or 0.

@@ -1,8 +1,5 @@
-//! The storage of a [`Wheel`](super::Wheel), in pages that are allocated and freed on demand.
-//!
-//! An index consists of a page number and a *place* in the page. Unlinking an entry writes the
-//! links of its neighbors. Links are stored apart from the other fields, so that many links fit in
-//! the cache.
+//! The entries of a [`Wheel`](super::Wheel), in pages that are allocated and freed on demand. An
+//! index consists of a page number and a *place* in the page.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +12,10 @@ use core::{
     ptr::NonNull,
 };
 
-use super::storage::{Entry, Links, Location, Storage};
+use super::{
+    Key, RawWheel,
+    storage::{Entry, Links, Location, Storage},
+};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES},
     util::{
@@ -26,18 +26,19 @@ use crate::{
     },
 };
 
-/// The fields of an entry except its links. All bytes are zero until [`Page::init_place`].
+/// An entry of a wheel, or a free place. All bytes are zero until [`Page::init_place`].
 struct EntryFields<T> {
+    /// If the place is free, `next` is the link of the page's free list.
+    links: Cell<Links>,
     deadline: Cell<u64>,
     /// Tells apart the entries that successively use this index.
     generation: Cell<u32>,
     location: Cell<Location>,
-    value: UnsafeCell<MaybeUninit<Option<T>>>,
+    /// Initialized while the entry is linked.
+    value: UnsafeCell<MaybeUninit<T>>,
 }
 
 struct Page<T> {
-    /// In a free entry, `next` is the link of the page's free list.
-    links: [Cell<Links>; PAGE_LEN],
     entries: [EntryFields<T>; PAGE_LEN],
     /// The generation at which the entries of this page start.
     generation: Cell<u32>,
@@ -59,7 +60,7 @@ pub(super) struct Entries<T> {
 unsafe impl<T: Send> Send for Entries<T> {}
 
 pub(super) struct EntryRef<'e, T> {
-    page: &'e Page<T>,
+    fields: &'e EntryFields<T>,
     index: u32,
 }
 
@@ -72,44 +73,27 @@ impl<T> Clone for EntryRef<'_, T> {
 
 impl<T> Copy for EntryRef<'_, T> {}
 
-impl<'e, T> EntryRef<'e, T> {
-    #[inline]
-    fn links_cell(self) -> &'e Cell<Links> {
-        &self.page.links[place_of(self.index)]
-    }
-
-    #[inline]
-    fn fields(self) -> &'e EntryFields<T> {
-        &self.page.entries[place_of(self.index)]
-    }
-
+impl<T> EntryRef<'_, T> {
     #[inline]
     pub(super) fn generation(self) -> u32 {
-        self.fields().generation.get()
+        self.fields.generation.get()
     }
 
-    /// Stores a value in a free entry.
     #[inline]
-    pub(super) fn fill(self, value: T) {
-        // Overwrites `None`, which needs no drop.
-        // SAFETY: the entry is free, so nothing borrows its value.
-        unsafe { self.value().write(Some(value)) };
+    fn value(self) -> *mut T {
+        self.fields.value.get().cast()
     }
 
-    /// Returns a pointer to the value, which is initialized by [`Page::init_place`].
+    /// Returns the value of an entry that was just unlinked, and increments the generation.
+    ///
+    /// # Safety
+    ///
+    /// The value is initialized. After this call it no longer is.
     #[inline]
-    fn value(self) -> *mut Option<T> {
-        self.fields().value.get().cast()
-    }
-
-    /// Removes the value of an unlinked entry, and increments the generation.
-    #[inline]
-    pub(super) fn take_and_invalidate_key(self) -> Option<T> {
-        let record = self.fields();
-        record.generation.set(record.generation.get() + 1);
-        // SAFETY: the entry is unlinked, so nothing borrows its value. The place of a used index
-        // was initialized.
-        unsafe { self.value().replace(None) }
+    unsafe fn take(self) -> T {
+        self.fields.generation.set(self.generation() + 1);
+        // SAFETY: the caller's promise. The entry is unlinked, so nothing borrows its value.
+        unsafe { self.value().read() }
     }
 }
 
@@ -121,32 +105,32 @@ impl<T> Entry for EntryRef<'_, T> {
 
     #[inline]
     fn links(self) -> Links {
-        self.links_cell().get()
+        self.fields.links.get()
     }
 
     #[inline]
     fn set_links(self, links: Links) {
-        self.links_cell().set(links);
+        self.fields.links.set(links);
     }
 
     #[inline]
     fn deadline(self) -> u64 {
-        self.fields().deadline.get()
+        self.fields.deadline.get()
     }
 
     #[inline]
     fn set_deadline(self, deadline: u64) {
-        self.fields().deadline.set(deadline);
+        self.fields.deadline.set(deadline);
     }
 
     #[inline]
     fn location(self) -> Location {
-        self.fields().location.get()
+        self.fields.location.get()
     }
 
     #[inline]
     fn set_location(self, location: Location) {
-        self.fields().location.set(location);
+        self.fields.location.set(location);
     }
 }
 
@@ -160,10 +144,8 @@ impl<T> Page<T> {
 
     /// Initializes a never-used place as a free place, with the link `next`.
     fn init_place(&self, place: usize, next: u32) {
-        self.links[place].set(Links { previous: 0, next });
+        self.entries[place].links.set(Links { previous: 0, next });
         self.entries[place].generation.set(self.generation.get());
-        // SAFETY: the place was never used, so nothing borrows its value.
-        unsafe { self.entries[place].value.get().write(MaybeUninit::new(None)) };
     }
 }
 
@@ -175,6 +157,114 @@ impl<T> Entries<T> {
             freed_pages: Vec::new(),
             page_numbers_end: 1,
             owned_pages: PhantomData,
+        }
+    }
+
+    /// Adds a value that is due at `deadline`. Returns the value if no index is free.
+    ///
+    /// Here and in [`remove`](Self::remove), the usual case calls no function, so that it need not
+    /// save registers.
+    #[inline]
+    pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        deadline: u64,
+        value: T,
+    ) -> Result<Key, T> {
+        if wheel.links_near(deadline)
+            && let Some(index) = self.free.take_last_freed()
+        {
+            Ok(self.insert_at(index, wheel, deadline, value))
+        } else {
+            self.insert_slow(wheel, deadline, value)
+        }
+    }
+
+    #[inline(never)]
+    fn insert_slow<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        deadline: u64,
+        value: T,
+    ) -> Result<Key, T> {
+        let Some(index) = self.take_index() else { return Err(value) };
+        Ok(self.insert_at(index, wheel, deadline, value))
+    }
+
+    #[inline(always)]
+    fn insert_at<const BITS: u32, const LEVELS: usize>(
+        &self,
+        index: u32,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        deadline: u64,
+        value: T,
+    ) -> Key {
+        let entry = self.entry(index);
+        // SAFETY: the entry is free, so nothing borrows its value.
+        unsafe { entry.value().write(value) };
+        wheel.link(self, entry, deadline);
+        Key { index, generation: entry.generation() }
+    }
+
+    /// Removes an entry, and returns its value. Returns `None` if the entry has left the wheel.
+    #[inline]
+    pub(super) fn remove<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        key: Key,
+    ) -> Option<T> {
+        if self.entry(key.index).location().is_near() && !self.free.has_last_freed() {
+            self.remove_inline(wheel, key)
+        } else {
+            self.remove_slow(wheel, key)
+        }
+    }
+
+    #[inline(never)]
+    fn remove_slow<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        key: Key,
+    ) -> Option<T> {
+        self.remove_inline(wheel, key)
+    }
+
+    #[inline(always)]
+    fn remove_inline<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        key: Key,
+    ) -> Option<T> {
+        let entry = self.find(key)?;
+        wheel.unlink(self, entry);
+        // SAFETY: the entry was in the wheel until now.
+        let value = unsafe { entry.take() };
+        self.free(key.index, key.generation + 1);
+        Some(value)
+    }
+
+    /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value.
+    pub(super) fn pop_due<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+    ) -> Option<(u64, T)> {
+        let (entry, deadline) = wheel.pop_due(self)?;
+        // SAFETY: the entry was in the wheel until now.
+        let value = unsafe { entry.take() };
+        let (index, generation) = (entry.index, entry.generation());
+        self.free(index, generation);
+        Some((deadline, value))
+    }
+
+    /// Frees an index. The entry's value has been taken, and its generation is now `generation`.
+    #[inline]
+    fn free(&mut self, index: u32, generation: u32) {
+        // An index whose generations are used up is retired.
+        if generation < KEY_GENERATION_MAX {
+            let before = self.free.replace_last_freed(index);
+            if before != 0 {
+                self.put_in_free_list(before);
+            }
         }
     }
 
@@ -194,43 +284,37 @@ impl<T> Entries<T> {
         let pages = &self.pages;
         // SAFETY: as in `page`.
         let page = |number| unsafe { pages.get(number).as_ref() };
-        self.free.take_from_current_page(|number, place| page(number).links[place].get().next)
+        self.free
+            .take_from_current_page(|number, place| page(number).entries[place].links.get().next)
     }
 
-    #[cfg(test)]
-    pub(super) fn insert(&mut self, value: T) -> u32 {
-        let index = self.take_index().expect("there is room");
-        self.entry(index).fill(value);
-        index
-    }
-
-    /// Returns the entry of this index and generation, if it is in the wheel.
+    /// Returns the entry of a key, if it is in the wheel.
     #[inline]
-    pub(super) fn find(&self, index: u32, generation: u32) -> Option<EntryRef<'_, T>> {
-        let found = self.entry(index);
-        let is_live = found.generation() == generation
+    pub(super) fn find(&self, key: Key) -> Option<EntryRef<'_, T>> {
+        let found = self.entry(key.index);
+        let is_live = found.generation() == key.generation
             && found.location().is_linked()
-            && self.pages.has(page_number_of(index));
+            && self.pages.has(page_number_of(key.index));
         is_live.then_some(found)
     }
 
     /// Returns the value of the entry that [`find`](Self::find) would return.
     #[inline]
-    pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
-        let value = self.find(index, generation)?.value();
+    pub(super) fn value(&self, key: Key) -> Option<&T> {
+        let value = self.find(key)?.value();
         // SAFETY: values are replaced only while the wheel is borrowed mutably. The value of an
         // entry in the wheel is initialized.
-        unsafe { &*value }.as_ref()
+        Some(unsafe { &*value })
     }
 
     /// Returns a mutable reference to the value of the entry that [`find`](Self::find) would
     /// return.
     #[inline]
-    pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
-        let value = self.find(index, generation)?.value();
+    pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut T> {
+        let value = self.find(key)?.value();
         // SAFETY: the borrow of `self` is exclusive. The value of an entry in the wheel is
         // initialized.
-        unsafe { &mut *value }.as_mut()
+        Some(unsafe { &mut *value })
     }
 
     /// Returns the first index at or after `index` whose entry is in the wheel.
@@ -264,7 +348,9 @@ impl<T> Entries<T> {
 
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
-        self.flush_last_freed();
+        if let Some(last) = self.free.take_last_freed() {
+            self.put_in_free_list(last);
+        }
         self.free.lower_spare_pages_to_keep(0);
         while self.free.has_surplus() {
             self.free_surplus_page();
@@ -272,34 +358,11 @@ impl<T> Entries<T> {
         self.free.raise_spare_pages_to_keep(SPARE_PAGES);
     }
 
-    /// Frees the index of an entry whose value has been taken, and whose generation is now
-    /// `generation`.
-    #[inline]
-    pub(super) fn free(&mut self, index: u32, generation: u32) {
-        // An index whose generations are used up is retired.
-        if generation < KEY_GENERATION_MAX {
-            let before = self.free.replace_last_freed(index);
-            if before != 0 {
-                self.put_in_free_list(before);
-            }
-        }
-    }
-
-    /// Puts the index that was freed last into the free list of its page. Until then, the page
-    /// counts the index as used.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free.take_last_freed() {
-            self.put_in_free_list(last);
-        }
-    }
-
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_number_of(index), place_of(index));
         let (next, has_surplus) = self.free.put_in_free_list(number, place);
-        self.page(number).links[place].set(Links { previous: 0, next });
+        self.page(number).entries[place].links.set(Links { previous: 0, next });
         if has_surplus {
             self.free_surplus_page();
         }
@@ -365,7 +428,7 @@ impl<T> Entries<T> {
     /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
-        self.free.check(|number, place| self.page(number).links[place].get().next);
+        self.free.check(|number, place| self.page(number).entries[place].links.get().next);
         assert_eq!(
             self.pages.numbers().count(),
             self.page_numbers_end - self.freed_pages.len(),
@@ -397,8 +460,11 @@ impl<T, I: Iterator<Item = u32>> DropEntries<'_, T, I> {
     fn drop_values(&mut self) {
         if mem::needs_drop::<T>() {
             for index in &mut self.indices {
-                // SAFETY: the place was initialized, and is not used afterwards.
-                unsafe { self.entries.entry(index).value().drop_in_place() };
+                let entry = self.entries.entry(index);
+                if entry.location().is_linked() {
+                    // SAFETY: the entry is in the wheel, and is not used afterwards.
+                    unsafe { entry.value().drop_in_place() };
+                }
             }
         }
     }
@@ -424,14 +490,12 @@ impl<T> Storage for Entries<T> {
 
     #[inline]
     fn entry(&self, index: u32) -> EntryRef<'_, T> {
-        EntryRef { page: self.page(page_number_of(index)), index }
+        EntryRef { fields: &self.page(page_number_of(index)).entries[place_of(index)], index }
     }
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        let found = self.entry(index);
-        prefetch(found.links_cell());
-        prefetch(found.fields());
+        prefetch(self.entry(index).fields);
     }
 }
 

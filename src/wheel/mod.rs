@@ -56,10 +56,9 @@ pub(crate) use self::{
 /// `BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
 /// `BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
-/// Memory: an entry takes 24 bytes plus an `Option` of the value, in a page of 4,096 entries. The
-/// wheel keeps the first page and at most two further empty pages, or more after
-/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB, which the
-/// operating system commits on first use.
+/// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel keeps the
+/// first page and at most three further empty pages, or more after [`reserve`](Self::reserve). With
+/// the default geometry, the slots take 1.2 MB, which the operating system commits on first use.
 ///
 /// # Examples
 ///
@@ -239,11 +238,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn try_insert(&mut self, deadline: u64, value: T) -> Result<Key, T> {
-        let Some(index) = self.entries.take_index() else { return Err(value) };
-        let entry = self.entries.entry(index);
-        entry.fill(value);
-        self.raw.link(&self.entries, entry, deadline);
-        Ok(Key { index, generation: entry.generation() })
+        self.entries.insert(&mut self.raw, deadline, value)
     }
 
     /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. Of the future
@@ -288,11 +283,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let entry = self.entries.find(key.index, key.generation)?;
-        self.raw.unlink(&self.entries, entry);
-        let value = entry.take_and_invalidate_key();
-        self.free(key.index, key.generation + 1);
-        value
+        self.entries.remove(&mut self.raw, key)
     }
 
     /// Changes the deadline of an entry to an earlier or later tick; the key stays valid. Returns
@@ -314,7 +305,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-        let Some(entry) = self.entries.find(key.index, key.generation) else { return false };
+        let Some(entry) = self.entries.find(key) else { return false };
         self.raw.relink(&self.entries, entry, deadline);
         true
     }
@@ -369,22 +360,6 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
             self.raw.begin_pass(&self.entries, now, budget);
         }
         Due { wheel: self }
-    }
-
-    #[inline]
-    fn free(&mut self, index: u32, generation: u32) {
-        self.entries.free(index, generation);
-        if self.raw.len() == 0 {
-            self.entries.flush_last_freed();
-        }
-    }
-
-    fn pop_due(&mut self) -> Option<(u64, T)> {
-        let (entry, deadline) = self.raw.pop_due(&self.entries)?;
-        let (index, value, generation) =
-            (entry.index(), entry.take_and_invalidate_key(), entry.generation());
-        self.free(index, generation);
-        value.map(|value| (deadline, value))
     }
 
     /// Returns true if the most recent [`advance`](Self::advance) or
@@ -586,7 +561,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.entries.value(key.index, key.generation)
+        self.entries.value(key)
     }
 
     /// Returns a mutable reference to the value of an entry; `None` if the entry has left the
@@ -604,7 +579,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.entries.value_mut(key.index, key.generation)
+        self.entries.value_mut(key)
     }
 
     /// Returns the deadline of an entry, in ticks; `None` if the entry has left the wheel. If a
@@ -623,7 +598,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn deadline(&self, key: Key) -> Option<u64> {
-        self.entries.find(key.index, key.generation).map(Entry::deadline)
+        self.entries.find(key).map(Entry::deadline)
     }
 
     /// Returns true if the entry of `key` is in the wheel. Cost: constant.
@@ -641,7 +616,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn contains(&self, key: Key) -> bool {
-        self.entries.find(key.index, key.generation).is_some()
+        self.entries.find(key).is_some()
     }
 
     /// Iterates over the key, the deadline and the value of each entry, in no particular order.
@@ -762,7 +737,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.wheel.raw.is_pass_done() { None } else { self.wheel.pop_due() }
+        let Wheel { raw, entries } = &mut *self.wheel;
+        if raw.is_pass_done() { None } else { entries.pop_due(raw) }
     }
 }
 

@@ -153,6 +153,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
+    /// Returns true if [`link`](Self::link) would use the first level for a new entry.
+    #[inline]
+    pub(super) fn links_near(&self, deadline: u64) -> bool {
+        deadline > self.pass_end && deadline <= self.last_near_tick
+    }
+
     #[cold]
     #[inline(never)]
     fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {

@@ -299,7 +299,7 @@ mod tests {
         }
 
         fn link(&mut self, slot: u32) -> u32 {
-            let index = self.entries.insert(());
+            let index = self.entries.take_index().expect("there is room");
             let links = if slot == Tiny::LATE {
                 self.slots.link_late(&self.entries, index)
             } else {
