@@ -32,9 +32,9 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
     64
 };
 
-/// Only wheels with at least this many entries prefetch. A smaller wheel usually fits in a
-/// second-level cache.
-pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 8192 };
+/// Only wheels with at least this many entries prefetch. The entries of a smaller wheel are usually
+/// in a cache that is fast enough.
+pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
 /// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots,
 /// where `BITS` is the wheel's parameter. At a tick of a millisecond, a shard's first level reaches

@@ -172,7 +172,7 @@ impl<T> Entries<T> {
         value: T,
     ) -> Result<Key, T> {
         if wheel.links_near(deadline)
-            && let Some(index) = self.free.take_last_freed()
+            && let Some(index) = self.take_index_at_hand()
         {
             Ok(self.insert_at(index, wheel, deadline, value))
         } else {
@@ -269,14 +269,20 @@ impl<T> Entries<T> {
     }
 
     /// Takes a free index, if there is one.
-    #[inline(always)]
     pub(super) fn take_index(&mut self) -> Option<u32> {
-        if let Some(last) = self.free.take_last_freed() {
-            return Some(last);
-        }
-        let (number, place) =
-            self.take_from_current_page().or_else(|| self.take_from_other_page())?;
-        Some(index_of(number, place))
+        self.take_index_at_hand().or_else(|| {
+            let (number, place) = self.take_from_other_page()?;
+            Some(index_of(number, place))
+        })
+    }
+
+    /// Takes the index that was freed last, or a free index of the current page.
+    #[inline(always)]
+    fn take_index_at_hand(&mut self) -> Option<u32> {
+        self.free.take_last_freed().or_else(|| {
+            let (number, place) = self.take_from_current_page()?;
+            Some(index_of(number, place))
+        })
     }
 
     #[inline(always)]

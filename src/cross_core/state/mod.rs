@@ -205,6 +205,7 @@ const NEW_DEADLINE: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
 const DEFERRABLE: u64 = 1 << 8;
+const FLAGS: u64 = (1 << GENERATION_SHIFT) - 1 - PHASE_MASK;
 const _: () = assert!(
     REMOTE_GENERATION_BIT | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
@@ -995,8 +996,9 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        word >> GENERATION_SHIFT == generation
-            && matches!(Phase::of(word), Phase::Armed | Phase::Resetting | Phase::Private)
+        // If the generations are equal, only the phase and the flags are left.
+        let rest = word ^ generation << GENERATION_SHIFT;
+        (Phase::Private as u64..=Phase::Resetting as u64).contains(&(rest & !FLAGS))
     }
 }
 
