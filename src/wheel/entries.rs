@@ -164,7 +164,7 @@ impl<T> Entries<T> {
     ///
     /// Here and in [`remove`](Self::remove), the usual case calls no function, so that it need not
     /// save registers.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
         &mut self,
         wheel: &mut RawWheel<BITS, LEVELS>,
