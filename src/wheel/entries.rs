@@ -80,6 +80,11 @@ impl<T> EntryRef<'_, T> {
     }
 
     #[inline]
+    fn key(self) -> Key {
+        Key { index: self.index, generation: self.generation() }
+    }
+
+    #[inline]
     fn value(self) -> *mut T {
         self.fields.value.get().cast()
     }
@@ -171,10 +176,12 @@ impl<T> Entries<T> {
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
-        if wheel.links_near(deadline)
+        if wheel.reaches_near(deadline)
             && let Some(index) = self.take_index_at_hand()
         {
-            Ok(self.insert_at(index, wheel, deadline, value))
+            let entry = self.fill(index, value);
+            wheel.link_new_near(self, entry, deadline);
+            Ok(entry.key())
         } else {
             self.insert_slow(wheel, deadline, value)
         }
@@ -188,22 +195,18 @@ impl<T> Entries<T> {
         value: T,
     ) -> Result<Key, T> {
         let Some(index) = self.take_index() else { return Err(value) };
-        Ok(self.insert_at(index, wheel, deadline, value))
+        let entry = self.fill(index, value);
+        wheel.link(self, entry, deadline);
+        Ok(entry.key())
     }
 
+    /// Stores a value in a free entry.
     #[inline(always)]
-    fn insert_at<const BITS: u32, const LEVELS: usize>(
-        &self,
-        index: u32,
-        wheel: &mut RawWheel<BITS, LEVELS>,
-        deadline: u64,
-        value: T,
-    ) -> Key {
+    fn fill(&self, index: u32, value: T) -> EntryRef<'_, T> {
         let entry = self.entry(index);
         // SAFETY: the entry is free, so nothing borrows its value.
         unsafe { entry.value().write(value) };
-        wheel.link(self, entry, deadline);
-        Key { index, generation: entry.generation() }
+        entry
     }
 
     /// Removes an entry, and returns its value. Returns `None` if the entry has left the wheel.

@@ -153,10 +153,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Returns true if [`link`](Self::link) would use the first level for a new entry.
+    /// Returns true if [`link`](Self::link) would link a new entry as
+    /// [`link_new_near`](Self::link_new_near) does, which has fewer branches.
     #[inline]
-    pub(super) fn links_near(&self, deadline: u64) -> bool {
+    pub(super) fn reaches_near(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_near_tick
+    }
+
+    /// Links an entry that is in no slot into the first level's slot of its deadline.
+    #[inline(always)]
+    pub(super) fn link_new_near<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+    ) {
+        self.touched += 1;
+        self.len += 1;
+        self.link_near(storage, entry, deadline, deadline, Location::NEAR);
     }
 
     #[cold]
