@@ -27,6 +27,8 @@ use crate::{
 };
 
 /// An entry of a wheel, or a free place. All bytes are zero until [`Page::init_place`].
+// The order keeps the fields before the value in one cache line, if possible.
+#[repr(C)]
 struct EntryFields<T> {
     /// If the place is free, `next` is the link of the page's free list.
     links: Cell<Links>,
