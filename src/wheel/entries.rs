@@ -170,7 +170,7 @@ impl<T> Entries<T> {
     /// Adds a value that is due at `deadline`. Returns the value if no index is free.
     ///
     /// Here and in [`remove`](Self::remove), the usual case calls no function, so that it need not
-    /// save registers.
+    /// save registers. The caller inlines this function, so that the value stays in registers.
     #[inline(always)]
     pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
         &mut self,
