@@ -876,7 +876,7 @@ impl ThreadWheel {
                     local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.in_place_drop_count.update(|drops| drops - 1);
-                    local.engine.borrow_mut().free(handle);
+                    local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
                     // Dropping the callback runs user code, which may run a turn. Such a turn may

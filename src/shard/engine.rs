@@ -360,7 +360,7 @@ impl<T> Engine<T> {
         if wants_payload {
             return Ok(Some(freed));
         }
-        self.nodes.free(index, generation);
+        self.free(index, generation);
         Ok(None)
     }
 
@@ -372,15 +372,18 @@ impl<T> Engine<T> {
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if freed == Freed::Now {
-            self.free(handle);
+            self.free(handle.index(), handle.generation());
         }
         payload
     }
 
     /// Frees the node of a timer whose end was counted.
     #[inline]
-    pub(crate) fn free(&mut self, handle: TimerHandle) {
-        self.nodes.free(handle.index(), handle.generation());
+    pub(crate) fn free(&mut self, index: u32, generation: u64) {
+        self.nodes.free(index, generation);
+        if self.stats.live == 0 {
+            self.nodes.flush_last_freed();
+        }
     }
 
     /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed.
@@ -811,7 +814,7 @@ impl<T> Engine<T> {
     pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: Freed) {
         self.stats.count_fired();
         if freed == Freed::Now {
-            self.nodes.free(claimed.index, claimed.run.generation());
+            self.free(claimed.index, claimed.run.generation());
         }
     }
 
@@ -819,7 +822,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
-            self.nodes.free(index, run.generation());
+            self.free(index, run.generation());
         }
     }
 
@@ -1161,7 +1164,7 @@ impl<T> Engine<T> {
                 }
                 ConsumedMessage::Freed => {
                     let generation = node.state().generation();
-                    self.nodes.free(index, generation);
+                    self.free(index, generation);
                 }
                 // Admits a remotely added timer: counts it as live, and links it. If the pass has
                 // already reached the timer's deadline, tries to claim the timer instead. This code
@@ -1298,7 +1301,7 @@ impl<T> Engine<T> {
             self.stats.count_cancelled();
         }
         if !wants_payload {
-            self.nodes.free(index, generation);
+            self.free(index, generation);
         }
         wants_payload
     }
@@ -1309,7 +1312,7 @@ impl<T> Engine<T> {
     pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
-        self.nodes.free(index, generation);
+        self.free(index, generation);
         payload
     }
 

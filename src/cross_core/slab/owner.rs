@@ -324,7 +324,7 @@ impl<T> OwnerNodes<T> {
     /// counts this node as used.
     #[cold]
     #[inline(never)]
-    fn flush_last_freed(&mut self) {
+    pub(crate) fn flush_last_freed(&mut self) {
         if let Some(last) = self.free_places.take_last_freed() {
             self.put_in_free_list(last);
         }
