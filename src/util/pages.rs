@@ -5,7 +5,7 @@
 //! its own free list, so that a page can be freed without a search of other lists. The place that
 //! was freed last is reused first, because it is still in the cache. This place is kept outside the
 //! lists, so that the next add touches no list; its page counts it as used. It joins the page's
-//! list when another place is freed, when a shard has no live timer, or before `trim` or `shrink`.
+//! list when another place is freed, usually when no timer is live, or before `trim` or `shrink`.
 //!
 //! # When memory goes back
 //!

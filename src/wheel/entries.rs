@@ -218,11 +218,19 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        if self.entry(key.index).location().is_near() && !self.free.has_last_freed() {
-            self.remove_inline(wheel, key)
-        } else {
-            self.remove_slow(wheel, key)
+        if !self.entry(key.index).location().is_near() || self.free.has_last_freed() {
+            return self.remove_slow(wheel, key);
         }
+        let entry = self.find(key)?;
+        wheel.unlink(self, entry);
+        // SAFETY: the entry was in the wheel until now.
+        let value = unsafe { entry.take() };
+        if key.generation + 1 < KEY_GENERATION_MAX {
+            // The index stays outside the lists, even if the wheel is empty now. But after several
+            // removals in a row, the last one takes the slow path, which flushes.
+            self.free.replace_last_freed(key.index);
+        }
+        Some(value)
     }
 
     #[inline(never)]
@@ -231,20 +239,11 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        self.remove_inline(wheel, key)
-    }
-
-    #[inline(always)]
-    fn remove_inline<const BITS: u32, const LEVELS: usize>(
-        &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
-        key: Key,
-    ) -> Option<T> {
         let entry = self.find(key)?;
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now.
         let value = unsafe { entry.take() };
-        self.free(key.index, key.generation + 1);
+        self.free(wheel, key.index, key.generation + 1);
         Some(value)
     }
 
@@ -257,19 +256,37 @@ impl<T> Entries<T> {
         // SAFETY: the entry was in the wheel until now.
         let value = unsafe { entry.take() };
         let (index, generation) = (entry.index, entry.generation());
-        self.free(index, generation);
+        self.free(wheel, index, generation);
         Some((deadline, value))
     }
 
     /// Frees an index. The entry's value has been taken, and its generation is now `generation`.
     #[inline]
-    fn free(&mut self, index: u32, generation: u32) {
+    fn free<const BITS: u32, const LEVELS: usize>(
+        &mut self,
+        wheel: &RawWheel<BITS, LEVELS>,
+        index: u32,
+        generation: u32,
+    ) {
         // An index whose generations are used up is retired.
         if generation < KEY_GENERATION_MAX {
             let before = self.free.replace_last_freed(index);
             if before != 0 {
                 self.put_in_free_list(before);
             }
+        }
+        if wheel.len() == 0 {
+            self.flush_last_freed();
+        }
+    }
+
+    /// Puts the index that was freed last into the free list of its page. Until then, the page
+    /// counts the index as used.
+    #[cold]
+    #[inline(never)]
+    fn flush_last_freed(&mut self) {
+        if let Some(last) = self.free.take_last_freed() {
+            self.put_in_free_list(last);
         }
     }
 
@@ -359,9 +376,7 @@ impl<T> Entries<T> {
 
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
-        if let Some(last) = self.free.take_last_freed() {
-            self.put_in_free_list(last);
-        }
+        self.flush_last_freed();
         self.free.lower_spare_pages_to_keep(0);
         while self.free.has_surplus() {
             self.free_surplus_page();
