@@ -513,7 +513,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                         return None;
                     }
                     self.advance_current(storage);
-                    continue;
+                    if self.stage != Stage::Expire {
+                        continue;
+                    }
                 }
             }
             let slot = Geometry::<BITS, LEVELS>::near_slot_at(self.current);

@@ -996,7 +996,8 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the generations are equal, only the phase and the flags are left.
+        // If the generations are equal, only the phase and the flags are left. The pending phases
+        // are `Private`, `Armed` and `Resetting`, in this order.
         let rest = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(rest & !FLAGS))
     }
