@@ -77,12 +77,12 @@ impl<T> Copy for EntryRef<'_, T> {}
 
 impl<T> EntryRef<'_, T> {
     #[inline]
-    pub(super) fn generation(self) -> u32 {
+    fn generation(self) -> u32 {
         self.fields.generation.get()
     }
 
     #[inline]
-    fn key(self) -> Key {
+    pub(super) fn key(self) -> Key {
         Key { index: self.index, generation: self.generation() }
     }
 
@@ -221,15 +221,10 @@ impl<T> Entries<T> {
         if !self.entry(key.index).location().is_near() || self.free.has_last_freed() {
             return self.remove_slow(wheel, key);
         }
-        let entry = self.find(key)?;
-        wheel.unlink(self, entry);
-        // SAFETY: the entry was in the wheel until now.
-        let value = unsafe { entry.take() };
-        if key.generation + 1 < KEY_GENERATION_MAX {
-            // The index stays outside the lists, even if the wheel is empty now. But after several
-            // removals in a row, the last one takes the slow path, which flushes.
-            self.free.replace_last_freed(key.index);
-        }
+        let value = self.unlink_and_take(wheel, key)?;
+        // The index stays outside the lists, even if the wheel is empty now. But after several
+        // removals in a row, the last one takes the slow path, which flushes.
+        self.replace_last_freed(key.index, key.generation + 1);
         Some(value)
     }
 
@@ -239,12 +234,23 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
+        let value = self.unlink_and_take(wheel, key)?;
+        self.free(wheel, key.index, key.generation + 1);
+        Some(value)
+    }
+
+    /// Unlinks an entry and returns its value, if the entry is in the wheel. The caller then frees
+    /// its index.
+    #[inline(always)]
+    fn unlink_and_take<const BITS: u32, const LEVELS: usize>(
+        &self,
+        wheel: &mut RawWheel<BITS, LEVELS>,
+        key: Key,
+    ) -> Option<T> {
         let entry = self.find(key)?;
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now.
-        let value = unsafe { entry.take() };
-        self.free(wheel, key.index, key.generation + 1);
-        Some(value)
+        Some(unsafe { entry.take() })
     }
 
     /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value.
@@ -268,16 +274,20 @@ impl<T> Entries<T> {
         index: u32,
         generation: u32,
     ) {
-        // An index whose generations are used up is retired.
-        if generation < KEY_GENERATION_MAX {
-            let before = self.free.replace_last_freed(index);
-            if before != 0 {
-                self.put_in_free_list(before);
-            }
+        let before = self.replace_last_freed(index, generation);
+        if before != 0 {
+            self.put_in_free_list(before);
         }
         if wheel.len() == 0 {
             self.flush_last_freed();
         }
+    }
+
+    /// Frees an index and keeps it outside the lists. Returns the index that was kept before, or 0.
+    /// If the index's generations are used up, retires the index and returns 0 instead.
+    #[inline]
+    fn replace_last_freed(&mut self, index: u32, generation: u32) -> u32 {
+        if generation < KEY_GENERATION_MAX { self.free.replace_last_freed(index) } else { 0 }
     }
 
     /// Puts the index that was freed last into the free list of its page. Until then, the page

@@ -637,8 +637,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
             self.entries.next_live_from(index + 1)
         });
         live.filter_map(|index| {
-            let key = self.key_of(index);
-            Some((key, self.entries.entry(index).deadline(), self.get(key)?))
+            let entry = self.entries.entry(index);
+            Some((entry.key(), entry.deadline(), self.get(entry.key())?))
         })
     }
 
@@ -662,7 +662,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
         let mut next = 0;
         while let Some(index) = self.entries.next_live_from(next) {
-            let (key, deadline) = (self.key_of(index), self.entries.entry(index).deadline());
+            let entry = self.entries.entry(index);
+            let (key, deadline) = (entry.key(), entry.deadline());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {
                 self.remove(key);
             }
@@ -686,10 +687,6 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     pub fn clear(&mut self) {
         self.retain(|_, _, _| false);
-    }
-
-    fn key_of(&self, index: u32) -> Key {
-        Key { index, generation: self.entries.entry(index).generation() }
     }
 }
 

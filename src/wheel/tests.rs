@@ -28,16 +28,19 @@ mod with_tiny_limits {
 
 #[test]
 fn a_retired_index_is_never_reused() {
-    let mut wheel = Tiny::starting_at(0);
-    let mut keys = std::collections::HashSet::new();
-    for round in 0..100 {
-        let key = wheel.insert(round + 1, round);
-        assert!(keys.insert(key), "{key:?} was returned twice");
-        assert_eq!(wheel.remove(key), Some(round));
-    }
-    for key in keys {
-        assert!(key.generation < KEY_GENERATION_MAX, "{key:?} has a retired index");
-        assert_eq!(wheel.remove(key), None);
+    // The first level reaches only the first deadline.
+    for deadline in [1, 100] {
+        let mut wheel = Tiny::starting_at(0);
+        let mut keys = std::collections::HashSet::new();
+        for round in 0..100 {
+            let key = wheel.insert(deadline, round);
+            assert!(keys.insert(key), "{key:?} was returned twice");
+            assert_eq!(wheel.remove(key), Some(round));
+        }
+        for key in keys {
+            assert!(key.generation < KEY_GENERATION_MAX, "{key:?} has a retired index");
+            assert_eq!(wheel.remove(key), None);
+        }
     }
 }
 
