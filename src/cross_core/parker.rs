@@ -71,7 +71,7 @@ impl Parker {
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let number =
             before + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
-        // Release: publishes `until` to `sleep_to_interrupt_for_deadline`. A waking thread's
+        // Release: publishes `until` to `sleeps_past`. A waking thread's
         // exchange that clears the `ASLEEP` of an earlier sleep either comes before this swap or
         // fails.
         self.announced.swap(number, Ordering::Release);
@@ -83,8 +83,7 @@ impl Parker {
     pub(crate) fn set_undriven(&self) {
         // Relaxed: the store of `announced` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
-        // Relaxed: only the owner changes the number. Release: publishes `until` to
-        // `sleep_to_interrupt_for_deadline`.
+        // Relaxed: only the owner changes the number. Release: publishes `until` to `sleeps_past`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         self.announced.store(before + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
@@ -139,21 +138,23 @@ impl Parker {
         self.sleep_to_interrupt().filter(|asleep| asleep.ends_on_cancel())
     }
 
-    /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
-    /// time that `deadline` returns. The caller's last atomic operation must be the swap that made
-    /// its request, unless the shard has ended.
+    /// Returns the sleep in progress, after a request for a deadline. The caller's last atomic
+    /// operation must be the swap that made the request, unless the shard has ended. The caller
+    /// must wake the owner if the owner [sleeps past](Self::sleeps_past) the deadline.
     #[inline]
-    pub(crate) fn sleep_to_interrupt_for_deadline(
-        &self,
-        deadline: impl FnOnce() -> u64,
-    ) -> Option<SleepId> {
+    pub(crate) fn sleep_after_swap(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `until`, read below, is the end of this sleep or of a later one. Before a later
-        // sleep, the owner has seen the request.
-        let asleep = SleepId::of(self.announced.load(Ordering::Acquire))?;
-        // Relaxed: the load above has acquired the announcement, which publishes `until`.
-        (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
+        // Acquire: `until`, read by `sleeps_past`, is the end of this sleep or of a later one.
+        // Before a later sleep, the owner has seen the request.
+        SleepId::of(self.announced.load(Ordering::Acquire))
+    }
+
+    /// Returns true if the sleep that [`sleep_after_swap`](Self::sleep_after_swap) has returned
+    /// ends after `deadline`.
+    pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
+        // Relaxed: `sleep_after_swap` has acquired the announcement, which publishes `until`.
+        deadline < self.until.load(Ordering::Relaxed)
     }
 }
 
@@ -176,6 +177,11 @@ impl SleepId {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// Returns the sleep in progress if it ends after `deadline`.
+    fn sleep_past(parker: &Parker, deadline: u64) -> Option<SleepId> {
+        parker.sleep_after_swap().filter(|_| parker.sleeps_past(deadline))
+    }
 
     #[test]
     fn every_requester_wakes_until_one_wake_up_has_ended() {
@@ -209,15 +215,12 @@ mod tests {
     #[test]
     fn only_an_earlier_deadline_wakes_the_owner() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_to_interrupt_for_deadline(|| 0), None);
+        assert_eq!(sleep_past(&parker, 0), None);
         let _announcement = parker.announce(100, false);
-        assert_eq!(
-            [100, 101].map(|deadline| parker.sleep_to_interrupt_for_deadline(|| deadline)),
-            [None; 2]
-        );
-        let woken = parker.sleep_to_interrupt_for_deadline(|| 99).expect("the deadline is earlier");
+        assert_eq!([100, 101].map(|deadline| sleep_past(&parker, deadline)), [None; 2]);
+        let woken = sleep_past(&parker, 99).expect("the deadline is earlier");
         parker.end_sleep(woken);
-        assert_eq!(parker.sleep_to_interrupt_for_deadline(|| 98), None);
+        assert_eq!(sleep_past(&parker, 98), None);
     }
 
     #[test]
@@ -225,15 +228,14 @@ mod tests {
         let parker = Parker::default();
         assert!(!parker.is_undriven());
         parker.set_undriven();
-        let asleep =
-            parker.sleep_to_interrupt_for_deadline(|| u64::MAX - 1).expect("the sleep has no end");
+        let asleep = sleep_past(&parker, u64::MAX - 1).expect("the sleep has no end");
         assert!(asleep.is_undriven() && parker.is_undriven());
         assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
         parker.set_driven();
         assert_eq!((parker.sleep_to_interrupt(), parker.is_undriven()), (None, false));
         parker.set_undriven();
         let announcement = parker.announce(100, false);
-        assert!(!parker.is_undriven() && parker.sleep_to_interrupt_for_deadline(|| 100).is_none());
+        assert!(!parker.is_undriven() && sleep_past(&parker, 100).is_none());
         parker.set_undriven();
         parker.end_sleep(announcement);
         assert!(parker.is_undriven(), "only an earlier sleep has ended");

@@ -349,15 +349,13 @@ impl Shared {
     /// messages after this thread's push, or 0 if it pushed none.
     #[inline]
     fn sleep_to_interrupt(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
-        let mut due = 0;
-        let asleep = self.parker.sleep_to_interrupt_for_deadline(|| {
-            due = self.tick.round_up(nanos());
-            due
-        });
-        if asleep.is_some_and(SleepId::is_undriven) {
+        let asleep = self.parker.sleep_after_swap()?;
+        let due = self.tick.round_up(nanos());
+        let sleeps_past = self.parker.sleeps_past(due);
+        if sleeps_past && asleep.is_undriven() {
             self.publish_remote_due(due);
         }
-        asleep.or_else(|| self.sleep_to_interrupt_for_backlog(depth))
+        (sleeps_past || is_wake_backlog(depth)).then_some(asleep)
     }
 
     /// Publishes the deadline of a remote request for an owner without a loop. A deadline that has
@@ -368,17 +366,19 @@ impl Shared {
         self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep in progress if `depth` queued messages must end it. Every
-    /// `WAKE_BACKLOG`-th message wakes the owner, since an earlier wake-up may have failed. An
-    /// owner that announces its sleep after the push checks the number of messages itself.
+    /// Returns the sleep in progress if `depth` queued messages must end it.
     #[inline]
     fn sleep_to_interrupt_for_backlog(&self, depth: u32) -> Option<SleepId> {
-        if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 {
-            self.parker.sleep_to_interrupt()
-        } else {
-            None
-        }
+        if is_wake_backlog(depth) { self.parker.sleep_to_interrupt() } else { None }
     }
+}
+
+/// Returns true if `depth` queued messages must end a sleep. Every `WAKE_BACKLOG`-th message wakes
+/// the owner, since an earlier wake-up may have failed. An owner that announces its sleep after the
+/// push checks the number of messages itself.
+#[inline]
+fn is_wake_backlog(depth: u32) -> bool {
+    depth.is_multiple_of(WAKE_BACKLOG) && depth > 0
 }
 
 /// The operations of a remote thread. The thread is pinned, so they see no freed page.

@@ -52,6 +52,7 @@
 #![allow(unsafe_code)]
 
 use std::{
+    cell::UnsafeCell,
     fmt, hint,
     ops::{Deref, DerefMut},
     sync::Arc,
@@ -76,7 +77,7 @@ use crate::{
     limits::{CLAIM_TRIES, CLAIMED_SLEEP_MAX_NANOS},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
-    util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
+    util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
     when::When,
 };
 
@@ -84,7 +85,7 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct WorkerWheel {
     is_claimed: AtomicBool,
-    owner_state: UnsafeCell<OwnerState>,
+    owner_state: Exclusive<UnsafeCell<OwnerState>>,
     shard_ref: ShardRef,
     shared: Arc<Shared>,
 }
@@ -117,17 +118,20 @@ impl Deref for ClaimGuard<'_> {
 
     #[inline]
     fn deref(&self) -> &OwnerState {
-        // SAFETY: this thread alone has claimed the wheel. While `self` is borrowed, `deref_mut`
-        // cannot be called.
-        self.0.owner_state.with_mut(|state| unsafe { &*state })
+        // SAFETY: this thread alone has claimed the wheel.
+        let state = unsafe { self.0.owner_state.get() };
+        // SAFETY: while `self` is borrowed, `deref_mut` cannot be called.
+        unsafe { &*state.get() }
     }
 }
 
 impl DerefMut for ClaimGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut OwnerState {
-        // SAFETY: this thread alone has claimed the wheel, and `self` is borrowed exclusively.
-        self.0.owner_state.with_mut(|state| unsafe { &mut *state })
+        // SAFETY: this thread alone has claimed the wheel.
+        let state = unsafe { self.0.owner_state.get() };
+        // SAFETY: `self` is borrowed exclusively.
+        unsafe { &mut *state.get() }
     }
 }
 
@@ -148,11 +152,11 @@ impl WorkerWheel {
         Ok(Self {
             is_claimed: AtomicBool::new(false),
             shard_ref: ShardRef::new(engine.number(), Arc::clone(&shared)),
-            owner_state: UnsafeCell::new(OwnerState {
+            owner_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
                 earliest_woken_deadline: u64::MAX,
-            }),
+            })),
             shared,
         })
     }

@@ -521,7 +521,7 @@ impl<T> Engine<T> {
 
     /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
-        self.time.tick.start_nanos(self.nodes.entry(index).deadline())
+        self.time.tick.start_nanos(self.nodes.entry(index).deadline().get())
     }
 
     /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
@@ -1144,17 +1144,21 @@ impl<T> Engine<T> {
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<u32, R>> {
         loop {
-            let index = match self.backlog.next() {
-                0 => self.next_from_mailbox()?,
-                index => index,
-            };
-            self.nodes.adopt_page_of_message(index);
-            let node = self.nodes.entry(index);
-            let link = node.link().get();
-            self.backlog.remove_next(link);
+            let nodes = &mut self.nodes;
+            let (index, link) = self.backlog.pop(|index| {
+                nodes.adopt_page_of_message(index);
+                nodes.entry(index).link().get()
+            });
+            if index == 0 {
+                if self.poll_mailbox() {
+                    continue;
+                }
+                return None;
+            }
             // A message's link leads to the message after the next one, whose node is prefetched
             // here. The node of the next message was prefetched with the previous message.
             self.nodes.prefetch(link);
+            let node = self.nodes.entry(index);
             match node.state().consume_message() {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
@@ -1178,10 +1182,10 @@ impl<T> Engine<T> {
                     node.admit(|| self.time.now());
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
-                    // This add uses up one of the adds that `allow_adds` has allowed.
-                    self.next_limit_check_generation =
-                        self.next_limit_check_generation.saturating_sub(1);
                     if self.limit < INDEX_MAX {
+                        // This add uses up one of the adds that `allow_adds` has allowed.
+                        self.next_limit_check_generation =
+                            self.next_limit_check_generation.saturating_sub(1);
                         // The live count includes the timer before its reservation ends. So a
                         // remote add, which reads the live count and the reservations, never misses
                         // the timer; see `admission`.
@@ -1196,7 +1200,7 @@ impl<T> Engine<T> {
                     }
                     let current = self.wheel.current();
                     if !periodic && deadline <= current {
-                        node.set_deadline(deadline);
+                        node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let fired = fire(node, run);
                             let claimed = self.count_already_due_run(index, run, deadline, current);
@@ -1227,15 +1231,14 @@ impl<T> Engine<T> {
     }
 
     /// Takes queued messages out of the mailbox, unless this pass has already polled both
-    /// priorities. Returns the index of the first message, or `None` if there is no message or no
-    /// budget.
+    /// priorities. Returns true if the backlog now has a message within the budget.
     #[inline(never)]
-    fn next_from_mailbox(&mut self) -> Option<u32> {
-        if !self.backlog.has_unpolled_priority() {
-            return None;
+    fn poll_mailbox(&mut self) -> bool {
+        let polls = self.backlog.has_unpolled_priority();
+        if polls {
+            self.take_mailbox_messages();
         }
-        self.take_mailbox_messages();
-        Some(self.backlog.next()).filter(|&index| index != 0)
+        polls && self.backlog.has_next()
     }
 
     /// Removes remotely cancelled timers until a timer can be added, and allows up to `adds` adds.
@@ -1291,7 +1294,7 @@ impl<T> Engine<T> {
         let wants_payload = has_payload && wants_payload(node);
         let generation = node.state().generation();
         self.stats.counts.remote_cancels += 1;
-        let location = node.location();
+        let location = node.location().get();
         if location.is_linked() {
             self.wheel.unlink(&self.nodes, node);
             self.stats.count_cancelled();

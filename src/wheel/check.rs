@@ -30,7 +30,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         let late = wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {
             assert!(
-                storage.entry(index).deadline() >= wheel.pass_end,
+                storage.entry(index).deadline().get() >= wheel.pass_end,
                 "a late entry with a deadline before `pass_end`"
             );
         }
@@ -45,7 +45,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             "`len` differs from the number of entries in slots"
         );
         let linked: Vec<Location> = indices
-            .map(|index| storage.entry(index).location())
+            .map(|index| storage.entry(index).location().get())
             .filter(|location| location.is_linked())
             .collect();
         assert_eq!(
@@ -85,7 +85,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             let is_marked = wheel.slots.is_marked(position);
             assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {position}");
             let is_deferred =
-                |&&index: &&u32| storage.entry(index).location() == Location::DEFERRED;
+                |&&index: &&u32| storage.entry(index).location().get() == Location::DEFERRED;
             let deferred = entries.iter().filter(is_deferred).count();
             assert!(
                 deferred <= wheel.slots.deferred_since_empty(position) as usize,
@@ -97,8 +97,9 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         let entries = wheel.slots.entries(storage, slot);
         let is_marked = wheel.slots.is_marked(slot);
         assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {position} of level {level}");
-        let waiting =
-            entries.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
+        let waiting = entries
+            .iter()
+            .filter(|&&index| storage.entry(index).location().get() == Location::far(slot));
         assert_eq!(
             waiting.count(),
             wheel.uncascaded_counts[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize]
@@ -112,7 +113,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         for &index in entries {
             let storage = self.storage;
             let (deadline, location) =
-                (storage.entry(index).deadline(), storage.entry(index).location());
+                (storage.entry(index).deadline().get(), storage.entry(index).location().get());
             self.check_entry(level, position, deadline, location);
         }
         entries.len()

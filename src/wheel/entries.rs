@@ -31,7 +31,7 @@ use crate::{
 #[repr(C)]
 struct EntryFields<T> {
     /// If the place is free, `next` is the link of the page's free list.
-    links: Cell<Links>,
+    links: Links,
     deadline: Cell<u64>,
     /// Tells apart the entries that successively use this index.
     generation: Cell<u32>,
@@ -111,33 +111,18 @@ impl<T> Entry for EntryRef<'_, T> {
     }
 
     #[inline]
-    fn links(self) -> Links {
-        self.fields.links.get()
+    fn links(&self) -> &Links {
+        &self.fields.links
     }
 
     #[inline]
-    fn set_links(self, links: Links) {
-        self.fields.links.set(links);
+    fn deadline(&self) -> &Cell<u64> {
+        &self.fields.deadline
     }
 
     #[inline]
-    fn deadline(self) -> u64 {
-        self.fields.deadline.get()
-    }
-
-    #[inline]
-    fn set_deadline(self, deadline: u64) {
-        self.fields.deadline.set(deadline);
-    }
-
-    #[inline]
-    fn location(self) -> Location {
-        self.fields.location.get()
-    }
-
-    #[inline]
-    fn set_location(self, location: Location) {
-        self.fields.location.set(location);
+    fn location(&self) -> &Cell<Location> {
+        &self.fields.location
     }
 }
 
@@ -151,7 +136,7 @@ impl<T> Page<T> {
 
     /// Initializes a never-used place as a free place, with the link `next`.
     fn init_place(&self, place: usize, next: u32) {
-        self.entries[place].links.set(Links { previous: 0, next });
+        self.entries[place].links.next.set(next);
         self.entries[place].generation.set(self.generation.get());
     }
 }
@@ -218,7 +203,7 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        if !self.entry(key.index).location().is_near() || self.free.has_last_freed() {
+        if !self.entry(key.index).location().get().is_near() || self.free.has_last_freed() {
             return self.remove_slow(wheel, key);
         }
         let value = self.unlink_and_take(wheel, key)?;
@@ -323,7 +308,7 @@ impl<T> Entries<T> {
         // SAFETY: as in `page`.
         let page = |number| unsafe { pages.get(number).as_ref() };
         self.free
-            .take_from_current_page(|number, place| page(number).entries[place].links.get().next)
+            .take_from_current_page(|number, place| page(number).entries[place].links.next.get())
     }
 
     /// Returns the entry of a key, if it is in the wheel.
@@ -331,7 +316,7 @@ impl<T> Entries<T> {
     pub(super) fn find(&self, key: Key) -> Option<EntryRef<'_, T>> {
         let found = self.entry(key.index);
         let is_live = found.generation() == key.generation
-            && found.location().is_linked()
+            && found.location().get().is_linked()
             && self.pages.has(page_number_of(key.index));
         is_live.then_some(found)
     }
@@ -360,7 +345,7 @@ impl<T> Entries<T> {
         while page_number_of(index) < self.pages.numbers_end() {
             if !self.pages.has(page_number_of(index)) {
                 index = index_of(page_number_of(index) + 1, 0);
-            } else if self.entry(index).location().is_linked() {
+            } else if self.entry(index).location().get().is_linked() {
                 return Some(index);
             } else {
                 index += 1;
@@ -398,7 +383,7 @@ impl<T> Entries<T> {
     fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_number_of(index), place_of(index));
         let (next, has_surplus) = self.free.put_in_free_list(number, place);
-        self.page(number).entries[place].links.set(Links { previous: 0, next });
+        self.page(number).entries[place].links.next.set(next);
         if has_surplus {
             self.free_surplus_page();
         }
@@ -464,7 +449,7 @@ impl<T> Entries<T> {
     /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
-        self.free.check(|number, place| self.page(number).entries[place].links.get().next);
+        self.free.check(|number, place| self.page(number).entries[place].links.next.get());
         assert_eq!(
             self.pages.numbers().count(),
             self.page_numbers_end - self.freed_pages.len(),
@@ -497,7 +482,7 @@ impl<T, I: Iterator<Item = u32>> DropEntries<'_, T, I> {
         if mem::needs_drop::<T>() {
             for index in &mut self.indices {
                 let entry = self.entries.entry(index);
-                if entry.location().is_linked() {
+                if entry.location().get().is_linked() {
                     // SAFETY: the entry is in the wheel, and is not used afterwards.
                     unsafe { entry.value().drop_in_place() };
                 }

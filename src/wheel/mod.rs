@@ -598,7 +598,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn deadline(&self, key: Key) -> Option<u64> {
-        self.entries.find(key).map(Entry::deadline)
+        self.entries.find(key).map(|entry| entry.deadline().get())
     }
 
     /// Returns true if the entry of `key` is in the wheel. Cost: constant.
@@ -638,7 +638,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         });
         live.filter_map(|index| {
             let entry = self.entries.entry(index);
-            Some((entry.key(), entry.deadline(), self.get(entry.key())?))
+            Some((entry.key(), entry.deadline().get(), self.get(entry.key())?))
         })
     }
 
@@ -663,7 +663,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         let mut next = 0;
         while let Some(index) = self.entries.next_live_from(next) {
             let entry = self.entries.entry(index);
-            let (key, deadline) = (entry.key(), entry.deadline());
+            let (key, deadline) = (entry.key(), entry.deadline().get());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {
                 self.remove(key);
             }

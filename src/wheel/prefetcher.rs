@@ -52,7 +52,7 @@ impl Prefetcher {
         let cursor = &mut self.cursors[self.next_walker];
         self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
         if *cursor != 0 {
-            *cursor = storage.entry(*cursor).links().next;
+            *cursor = storage.entry(*cursor).links().next.get();
             storage.prefetch(*cursor);
         }
     }

@@ -41,7 +41,7 @@ use super::{
     level::Geometry,
     prefetcher::Prefetcher,
     slot::Slots,
-    storage::{Entry, Links, Location, Placement, Storage},
+    storage::{Entry, Location, Storage},
 };
 use crate::limits::{CASCADED_PER_TURN_MAX, PREFETCH_MIN_ENTRIES};
 #[cfg(feature = "std")]
@@ -176,8 +176,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[cold]
     #[inline(never)]
     fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let links = self.slots.link_late(storage, entry.index());
-        entry.set_placement(Placement { deadline: self.pass_end, links, location: Location::LATE });
+        self.slots.link_late(storage, entry);
+        entry.deadline().set(self.pass_end);
+        entry.location().set(Location::LATE);
         self.idle_until = 0;
     }
 
@@ -191,7 +192,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[cfg(feature = "std")]
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        if entry.location().is_linked() {
+        if entry.location().get().is_linked() {
             self.unlink(storage, entry);
         }
     }
@@ -200,11 +201,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// stored, and the entry stays in its slot.
     #[inline]
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        let location = entry.location();
-        let is_later = deadline > self.pass_end && deadline >= entry.deadline();
+        let location = entry.location().get();
+        let is_later = deadline > self.pass_end && deadline >= entry.deadline().get();
         if is_later && (location.may_precede_deadline() || self.try_defer(entry, location)) {
             self.touched += 1;
-            entry.set_deadline(deadline);
+            entry.deadline().set(deadline);
         } else if is_later && location == Location::NEAR {
             self.relink_crowded(storage, entry, deadline);
         } else {
@@ -216,10 +217,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// `NEAR`, or the slot has too many deferred entries.
     #[inline]
     fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
-        let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline());
+        let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline().get());
         let is_deferred = location == Location::NEAR && self.slots.try_count_deferred(slot);
         if is_deferred {
-            entry.set_location(Location::DEFERRED);
+            entry.location().set(Location::DEFERRED);
         }
         is_deferred
     }
@@ -229,7 +230,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        let is_near = entry.location().is_near();
+        let is_near = entry.location().get().is_near();
         if is_near && let Some(slot) = self.slots.unlink_if_alone(entry.links()) {
             self.slots.mark_empty(slot);
             self.link_after_reset(storage, entry, deadline);
@@ -286,7 +287,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry: S::Entry<'_>,
         deadline: u64,
     ) {
-        if entry.location().is_linked() {
+        if entry.location().get().is_linked() {
             self.relink(storage, entry, deadline);
         } else {
             self.link(storage, entry, deadline);
@@ -310,7 +311,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.relink_or_link(storage, entry, deadline);
             return false;
         }
-        if entry.location().is_linked() {
+        if entry.location().get().is_linked() {
             self.unlink_uncounted(storage, entry);
         } else {
             self.len += 1;
@@ -334,15 +335,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry: S::Entry<'_>,
         deadline: u64,
     ) -> Result<(), u64> {
-        if entry.location().is_linked() {
-            if deadline > self.current && entry.deadline() == deadline {
+        if entry.location().get().is_linked() {
+            if deadline > self.current && entry.deadline().get() == deadline {
                 return Ok(());
             }
             self.unlink_uncounted(storage, entry);
             self.len -= 1;
         }
         if deadline <= self.current {
-            entry.set_deadline(deadline);
+            entry.deadline().set(deadline);
             return Err(self.current);
         }
         self.touched += 1;
@@ -382,8 +383,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if tick < self.idle_until {
             self.idle_until = tick;
         }
-        let links = self.slots.link(storage, slot, entry.index());
-        entry.set_placement(Placement { deadline, links, location });
+        self.slots.link(storage, slot, entry);
+        entry.deadline().set(deadline);
+        entry.location().set(location);
     }
 
     /// Links an entry into the slot that covers `tick`, in the lowest upper level that reaches
@@ -395,8 +397,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, tick);
         self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
         self.uncascaded_total += 1;
-        let links = self.slots.link(storage, slot, entry.index());
-        entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
+        self.slots.link(storage, slot, entry);
+        entry.deadline().set(deadline);
+        entry.location().set(Location::far(slot));
     }
 
     /// Marks the slot of `level` that covers `tick` as occupied. Lowers a later `idle_until` to the
@@ -410,31 +413,30 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Unlinks an entry, without updating `len` and `touched`.
     #[inline]
     fn unlink_uncounted<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let Placement { links, location, .. } = entry.take_placement();
+        let location = entry.location().replace(Location::UNLINKED);
         if !location.is_near() {
-            self.unlink_far_uncounted(storage, entry.index(), links, location);
-        } else if let Some(slot) = self.slots.unlink(storage, links) {
+            self.unlink_far_uncounted(storage, entry, location);
+        } else if let Some(slot) = self.slots.unlink(storage, entry.links()) {
             self.slots.mark_empty(slot);
         }
     }
 
     /// Unlinks an entry that was not linked into a slot of the first level.
     #[inline(never)]
-    fn unlink_far_uncounted(
+    fn unlink_far_uncounted<S: Storage>(
         &mut self,
-        storage: &impl Storage,
-        index: u32,
-        links: Links,
+        storage: &S,
+        entry: S::Entry<'_>,
         location: Location,
     ) {
         if location == Location::LATE {
-            self.slots.on_unlinked_late(index, links);
+            self.slots.before_unlinking_late(entry);
         }
         if let Some(slot) = location.far_slot() {
             self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
             self.uncascaded_total -= 1;
         }
-        if let Some(slot) = self.slots.unlink(storage, links) {
+        if let Some(slot) = self.slots.unlink(storage, entry.links()) {
             self.slots.mark_empty(slot);
         }
     }
@@ -530,8 +532,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.budget -= 1;
             self.touched += 1;
             let entry = storage.entry(first);
-            let Placement { deadline, links: Links { next, .. }, .. } = entry.take_placement();
-            if !self.slots.pop(storage, slot, first, next) {
+            let deadline = entry.deadline().get();
+            entry.location().set(Location::UNLINKED);
+            if !self.slots.pop(storage, slot, first, entry.links().next.get()) {
                 self.slots.mark_empty(slot);
                 self.stage = Stage::Done;
             }
@@ -719,7 +722,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.budget -= 1;
             self.touched += 1;
             let entry = storage.entry(first);
-            let deadline = entry.deadline();
+            let deadline = entry.deadline().get();
             self.unlink_uncounted(storage, entry);
             self.link_uncounted(storage, entry, deadline);
         }

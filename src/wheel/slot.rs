@@ -19,7 +19,7 @@ use core::{hint::select_unpredictable, mem, ops::Range};
 
 use super::{
     level::Geometry,
-    storage::{Links, Storage},
+    storage::{Entry, Links, Storage},
 };
 use crate::limits::{DEFERRED_PER_SLOT_MAX, INDEX_MAX};
 
@@ -150,24 +150,24 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         may_defer
     }
 
-    /// Links an entry to the front of a slot. Returns the links that the caller must store in the
-    /// entry.
+    /// Links an entry to the front of a slot.
     #[inline(always)]
-    pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, index: u32) -> Links {
+    pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, entry: S::Entry<'_>) {
         let head = self.head_mut(slot);
         let next = *head & FIRST_MASK;
-        *head ^= next ^ index;
-        storage.set_previous(next, index);
-        Links { previous: SLOT_FLAG | slot, next }
+        *head ^= next ^ entry.index();
+        storage.entry(next).links().previous.set(entry.index());
+        entry.links().previous.set(SLOT_FLAG | slot);
+        entry.links().next.set(next);
     }
 
     /// Links an entry to the front of the late slot.
-    pub(super) fn link_late<S: Storage>(&mut self, storage: &S, index: u32) -> Links {
+    pub(super) fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let late = Geometry::<BITS, LEVELS>::LATE;
         if self.is_empty(late) {
-            self.last_late = index;
+            self.last_late = entry.index();
         }
-        self.link(storage, late, index)
+        self.link(storage, late, entry);
     }
 
     /// Unlinks entry `first` from the front of a slot other than the late slot; `next` is the entry
@@ -186,13 +186,14 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
             return false;
         }
         *head ^= first ^ next;
-        storage.set_previous(next, SLOT_FLAG | slot);
+        storage.entry(next).links().previous.set(SLOT_FLAG | slot);
         true
     }
 
     /// If an entry is alone in its slot, unlinks the entry and returns the slot.
     #[inline]
-    pub(super) fn unlink_if_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
+    pub(super) fn unlink_if_alone(&mut self, links: &Links) -> Option<u32> {
+        let (previous, next) = (links.previous.get(), links.next.get());
         let slot = previous & !SLOT_FLAG;
         // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`,
         // and `next - 1` has the bit only if `next` is 0.
@@ -204,31 +205,29 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     }
 
     /// Unlinks an entry. Returns its slot if the slot is empty now. For a late entry, the caller
-    /// also calls [`on_unlinked_late`](Self::on_unlinked_late).
+    /// first calls [`before_unlinking_late`](Self::before_unlinking_late).
     #[inline(always)]
-    pub(super) fn unlink<S: Storage>(
-        &mut self,
-        storage: &S,
-        Links { previous, next }: Links,
-    ) -> Option<u32> {
-        let emptied = self.unlink_if_alone(Links { previous, next });
+    pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) -> Option<u32> {
+        let emptied = self.unlink_if_alone(links);
         if emptied.is_some() {
             return emptied;
         }
+        let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
-        storage.set_previous(next, previous);
+        storage.entry(next).links().previous.set(previous);
         // Makes both of the next two writes, because a branch on the entry's position in the list
         // would be unpredictable. One of them has no effect: it writes to index 0, whose links are
         // never used, or rewrites the head of slot 0 unchanged.
-        storage.set_next(select_unpredictable(is_first, 0, previous), next);
+        storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);
         None
     }
 
-    /// Updates `last_late` when a late entry is unlinked.
-    pub(super) fn on_unlinked_late(&mut self, index: u32, Links { previous, .. }: Links) {
-        if index == self.last_late {
+    /// Updates `last_late` before a late entry is unlinked.
+    pub(super) fn before_unlinking_late(&mut self, entry: impl Entry) {
+        if entry.index() == self.last_late {
+            let previous = entry.links().previous.get();
             self.last_late = if previous & SLOT_FLAG == 0 { previous } else { 0 };
         }
     }
@@ -240,9 +239,9 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let head = self.head_mut(slot);
         let first = *head & FIRST_MASK;
         *head ^= first ^ from;
-        storage.set_previous(from, SLOT_FLAG | slot);
-        storage.set_previous(first, self.last_late);
-        storage.set_next(self.last_late, first);
+        storage.entry(from).links().previous.set(SLOT_FLAG | slot);
+        storage.entry(first).links().previous.set(self.last_late);
+        storage.entry(self.last_late).links().next.set(first);
         self.last_late = 0;
     }
 
@@ -253,10 +252,10 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         assert!(at != 0 || self.is_empty(slot), "a count without entries");
         let mut entries = alloc::vec::Vec::new();
         while at != 0 {
-            let links = super::storage::Entry::links(storage.entry(at));
-            assert_eq!(links.previous, previous, "entry {at} of slot {slot}");
+            let entry = storage.entry(at);
+            assert_eq!(entry.links().previous.get(), previous, "entry {at} of slot {slot}");
             entries.push(at);
-            (previous, at) = (at, links.next);
+            (previous, at) = (at, entry.links().next.get());
         }
         let last = entries.last().copied().unwrap_or(0);
         let is_late = slot == Geometry::<BITS, LEVELS>::LATE;
@@ -281,10 +280,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::wheel::{
-        entries::Entries,
-        storage::{Entry, Location, Placement},
-    };
+    use crate::wheel::{entries::Entries, storage::Location};
 
     type Tiny = Geometry<2, 32>;
 
@@ -300,20 +296,20 @@ mod tests {
 
         fn link(&mut self, slot: u32) -> u32 {
             let index = self.entries.take_index().expect("there is room");
-            let links = if slot == Tiny::LATE {
-                self.slots.link_late(&self.entries, index)
+            let entry = self.entries.entry(index);
+            if slot == Tiny::LATE {
+                self.slots.link_late(&self.entries, entry);
             } else {
-                self.slots.link(&self.entries, slot, index)
-            };
-            let location = Location::NEAR;
-            self.entries.entry(index).set_placement(Placement { deadline: 0, links, location });
+                self.slots.link(&self.entries, slot, entry);
+            }
+            entry.location().set(Location::NEAR);
             index
         }
 
         fn unlink(&mut self, index: u32) -> Option<u32> {
-            let links = self.entries.entry(index).links();
-            self.slots.on_unlinked_late(index, links);
-            self.slots.unlink(&self.entries, links)
+            let entry = self.entries.entry(index);
+            self.slots.before_unlinking_late(entry);
+            self.slots.unlink(&self.entries, entry.links())
         }
 
         fn of(&self, slot: u32) -> Vec<u32> {

@@ -1,7 +1,9 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It copies the fields that [`Entry`] names in and out, and
-//! holds no reference to the entry. So other threads can use the entry's other fields.
+//! The wheel owns slots, not entries. It changes only the cells that [`Entry`] names, so other
+//! threads can use the entry's other fields.
+
+use core::cell::Cell;
 
 /// The entries of a wheel.
 ///
@@ -16,64 +18,23 @@ pub(crate) trait Storage {
 
     /// Prefetches the fields of an entry, which may be free.
     fn prefetch(&self, index: u32);
-
-    #[inline]
-    fn set_previous(&self, index: u32, previous: u32) {
-        let entry = self.entry(index);
-        entry.set_links(Links { previous, ..entry.links() });
-    }
-
-    #[inline]
-    fn set_next(&self, index: u32, next: u32) {
-        let entry = self.entry(index);
-        entry.set_links(Links { next, ..entry.links() });
-    }
 }
 
 /// A reference to an entry of a [`Storage`].
 pub(crate) trait Entry: Copy {
     fn index(self) -> u32;
-
-    fn links(self) -> Links;
-    fn set_links(self, links: Links);
-    fn deadline(self) -> u64;
-    fn set_deadline(self, deadline: u64);
-    fn location(self) -> Location;
-    fn set_location(self, location: Location);
-
-    /// Writes all fields.
-    #[inline]
-    fn set_placement(self, Placement { deadline, links, location }: Placement) {
-        self.set_links(links);
-        self.set_deadline(deadline);
-        self.set_location(location);
-    }
-
-    /// Returns all fields, and marks the entry as unlinked.
-    #[inline]
-    fn take_placement(self) -> Placement {
-        let placement =
-            Placement { deadline: self.deadline(), links: self.links(), location: self.location() };
-        self.set_location(Location::UNLINKED);
-        placement
-    }
-}
-
-/// All wheel fields of one entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placement {
-    pub(crate) deadline: u64,
-    pub(crate) links: Links,
-    pub(crate) location: Location,
+    fn links(&self) -> &Links;
+    fn deadline(&self) -> &Cell<u64>;
+    fn location(&self) -> &Cell<Location>;
 }
 
 /// An entry's neighbors in its slot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Links {
     /// The previous entry, or the slot if the entry is the first; see the module `slot`.
-    pub(crate) previous: u32,
+    pub(crate) previous: Cell<u32>,
     /// The next entry; 0 if there is none.
-    pub(crate) next: u32,
+    pub(crate) next: Cell<u32>,
 }
 
 /// The kind of slot that an entry is in, if any. For an entry that will cascade, the value includes

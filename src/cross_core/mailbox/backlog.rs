@@ -169,20 +169,25 @@ impl Backlog {
         }
     }
 
-    /// Returns the index of the next message, or 0 if there is no message or no budget. While
-    /// [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true, the next message is an urgent
-    /// one. After the urgent phase, low-priority messages come first.
-    #[inline]
-    pub(crate) fn next(&self) -> u32 {
-        if self.budget == 0 { 0 } else { self.taken[self.next_priority()].first }
-    }
-
-    /// Removes the next message, whose link is `link`.
-    #[inline]
-    pub(crate) fn remove_next(&mut self, link: u32) {
+    /// Removes the next message, and returns its index and its link. Returns 0 if there is no
+    /// message or no budget. While [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true,
+    /// the next message is an urgent one. After the urgent phase, low-priority messages come first.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let messages = &mut self.taken[self.next_priority()];
+        let index = messages.first;
+        if index == 0 || self.budget == 0 {
+            return (0, 0);
+        }
+        let link = link_of(index);
         *messages = messages.without_first(link);
         self.budget -= 1;
+        (index, link)
+    }
+
+    /// Returns true if [`pop`](Self::pop) would return a message.
+    pub(crate) fn has_next(&self) -> bool {
+        self.budget != 0 && self.taken[self.next_priority()].first != 0
     }
 
     #[inline]

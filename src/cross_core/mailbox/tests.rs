@@ -22,11 +22,8 @@ fn reverse(backlog: &mut Backlog, links: &[MailboxLink]) {
 }
 
 fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
-    let index = backlog.next();
-    (index != 0).then(|| {
-        backlog.remove_next(links[index as usize].get());
-        index
-    })
+    let (index, _) = backlog.pop(|index| links[index as usize].get());
+    (index != 0).then_some(index)
 }
 
 /// Consumes the taken messages, polls the mailbox again, and returns the consumed indices.

@@ -437,7 +437,7 @@ impl NodeView<'_> {
         // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
         // SAFETY: the state word has given the payload to this thread alone.
-        let callback = unsafe { page.nodes[self.place].take_payload() };
+        let callback = unsafe { page.nodes[self.place].payload().read() };
         // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
         self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(FollowUp::Nothing)
@@ -478,14 +478,15 @@ impl ReservedNode {
     ) -> u64 {
         let (page, node, place) = (self.page(), self.node(), place_of(self.index));
         // SAFETY: this thread has taken the node, which is free, so it has no payload.
-        unsafe { node.put_payload(callback) };
+        unsafe { callback.build(node.payload().as_ptr()) };
         // SAFETY: this thread has taken the node.
-        unsafe { page.creation_records[place].set(CreationRecord::new(call_site, || 0)) };
+        let creation_record = unsafe { page.creation_records[place].get() };
+        creation_record.set(CreationRecord::new(call_site, || 0));
         page.requested_deadlines[place].store_nanos(due);
         let kind = if period == 0 { TimerKind::Shared } else { TimerKind::Periodic };
         if kind == TimerKind::Periodic {
             // SAFETY: this thread has taken the node.
-            unsafe { node.header.deadline.set(period) };
+            unsafe { node.header.deadline.get() }.set(period);
             page.linked_deadlines[place].store_nanos(0);
         }
         let state = &node.header.state;
@@ -500,7 +501,7 @@ impl ReservedNode {
         let node = self.node();
         node.header.state.undo_arm_remote().then(|| {
             // SAFETY: the transition has given the payload to this thread.
-            let callback = unsafe { node.take_payload() };
+            let callback = unsafe { node.payload().read() };
             // SAFETY: this thread had armed the node with a callback that is `Send`.
             unsafe { SendCallback::assume_send(callback) }
         })

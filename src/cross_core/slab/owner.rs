@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Slab,
-    page::{ExclusiveCell, Node, Page, PagePtr, SharedDeadline, relative_link},
+    page::{Node, Page, PagePtr, SharedDeadline, relative_link},
     retired::RetiredPages,
 };
 use crate::{
@@ -115,7 +115,7 @@ impl<T> OwnerNodes<T> {
             // SAFETY: as in `page_at`.
             let page: &Page<T> = unsafe { pages.get(number).as_page_of() };
             // SAFETY: this is the owner.
-            unsafe { page.links[place].get() }.next
+            unsafe { page.links[place].get() }.next.get()
         })
     }
 
@@ -136,7 +136,7 @@ impl<T> OwnerNodes<T> {
     fn put_in_free_list(&mut self, index: u32) {
         let (next, has_surplus) =
             self.free_places.put_in_free_list(page_number_of(index), place_of(index));
-        self.entry(index).set_links(Links { previous: 0, next });
+        self.entry(index).links().next.set(next);
         if has_surplus {
             self.trim();
         }
@@ -170,7 +170,7 @@ impl<T> OwnerNodes<T> {
         *count += 1;
         let node = self.entry(index);
         node.link().set(link);
-        node.set_location(NOT_ADMITTED);
+        node.location().set(NOT_ADMITTED);
     }
 
     /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
@@ -210,7 +210,7 @@ impl<T> OwnerNodes<T> {
         };
         for place in fresh.places.clone() {
             let node = self.entry(index_of(fresh.number, place));
-            node.set_links(Links { previous: 0, next: fresh.link(place) });
+            node.links().next.set(fresh.link(place));
         }
         self.take_from_current_page()
     }
@@ -390,8 +390,7 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn creation_records(&self) -> impl Iterator<Item = CreationRecord> {
         let nodes = self.indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
-        // SAFETY: this is the owner.
-        live.map(|node| unsafe { node.creation_record().get() })
+        live.map(|node| node.creation_record().get())
     }
 
     pub(crate) fn set_schedule(&mut self, index: u32, schedule: Schedule) {
@@ -541,13 +540,9 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    fn links_cell(self) -> &'n ExclusiveCell<Links> {
-        &self.page.links[place_of(self.index)]
-    }
-
-    #[inline]
-    fn creation_record(self) -> &'n ExclusiveCell<CreationRecord> {
-        &self.page.creation_records[place_of(self.index)]
+    fn creation_record(self) -> &'n Cell<CreationRecord> {
+        // SAFETY: this is the owner, and an adder has released the node.
+        unsafe { self.page.creation_records[place_of(self.index)].get() }
     }
 
     #[inline]
@@ -570,28 +565,25 @@ impl<'n, T> NodeRef<'n, T> {
 
     #[inline]
     pub(crate) fn is_not_admitted(self) -> bool {
-        self.location() == NOT_ADMITTED
+        self.location().get() == NOT_ADMITTED
     }
 
     /// Returns the period, in nanoseconds, of a periodic timer that is not admitted yet.
     pub(crate) fn requested_period(self) -> u64 {
         debug_assert!(self.is_not_admitted());
-        self.deadline()
+        self.deadline().get()
     }
 
     /// Changes the period of a periodic timer that is not admitted yet.
     pub(crate) fn set_requested_period(self, period: u64) {
         debug_assert!(self.is_not_admitted());
-        self.set_deadline(period);
+        self.deadline().set(period);
     }
 
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
     pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
-        self.set_location(Location::UNLINKED);
-        // SAFETY: this is the owner, and the adder has released the node.
-        let added = unsafe { self.creation_record().get() };
-        // SAFETY: this is the owner, and the adder has released the node.
-        unsafe { self.creation_record().set(added.with_time(now)) };
+        self.location().set(Location::UNLINKED);
+        self.creation_record().set(self.creation_record().get().with_time(now));
     }
 
     /// Arms a free node with a new timer, without linking it into a slot. Records the call site and
@@ -606,10 +598,9 @@ impl<'n, T> NodeRef<'n, T> {
         now: impl FnOnce() -> u64,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload.
-        unsafe { self.node().put_payload(payload) };
+        unsafe { payload.build(self.node().payload().as_ptr()) };
         self.state().arm(generation, kind);
-        // SAFETY: this is the owner.
-        unsafe { self.creation_record().set(CreationRecord::new(call_site, now)) };
+        self.creation_record().set(CreationRecord::new(call_site, now));
     }
 
     /// Takes the payload of a timer that the owner has just claimed, cancelled or swept, or whose
@@ -618,7 +609,7 @@ impl<'n, T> NodeRef<'n, T> {
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's last transition of the word proves that the
         // payload was present, and gives it to the caller.
-        unsafe { self.node().take_payload() }
+        unsafe { self.node().payload().read() }
     }
 
     /// Ends a timer at the end of its shard, unless it is running. Returns the payload if it is
@@ -648,39 +639,21 @@ impl<T> Entry for NodeRef<'_, T> {
     }
 
     #[inline]
-    fn links(self) -> Links {
+    fn links(&self) -> &Links {
         // SAFETY: this is the owner.
-        unsafe { self.links_cell().get() }
+        unsafe { self.page.links[place_of(self.index)].get() }
     }
 
     #[inline]
-    fn set_links(self, links: Links) {
-        // SAFETY: this is the owner.
-        unsafe { self.links_cell().set(links) };
-    }
-
-    #[inline]
-    fn deadline(self) -> u64 {
-        // SAFETY: this is the owner.
+    fn deadline(&self) -> &Cell<u64> {
+        // SAFETY: this is the owner, and an adder has released the node.
         unsafe { self.node().header.deadline.get() }
     }
 
     #[inline]
-    fn set_deadline(self, deadline: u64) {
-        // SAFETY: this is the owner.
-        unsafe { self.node().header.deadline.set(deadline) };
-    }
-
-    #[inline]
-    fn location(self) -> Location {
+    fn location(&self) -> &Cell<Location> {
         // SAFETY: this is the owner.
         unsafe { self.node().header.location.get() }
-    }
-
-    #[inline]
-    fn set_location(self, location: Location) {
-        // SAFETY: this is the owner.
-        unsafe { self.node().header.location.set(location) };
     }
 }
 
@@ -699,7 +672,7 @@ impl<T> Storage for OwnerNodes<T> {
     fn prefetch(&self, index: u32) {
         let node = self.entry(index);
         prefetch(node.state());
-        prefetch(node.links_cell());
+        prefetch(node.links());
     }
 }
 

@@ -1,57 +1,33 @@
 //! Pages of nodes, and untyped pointers to pages for threads that do not know the payload type.
 
-use std::{array, mem::MaybeUninit, ptr::NonNull};
+use std::{
+    array,
+    cell::{Cell, UnsafeCell},
+    mem::MaybeUninit,
+    ptr::NonNull,
+};
 
 use crate::{
-    cross_core::{
-        call_site::CreationRecord, callback::BuildInPlace, mailbox::MailboxLink, state::StateWord,
-    },
+    cross_core::{call_site::CreationRecord, mailbox::MailboxLink, state::StateWord},
     limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
-        sync::{AtomicU64, IS_LOOM, Ordering, ReadCheck, UnmodelledFlag, UnsafeCell},
+        sync::{AtomicU64, Exclusive, IS_LOOM, Ordering, ReadCheck, UnmodelledFlag},
     },
     wheel::{Links, Location},
 };
 
-/// A cell that one thread at a time uses: the owner, or the adder that has taken the node.
-#[derive(Debug)]
-pub(super) struct ExclusiveCell<T>(UnsafeCell<T>);
-
-impl<T: Copy> ExclusiveCell<T> {
-    pub(super) fn new(value: T) -> Self {
-        Self(UnsafeCell::new(value))
-    }
-
-    /// # Safety
-    ///
-    /// Only this thread uses the cell: it owns the shard, or has taken the node.
-    #[inline]
-    pub(super) unsafe fn get(&self) -> T {
-        // SAFETY: no other thread uses the cell at the same time (caller).
-        self.0.with_mut(|value| unsafe { *value })
-    }
-
-    /// # Safety
-    ///
-    /// Only this thread uses the cell: it owns the shard, or has taken the node.
-    #[inline]
-    pub(super) unsafe fn set(&self, value: T) {
-        // SAFETY: no other thread uses the cell at the same time (caller).
-        self.0.with_mut(|place| unsafe { *place = value });
-    }
-}
-
-/// The part of a node that does not depend on the payload type.
+/// The part of a node that does not depend on the payload type. Only the owner, or the adder that
+/// has taken the node, uses the [`Exclusive`] values of nodes and pages.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
     /// The tick at which the timer is due. Until the owner admits a periodic remote timer, the
     /// field holds the timer's period in nanoseconds.
-    pub(super) deadline: ExclusiveCell<u64>,
+    pub(super) deadline: Exclusive<Cell<u64>>,
     pub(crate) link: MailboxLink,
-    pub(super) location: ExclusiveCell<Location>,
+    pub(super) location: Exclusive<Cell<Location>>,
 }
 
 /// A node: 64 bytes if its payload is a callback.
@@ -59,7 +35,7 @@ pub(crate) struct NodeHeader {
 pub(super) struct Node<T> {
     pub(super) header: NodeHeader,
     /// The state word determines whether the payload is initialized.
-    pub(super) payload: UnsafeCell<MaybeUninit<T>>,
+    pub(super) payload: Exclusive<UnsafeCell<MaybeUninit<T>>>,
 }
 
 /// A timer's requested or linked deadline (`state`), in nanoseconds of the clock.
@@ -115,8 +91,8 @@ pub(super) struct Page<T> {
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
-    pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
-    pub(super) creation_records: [ExclusiveCell<CreationRecord>; PAGE_LEN],
+    pub(super) links: [Exclusive<Links>; PAGE_LEN],
+    pub(super) creation_records: [Exclusive<Cell<CreationRecord>>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages, in bytes.
@@ -215,16 +191,16 @@ impl<T> Page<T> {
             nodes: array::from_fn(|_| Node {
                 header: NodeHeader {
                     state: StateWord::default(),
-                    deadline: ExclusiveCell::new(0),
+                    deadline: Exclusive::new(Cell::new(0)),
                     link: MailboxLink::default(),
-                    location: ExclusiveCell::new(Location::NEVER_LINKED),
+                    location: Exclusive::new(Cell::new(Location::NEVER_LINKED)),
                 },
-                payload: UnsafeCell::new(MaybeUninit::uninit()),
+                payload: Exclusive::new(UnsafeCell::new(MaybeUninit::uninit())),
             }),
             requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
             linked_deadlines: array::from_fn(|_| SharedDeadline::default()),
-            links: array::from_fn(|_| ExclusiveCell::new(Links::default())),
-            creation_records: array::from_fn(|_| ExclusiveCell::new(CreationRecord::default())),
+            links: array::from_fn(|_| Exclusive::new(Links::default())),
+            creation_records: array::from_fn(|_| Exclusive::new(Cell::default())),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };
@@ -308,30 +284,13 @@ impl PagePtr {
 }
 
 impl<T> Node<T> {
-    /// # Safety
-    ///
-    /// Only this thread uses the node: it owns the shard, or has taken the node. The node has no
-    /// payload.
-    #[inline]
-    pub(super) unsafe fn put_payload(&self, payload: impl BuildInPlace<T>) {
-        // SAFETY: the memory of the payload is part of the node, and only this thread uses it
-        // (caller).
-        self.payload.with_mut(|place| unsafe { payload.build(place.cast::<T>()) });
-    }
-
+    /// Returns the address of the payload. The state word determines which thread may use it.
     #[inline]
     pub(super) fn payload(&self) -> NonNull<T> {
+        // SAFETY: only the address is used here.
+        let payload = unsafe { self.payload.get() };
         // SAFETY: a field of a node is not at address zero.
-        self.payload.with_mut(|payload| unsafe { NonNull::new_unchecked(payload.cast::<T>()) })
-    }
-
-    /// # Safety
-    ///
-    /// The payload is present, and belongs to this thread (`state`). The thread takes it once.
-    #[inline]
-    pub(super) unsafe fn take_payload(&self) -> T {
-        // SAFETY: the payload is initialized, and no other thread uses it (caller).
-        self.payload.with_mut(|payload| unsafe { payload.cast::<T>().read() })
+        unsafe { NonNull::new_unchecked(payload.get().cast()) }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, OnceLock};
 
+use loom::cell::UnsafeCell;
 pub(crate) use loom::{
-    cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence, fence as fence_after_swap},
     thread::{Thread, current as this_thread, yield_now},
 };
@@ -37,6 +37,28 @@ impl<T> TryLock<T> {
         // Relaxed: weaker than the drop of a `MutexGuard`.
         self.is_locked.store(false, Ordering::Relaxed);
         acted
+    }
+}
+
+/// A value that one thread at a time uses. Loom checks this at each call of `get`.
+#[derive(Debug)]
+pub(crate) struct Exclusive<T> {
+    value: T,
+    uses: UnsafeCell<()>,
+}
+
+#[allow(unsafe_code)]
+impl<T> Exclusive<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value, uses: UnsafeCell::new(()) }
+    }
+
+    /// # Safety
+    ///
+    /// No other thread uses the value while this one uses the returned reference.
+    pub(crate) unsafe fn get(&self) -> &T {
+        self.uses.with_mut(|_| ());
+        &self.value
     }
 }
 

@@ -34,18 +34,22 @@ impl<T> TryLock<T> {
     }
 }
 
-/// `std`'s cell with loom's interface.
+/// A value that one thread at a time uses.
 #[derive(Debug)]
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub(crate) struct Exclusive<T>(T);
 
-impl<T> UnsafeCell<T> {
+#[allow(unsafe_code)]
+impl<T> Exclusive<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self(std::cell::UnsafeCell::new(value))
+        Self(value)
     }
 
+    /// # Safety
+    ///
+    /// No other thread uses the value while this one uses the returned reference.
     #[inline]
-    pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
-        access(self.0.get())
+    pub(crate) unsafe fn get(&self) -> &T {
+        &self.0
     }
 }
 
