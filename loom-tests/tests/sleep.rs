@@ -293,7 +293,7 @@ fn reset_from_two_threads(config: Config, is_awake: &AtomicUsize) {
 
 #[test]
 fn a_panicking_hook_does_not_suppress_another_wake_up() {
-    explore(9_500, || {
+    explore(8_000, || {
         let (calls, owner) = (AtomicUsize::new(0), thread::current());
         let config = config(&ManualClock::new()).on_wake(move || {
             if calls.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -320,7 +320,7 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
 /// to make room.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
-    explore(26_000, || {
+    explore(20_000, || {
         let [refused, refused_for_hook] = shared(Mutex::new(None));
         let is_refused = move || *refused_for_hook.lock().unwrap() == Some(thread::current().id());
         let (config, is_awake) =
