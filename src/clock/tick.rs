@@ -28,6 +28,8 @@ pub(crate) struct TickLength {
     reciprocal: u64,
     /// l - 1.
     shift: u32,
+    /// Times before this one, plus almost a tick, are below [`SLOW_DIVISION_FROM`].
+    fast_round_up_until: u64,
 }
 
 /// Numbers of at least this size are divided by the length, not multiplied by the reciprocal.
@@ -44,16 +46,18 @@ impl TickLength {
         let shift = (nanos - 1).ilog2();
         let reciprocal = (1_u128 << (64 + shift)).div_ceil(nanos.into());
         let reciprocal = u64::try_from(reciprocal).expect("r is below 2^64");
-        Some(Self { nanos, reciprocal, shift })
+        let fast_round_up_until = SLOW_DIVISION_FROM.saturating_sub(nanos - 1);
+        Some(Self { nanos, reciprocal, shift, fast_round_up_until })
     }
 
     /// Returns the first tick that begins at or after `nanos`. For `u64::MAX` nanoseconds, returns
     /// the tick `u64::MAX`, which is never reached.
     #[inline]
     pub(crate) fn deadline_tick(self, nanos: u64) -> u64 {
-        match nanos.checked_add(self.nanos - 1) {
-            Some(last) if last < SLOW_DIVISION_FROM => self.divide_fast(last),
-            _ => self.deadline_tick_slow(nanos),
+        if nanos < self.fast_round_up_until {
+            self.divide_fast(nanos + (self.nanos - 1))
+        } else {
+            self.deadline_tick_slow(nanos)
         }
     }
 

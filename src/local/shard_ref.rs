@@ -133,7 +133,7 @@ impl ShardRef {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_with_call_site(CallSite::caller(), when.into(), callback)
+        self.try_add_with_call_site(CallSite::caller(), when, callback)
     }
 
     /// Runs `callback` every `period` on the thread that owns the wheel, until the timer is
@@ -293,7 +293,7 @@ impl ShardRef {
     pub(crate) fn try_add_with_call_site<F: FnOnce() + Send + 'static>(
         &self,
         call_site: CallSite,
-        when: When,
+        when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
@@ -301,18 +301,19 @@ impl ShardRef {
             return Self::add_to_own(call_site, when, &mut callback)
                 .map_err(|reason| LocalTimer::refused_add(reason, callback));
         }
-        let schedule = Schedule { due: self.shared.due(when), period: 0 };
+        let schedule = Schedule { due: self.shared.due(when.into()), period: 0 };
         self.send(schedule, call_site, RunOnce(callback))
     }
 
-    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
+    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path. Takes
+    /// `when` unconverted, because the remote path would otherwise store the whole `When`.
     #[inline(never)]
     fn add_to_own<F: FnOnce() + 'static>(
         call_site: CallSite,
-        when: When,
+        when: impl Into<When>,
         callback: &mut Option<RunOnce<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        ThreadWheel::add_to_current(TimerKind::Shared, call_site, when, callback)
+        ThreadWheel::add_to_current(TimerKind::Shared, call_site, when.into(), callback)
     }
 
     /// Returns the present time of the wheel's clock, which [`Config::clock`](crate::Config::clock)

@@ -622,27 +622,24 @@ impl StateWord {
         // Acquire (S1): sees the canceller's writes. Taking the message has acquired the pusher's
         // writes, but the pusher and the canceller may be different threads.
         let word = self.0.load(Ordering::Acquire);
-        match Phase::of(word) {
-            Phase::Cancelled => {
-                // Release (S2): a thread with a stale handle sees the effects of callbacks that ran
-                // in this node before. Only the owner changes a `Cancelled` word.
-                self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
-                if word & CANCELLED_BY_OWNER == 0 {
-                    ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
-                } else {
-                    ConsumedMessage::Freed
-                }
-            }
-            // AcqRel, Relaxed: as in `consume_message_slow`.
-            Phase::Armed
-                if word & NEW_DEADLINE != 0
-                    && self
-                        .cas(word, without_message_flags(word), Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok() =>
-            {
-                ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 }
-            }
-            _ => self.consume_message_slow(),
+        // AcqRel, Relaxed: as in `consume_message_slow`.
+        if word & (PHASE_MASK | NEW_DEADLINE) == Phase::Armed as u64 | NEW_DEADLINE
+            && self
+                .cas(word, without_message_flags(word), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            return ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 };
+        }
+        if word & PHASE_MASK != Phase::Cancelled as u64 {
+            return self.consume_message_slow();
+        }
+        // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in this
+        // node before. Only the owner changes a `Cancelled` word.
+        self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
+        if word & CANCELLED_BY_OWNER == 0 {
+            ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+        } else {
+            ConsumedMessage::Freed
         }
     }
 
