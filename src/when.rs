@@ -168,7 +168,7 @@ impl From<Duration> for When {
     /// Converts a delay; see [`When::after`].
     #[inline]
     fn from(delay: Duration) -> Self {
-        Self::after(delay)
+        Self::of(Deadline::After(delay))
     }
 }
 

@@ -94,7 +94,7 @@ unsafe fn build_closure<F: 'static>(
 ) {
     // SAFETY: `dest` is valid for writes (caller).
     let storage = unsafe { &raw mut (*dest).storage };
-    let vtable = if fits::<F>() {
+    let vtable = if const { fits::<F>() } {
         // SAFETY: an `F` is not larger than the storage and needs no stricter alignment.
         unsafe { storage.cast::<F>().write(closure) };
         inline
@@ -213,7 +213,7 @@ impl Callback {
 
     /// Returns the original closure, unboxed, or `None` if its type is not `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
-        if fits::<F>() {
+        if const { fits::<F>() } {
             self.into_value()
         } else {
             self.into_value::<Box<F>>().map(|boxed| *boxed)

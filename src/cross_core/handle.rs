@@ -18,7 +18,7 @@ use crate::{
         callback::SendCallback,
         hooks::{PanicPlace, catch_panic_silently},
         parker::SleepId,
-        reclaim::Protected,
+        reclaim::{Protected, pin},
         registry,
         shared::{RemoteOutcome, Shared},
     },
@@ -218,9 +218,10 @@ impl TimerHandle {
         if self.is_remotely_added() {
             return self.cancel_slow();
         }
-        let likely = registry::with_shard(self.shard(), |shared| {
-            shared.and_then(|shared| shared.try_cancel_fast(self.index(), self.generation))
-        });
+        let pinned = pin();
+        let likely = registry::shard(self.shard(), &pinned)
+            .and_then(|shared| shared.try_cancel_fast(self.index(), self.generation));
+        drop(pinned);
         let Some(RemoteOutcome { answer, wake }) = likely else { return self.cancel_slow() };
         if let Some(asleep) = wake {
             self.wake(asleep);
@@ -245,12 +246,11 @@ impl TimerHandle {
         ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
         let mut payload_out = None;
-        let asked = registry::with_shard(self.shard(), |shared| {
-            let shared = shared?;
-            let serial = shared.gauges.serial();
-            Some((ask(shared, &mut payload_out), serial))
-        });
-        let (RemoteOutcome { answer, wake }, serial) = asked?;
+        let pinned = pin();
+        let shared = registry::shard(self.shard(), &pinned)?;
+        let serial = shared.gauges.serial();
+        let RemoteOutcome { answer, wake } = ask(shared, &mut payload_out);
+        drop(pinned);
         if let Some(asleep) = wake {
             self.wake(asleep);
         }
@@ -361,9 +361,8 @@ impl TimerHandle {
     /// assert_eq!(retry.status(), TimerStatus::Pending);
     /// ```
     pub fn status(self) -> TimerStatus {
-        registry::with_shard(self.shard(), |shared| {
-            shared.map_or(TimerStatus::Ended, |shared| shared.status(self.index(), self.generation))
-        })
+        registry::shard(self.shard(), &pin())
+            .map_or(TimerStatus::Ended, |shared| shared.status(self.index(), self.generation))
     }
 
     /// Resets the timer to an earlier or later deadline, from any thread. The handle stays valid.

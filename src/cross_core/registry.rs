@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     cross_core::{
-        reclaim::{self, Protected, Published},
+        reclaim::{self, Pinned, Protected, Published, pin},
         shared::Shared,
         slab,
     },
@@ -106,18 +106,14 @@ pub(crate) fn free_ended_shards() {
     slab::free_orphaned_pages();
 }
 
-/// Calls `look` with the shard of this number, or with `None` if there is no such shard. This
-/// thread is pinned during the call.
+/// Returns the shard of this number, if there is one.
 #[inline]
-pub(crate) fn with_shard<R>(
-    number: u32,
-    look: impl FnOnce(Option<Protected<'_, Shared>>) -> R,
-) -> R {
-    REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)
+pub(crate) fn shard(number: u32, pinned: &Pinned) -> Option<Protected<'_, Shared>> {
+    REGISTRY.shards[number as usize % SHARDS_MAX as usize].get(pinned)
 }
 
 pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
-    with_shard(number, |seen| seen.map(|shared| shared.to_arc()))
+    Some(shard(number, &pin())?.to_arc())
 }
 
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {

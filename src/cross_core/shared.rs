@@ -514,7 +514,7 @@ impl Protected<'_, Shared> {
 
     #[inline]
     fn node(&self, index: u32) -> Option<NodeView<'_>> {
-        self.slab.node(index, self.pinned())
+        self.slab.node(index, self.pinned)
     }
 }
 

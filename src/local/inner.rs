@@ -536,8 +536,7 @@ impl ThreadWheel {
         self.driver.set(DriverState::InTurn);
         let _turning = TurnGuard(&self.driver);
         let touched = engine.touched();
-        engine.begin_pass(budget);
-        if engine.is_in_urgent_phase() {
+        if engine.begin_pass(budget) {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }

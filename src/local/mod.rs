@@ -358,7 +358,7 @@ impl LocalTimer {
     /// ```
     #[inline]
     pub fn turn(self) -> Turn {
-        self.turn_within(usize::MAX)
+        ThreadWheel::turn(usize::MAX)
     }
 
     /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or

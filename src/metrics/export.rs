@@ -7,7 +7,7 @@ use ::metrics::{
 };
 
 use super::{Counts, Histogram, ShardMetrics};
-use crate::cross_core::{registry, shared::Shared};
+use crate::cross_core::{reclaim::pin, registry, shared::Shared};
 
 /// A counter's name, the value of its label `by`, and the function that reads it.
 type CounterSpec = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
@@ -157,9 +157,8 @@ impl Exporter {
         // Ended shards come first: setting their gauges to zero must not overwrite the gauges of a
         // new shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
-            let is_present = registry::with_shard(exported.number, |seen| {
-                seen.is_some_and(|current| current.gauges.serial() == serial)
-            });
+            let is_present = registry::shard(exported.number, &pin())
+                .is_some_and(|current| current.gauges.serial() == serial);
             if is_present {
                 return true;
             }

@@ -74,7 +74,7 @@ pub use self::watch::{Stall, Watch};
 pub use crate::gauges::{Counts, Histogram};
 use crate::{
     clock::tick::TickLength,
-    cross_core::{registry, shared::Shared},
+    cross_core::{reclaim::pin, registry, shared::Shared},
     gauges::LateCause,
     wheel::shard_level_sizes,
 };
@@ -237,9 +237,8 @@ impl ShardMetrics {
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| {
-        registry::with_shard(number, |seen| {
-            Some(ShardMetrics::read_requesting_levels(number, &*seen?))
-        })
+        let pinned = pin();
+        Some(ShardMetrics::read_requesting_levels(number, &*registry::shard(number, &pinned)?))
     };
     registry::ever_used_numbers().filter_map(read).collect()
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    cross_core::{hooks::catch_panic_silently, registry, shared::Shared},
+    cross_core::{hooks::catch_panic_silently, reclaim::pin, registry, shared::Shared},
     gauges::TurnState,
 };
 
@@ -144,18 +144,17 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let mut known = HashMap::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
-            let new_stall = registry::with_shard(number, |seen| {
-                let shared = seen?;
-                let (turns, stall) = check_stall(number, &shared, limit).unzip();
-                let stalled = turns.map(|turns| (turns.serial, turns.begun, turns.is_in_turn));
-                if known.insert(number, stalled) == Some(stalled) {
-                    return None;
-                }
-                let stall = stall?;
+            let pinned = pin();
+            let Some(shared) = registry::shard(number, &pinned) else { continue };
+            let (turns, stall) = check_stall(number, &shared, limit).unzip();
+            let stalled = turns.map(|turns| (turns.serial, turns.begun, turns.is_in_turn));
+            if known.insert(number, stalled) == Some(stalled) {
+                continue;
+            }
+            if let Some(stall) = stall {
                 shared.gauges.count_stall();
-                Some(stall)
-            });
-            if let Some(stall) = new_stall {
+                // The report is user code, which must not delay the freeing of memory.
+                drop(pinned);
                 // A `tracing` subscriber may panic. The panic hook has then printed the panic.
                 #[cfg(feature = "tracing")]
                 catch_panic_silently(|| {

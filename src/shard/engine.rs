@@ -194,7 +194,7 @@ impl<T> Engine<T> {
 
     /// Returns how often wheel entries were linked, moved, unlinked or fired.
     pub(crate) fn touched(&self) -> u64 {
-        self.wheel.touched()
+        self.wheel.touched
     }
 
     /// Returns true if the backlog has messages, or if the latest pass left due entries in the
@@ -583,7 +583,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
         let now = self.time.latest.min;
-        let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
+        let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until)
             && self.stats.may_skip_pass(now)
             && !self.nodes.may_need_trim()
             && self.shared.mailbox.is_empty();
@@ -607,8 +607,9 @@ impl<T> Engine<T> {
     }
 
     /// Begins a pass: does housekeeping, takes messages, and sets the tick at which the pass ends.
+    /// Returns true if the pass first consumes urgent messages.
     #[inline(always)]
-    pub(crate) fn begin_pass(&mut self, budget: usize) {
+    pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
         if self.stats.in_pass {
             self.publish_abandoned_pass();
         }
@@ -626,10 +627,12 @@ impl<T> Engine<T> {
         } else {
             self.backlog.begin_empty_pass();
         }
+        let is_urgent = self.backlog.is_in_urgent_phase();
         let target = self.time.tick.tick_at(self.time.turn_start);
-        if self.is_in_urgent_phase() || !self.wheel.try_idle_pass(target) {
+        if is_urgent || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
         }
+        is_urgent
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
@@ -652,12 +655,6 @@ impl<T> Engine<T> {
         if self.nodes.may_need_trim() && !self.closed {
             self.nodes.trim();
         }
-    }
-
-    /// Returns true if the pass is in its first phase, which consumes only urgent messages.
-    #[inline]
-    pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        self.backlog.is_in_urgent_phase()
     }
 
     /// Takes queued messages out of the mailbox, and divides the budget between urgent and
@@ -931,7 +928,7 @@ impl<T> Engine<T> {
         Counts {
             live: self.stats.live.into(),
             panicked: self.shared.hooks.panic_count(),
-            touched: self.wheel.touched(),
+            touched: self.wheel.touched,
             clock_regressions: self.time.regressions,
             ..self.stats.counts
         }
@@ -1014,7 +1011,7 @@ impl<T> Engine<T> {
             + remote_resets
             + self.time.regressions
             + overruns;
-        let sums = (self.wheel.touched() + other_changes, self.backlog.count());
+        let sums = (self.wheel.touched + other_changes, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_sums.replace(sums) != sums {
             let uncollected = self.backlog.cancelled_count().into();
@@ -1099,7 +1096,7 @@ impl<T> Engine<T> {
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
-        if self.is_in_urgent_phase() {
+        if self.backlog.is_in_urgent_phase() {
             if let Some(step) = self.next_message_step(&fire) {
                 return Some(step);
             }

@@ -71,7 +71,7 @@ impl Stats {
         self.counts.turns += 1;
         // An abandoned pass counts as leaving work.
         self.work_left |= mem::replace(&mut self.in_pass, true);
-        self.request_pass();
+        self.may_skip_pass_until.set(0);
         gauges.record_turn_begin(time.turn_start, self.counts.turns);
     }
 

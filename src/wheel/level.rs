@@ -87,8 +87,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// Returns the slot that covers `tick` in the first level.
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // A slot of the first level has at most 20 bits.
     pub(super) fn near_slot_at(tick: u64) -> u32 {
-        Self::position(0, tick)
+        tick as u32 & (Self::NEAR_SLOT_COUNT as u32 - 1)
     }
 
     /// Returns the slot of the upper level `level` that covers `tick`.

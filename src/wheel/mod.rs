@@ -466,7 +466,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert!(wheel.touched() > before);
     /// ```
     pub fn touched(&self) -> u64 {
-        self.raw.touched()
+        self.raw.touched
     }
 
     /// Checks the invariants, for tests. Cost: visits every slot and every entry.

@@ -57,7 +57,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) pass_end: u64,
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades and no
     /// revolution ends. A pass that ends before this tick only stores `pass_end` and `current`.
-    pub(super) idle_until: u64,
+    pub(crate) idle_until: u64,
     /// The last tick that the first level reaches.
     last_near_tick: u64,
     pub(super) stage: Stage,
@@ -74,7 +74,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// For each slot of an upper level, the number of its entries, except late ones.
     pub(super) uncascaded_counts: Box<[u32]>,
     pub(super) uncascaded_total: u32,
-    pub(super) touched: u64,
+    /// How often entries were linked, moved, unlinked or returned.
+    pub(crate) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
 }
 
@@ -133,10 +134,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     pub(crate) fn len(&self) -> usize {
         self.len as usize
-    }
-
-    pub(crate) fn touched(&self) -> u64 {
-        self.touched
     }
 
     /// Links an entry that is in no slot. A deadline before `pass_end` becomes `pass_end`.
@@ -465,12 +462,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_idle
     }
 
-    #[cfg(feature = "std")]
-    #[inline]
-    pub(crate) fn idle_until(&self) -> u64 {
-        self.idle_until
-    }
-
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the
     /// previous pass. If the first level does not reach this deadline, the slot belongs to an upper
     /// level. In an upper level, late entries keep the location `LATE` and are not counted in
@@ -515,7 +506,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                         return None;
                     }
                     self.advance_current(storage);
-                    if self.stage != Stage::Expire {
+                    if !matches!(self.stage, Stage::Expire) {
                         continue;
                     }
                 }
@@ -538,7 +529,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 self.slots.mark_empty(slot);
                 self.stage = Stage::Done;
             }
-            self.step_prefetcher(storage);
+            if self.len >= PREFETCH_MIN_ENTRIES {
+                self.prefetcher.step(storage);
+                self.prefetcher.step(storage);
+            }
             if deadline <= self.current {
                 self.len -= 1;
                 return Some((entry, deadline));
@@ -550,17 +544,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        self.stage == Stage::Done && self.current == self.pass_end
-    }
-
-    /// In a large wheel, prefetches up to two of the next entries. `pop_due` calls this for each
-    /// entry that it unlinks.
-    #[inline]
-    fn step_prefetcher(&mut self, storage: &impl Storage) {
-        if self.len >= PREFETCH_MIN_ENTRIES {
-            self.prefetcher.step(storage);
-            self.prefetcher.step(storage);
-        }
+        matches!(self.stage, Stage::Done) && self.current == self.pass_end
     }
 
     /// Returns true if the pass did not finish, because its budget was used up or it was abandoned.
@@ -614,8 +598,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.cascade_portion(storage);
         }
         if next == start {
-            self.stage =
-                if self.highest_starting_level() > 0 { Stage::Cascade } else { Stage::Expire };
+            self.stage = if Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current) > 0 {
+                Stage::Cascade
+            } else {
+                Stage::Expire
+            };
             self.start_prefetcher(storage);
         } else {
             self.update_idle_until();
@@ -646,15 +633,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Geometry::<BITS, LEVELS>::revolution_number(0, tick ^ self.current) == 0
     }
 
-    fn highest_starting_level(&self) -> usize {
-        Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current)
-    }
-
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
     /// false if the budget is used up first.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
-        for level in 1..=self.highest_starting_level() {
+        for level in 1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current) {
             let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
             if !self.cascade_slot(storage, slot, u64::MAX) {
                 return false;
@@ -672,11 +655,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascade_pending = false;
         // Entries left in slots that start at `current` also cascade in this pass, and reduce the
         // portion.
-        let left = (1..=self.highest_starting_level()).map(|level| {
-            u64::from(
-                self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current)),
-            )
-        });
+        let left =
+            (1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current)).map(|level| {
+                u64::from(
+                    self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current)),
+                )
+            });
         let mut portion = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
             let slot = self.next_slot(level);
@@ -735,7 +719,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return None;
         }
         let has_near = self.uncascaded_total < self.len;
-        let near = has_near.then(|| self.next_occupied_slot_number(0)).flatten();
+        let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
             // An upper level's slot starts only where a revolution of the first level starts. So
             // none starts between `current` and `near`, which is in the same revolution.
@@ -803,6 +787,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let far = |level| Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
         self.stage != Stage::Done
             && (is_busy(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
-                || (1..=self.highest_starting_level()).map(far).any(is_busy))
+                || (1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current))
+                    .map(far)
+                    .any(is_busy))
     }
 }

@@ -105,12 +105,20 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
-        let words = self.occupied.get(range.clone())?;
+        let (mut place, mut words) = (range.start, self.occupied.get(range)?);
         // Checks eight words at a time, which takes hardly longer than checking one.
-        let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
-        let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
-        let (place, &bits) = range.zip(words).skip(zeros).find(|&(_, &bits)| bits != 0)?;
-        Some(place as u32 * 64 + bits.trailing_zeros())
+        while let Some((eight, rest)) = words.split_first_chunk::<8>()
+            && eight.iter().fold(0, |all, word| all | word) == 0
+        {
+            (place, words) = (place + 8, rest);
+        }
+        while let Some((&bits, rest)) = words.split_first() {
+            if bits != 0 {
+                return Some(place as u32 * 64 + bits.trailing_zeros());
+            }
+            (place, words) = (place + 1, rest);
+        }
+        None
     }
 
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the metrics of a shard"))]

@@ -331,8 +331,8 @@ mod shard_functions {
         let mut wheel = Bare::starting_at(10);
         let mut seen = 0;
         let mut check_counts = |wheel: &Bare, touched: u64, linked: usize, what: &str| {
-            assert_eq!((wheel.raw.touched() - seen, wheel.raw.len()), (touched, linked), "{what}");
-            seen = wheel.raw.touched();
+            assert_eq!((wheel.raw.touched - seen, wheel.raw.len()), (touched, linked), "{what}");
+            seen = wheel.raw.touched;
         };
         let near = wheel.link(11);
         check_counts(&wheel, 1, 1, "near");
@@ -386,11 +386,11 @@ mod shard_functions {
             }
             let mut expired = 0;
             for pass_end in (0..1280 + ticks).step_by(ticks) {
-                let before = wheel.raw.touched();
+                let before = wheel.raw.touched;
                 wheel.begin(pass_end as u64);
                 expired += std::iter::from_fn(|| wheel.pop()).count();
                 // Each tick expires at most one entry, and cascades at most three.
-                assert!(wheel.raw.touched() - before <= 4 * ticks as u64, "until {pass_end}");
+                assert!(wheel.raw.touched - before <= 4 * ticks as u64, "until {pass_end}");
             }
             assert_eq!(expired, 50);
         }

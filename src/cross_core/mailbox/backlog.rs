@@ -11,7 +11,7 @@ use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 const URGENT: usize = 0;
 const LOW: usize = 1;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum BacklogPhase {
     /// The pass began without messages, and has not polled the mailbox since.
     BeganEmpty,
@@ -83,7 +83,7 @@ impl Backlog {
 
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        self.phase == BacklogPhase::Urgent
+        matches!(self.phase, BacklogPhase::Urgent)
     }
 
     /// Lets the pass consume low-priority messages, and poll their stack once more if the pass has
@@ -91,7 +91,7 @@ impl Backlog {
     /// thread adds while due timers fire does not fire in the same turn. A pass that began without
     /// messages gets `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
-        if self.phase == BacklogPhase::BeganEmpty {
+        if matches!(self.phase, BacklogPhase::BeganEmpty) {
             self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.budget_reserved_for_low);

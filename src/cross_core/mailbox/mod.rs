@@ -162,8 +162,7 @@ impl Mailbox {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed, both: a later turn sees a message that is missed here, and `take_all` acquires.
-        let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
-        urgent | low == EMPTY
+        self.urgent.head.load(Ordering::Relaxed) | self.low.head.load(Ordering::Relaxed) == EMPTY
     }
 
     pub(crate) fn has_urgent(&self) -> bool {

@@ -76,7 +76,7 @@ pub(crate) struct Protected<'p, T> {
     /// Points to the value in its `Arc`, which the cell's reference keeps alive. A `&T` does not
     /// suffice, because `to_arc` changes the counts of the `Arc`, which are outside the `T`.
     pointer: NonNull<T>,
-    pinned: &'p Pinned,
+    pub(crate) pinned: &'p Pinned,
 }
 
 #[cfg(not(crossbeam_loom))]
@@ -112,21 +112,15 @@ impl<T: Send + Sync + 'static> Published<T> {
         });
     }
 
-    /// Calls `look` with the value, or with `None` if the cell is empty. This thread is pinned
-    /// during the call.
+    /// Returns the value, or `None` if the cell is empty.
     #[inline]
-    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Protected<'_, T>>) -> R) -> R {
-        let pinned = pin();
-        look(self.0.load(&pinned).map(|pointer| Protected { pointer, pinned: &pinned }))
+    pub(crate) fn get<'p>(&self, pinned: &'p Pinned) -> Option<Protected<'p, T>> {
+        let pointer = self.0.load(pinned)?;
+        Some(Protected { pointer, pinned })
     }
 }
 
-impl<'p, T> Protected<'p, T> {
-    #[inline]
-    pub(crate) fn pinned(&self) -> &'p Pinned {
-        self.pinned
-    }
-
+impl<T> Protected<'_, T> {
     #[allow(unsafe_code)]
     pub(crate) fn to_arc(&self) -> Arc<T> {
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive (see `deref`).

@@ -17,7 +17,7 @@ pub(crate) fn attempts() -> impl Iterator<Item = u32> {
 #[test]
 fn a_value_is_visible_until_it_is_retracted() {
     let [cell] = Published::<i32>::new_array();
-    let read = || cell.with(|seen| seen.map(|value| *value));
+    let read = || cell.get(&pin()).map(|value| *value);
     assert_eq!(read(), None);
     cell.publish(Arc::new(5));
     assert_eq!(read(), Some(5));
@@ -32,7 +32,7 @@ fn a_reader_sees_the_complete_published_value() {
         let [cell] = Published::new_array();
         thread::scope(|scope| {
             scope.spawn(|| cell.publish(Arc::new(vec![1, 2, 3])));
-            while !cell.with(|seen| seen.is_some_and(|value| *value == [1, 2, 3])) {
+            while cell.get(&pin()).is_none_or(|value| *value != [1, 2, 3]) {
                 thread::yield_now();
             }
         });
@@ -44,7 +44,7 @@ fn a_reader_sees_the_complete_published_value() {
 fn a_protected_value_can_be_kept_as_an_arc() {
     let [cell] = Published::new_array();
     cell.publish(Arc::new(5));
-    let kept = cell.with(|seen| seen.map(|value| value.to_arc())).expect("published");
+    let kept = cell.get(&pin()).expect("published").to_arc();
     cell.retract(drop);
     assert!(attempts().any(|_| {
         advance_epoch();
@@ -57,11 +57,12 @@ fn a_protected_value_can_be_kept_as_an_arc() {
 fn a_value_is_not_released_while_a_reader_is_pinned() {
     let ([cell], value) = (Published::new_array(), Arc::new(()));
     cell.publish(Arc::clone(&value));
-    cell.with(|seen| {
-        cell.retract(drop);
-        (0..100).for_each(|_| advance_epoch());
-        assert!(seen.is_some() && Arc::strong_count(&value) == 2);
-    });
+    let pinned = pin();
+    let seen = cell.get(&pinned);
+    cell.retract(drop);
+    (0..100).for_each(|_| advance_epoch());
+    assert!(seen.is_some() && Arc::strong_count(&value) == 2);
+    drop(pinned);
     assert!(attempts().any(|_| {
         advance_epoch();
         Arc::strong_count(&value) == 1
