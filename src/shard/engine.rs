@@ -252,7 +252,7 @@ impl<T> Engine<T> {
     /// is its period.
     #[inline(always)]
     pub(crate) fn schedule(&mut self, when: When, kind: TimerKind) -> Schedule {
-        if kind == TimerKind::Periodic
+        if let TimerKind::Periodic = kind
             && let Some(period) = when.as_delay()
         {
             let period = self.time.tick.period_nanos(period);
@@ -327,7 +327,7 @@ impl<T> Engine<T> {
         let payload = payload.take().expect("a payload is added once");
         node.arm(generation, kind, payload, call_site, || self.time.now());
         self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(schedule.due));
-        if kind == TimerKind::Periodic {
+        if let TimerKind::Periodic = kind {
             node.linked_deadline().store_nanos(0);
             self.nodes.set_schedule(index, schedule);
         }
@@ -371,7 +371,7 @@ impl<T> Engine<T> {
         freed: Freed,
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
-        if freed == Freed::Now {
+        if let Freed::Now = freed {
             self.free(handle.index(), handle.generation());
         }
         payload
@@ -810,7 +810,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: Freed) {
         self.stats.count_fired();
-        if freed == Freed::Now {
+        if let Freed::Now = freed {
             self.free(claimed.index, claimed.run.generation());
         }
     }
@@ -818,7 +818,7 @@ impl<T> Engine<T> {
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
     #[inline(always)]
     pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
-        if self.nodes.entry(index).state().finish(run) == Freed::Now {
+        if let Freed::Now = self.nodes.entry(index).state().finish(run) {
             self.free(index, run.generation());
         }
     }
