@@ -28,7 +28,8 @@ pub(crate) struct TickLength {
     reciprocal: u64,
     /// l - 1.
     shift: u32,
-    /// Times before this one, plus almost a tick, are below [`SLOW_DIVISION_FROM`].
+    /// A time before this one is still below [`SLOW_DIVISION_FROM`] after a tick less a nanosecond
+    /// is added. Zero if the tick is longer than 292 years.
     fast_round_up_until: u64,
 }
 

@@ -71,9 +71,8 @@ impl Parker {
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let number =
             before + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
-        // Release: publishes `until` to `sleeps_past`. A waking thread's
-        // exchange that clears the `ASLEEP` of an earlier sleep either comes before this swap or
-        // fails.
+        // Release: publishes `until` to `sleeps_past`. A waking thread's exchange that clears the
+        // `ASLEEP` of an earlier sleep either comes before this swap or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);

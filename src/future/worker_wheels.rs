@@ -120,7 +120,8 @@ impl Deref for ClaimGuard<'_> {
     fn deref(&self) -> &OwnerState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.owner_state.get() };
-        // SAFETY: while `self` is borrowed, `deref_mut` cannot be called.
+        // SAFETY: no other guard of this wheel exists. While `self` is borrowed, `deref_mut` cannot
+        // be called.
         unsafe { &*state.get() }
     }
 }
@@ -130,7 +131,7 @@ impl DerefMut for ClaimGuard<'_> {
     fn deref_mut(&mut self) -> &mut OwnerState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.owner_state.get() };
-        // SAFETY: `self` is borrowed exclusively.
+        // SAFETY: no other guard of this wheel exists, and this one is borrowed exclusively.
         unsafe { &mut *state.get() }
     }
 }

@@ -305,8 +305,9 @@ impl ShardRef {
         self.send(schedule, call_site, RunOnce(callback))
     }
 
-    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path. Takes
-    /// `when` unconverted, because the remote path would otherwise store the whole `When`.
+    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
+    /// Converts `when` itself, because otherwise the remote path would also build the `When` in
+    /// memory.
     #[inline(never)]
     fn add_to_own<F: FnOnce() + 'static>(
         call_site: CallSite,

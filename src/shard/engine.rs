@@ -55,9 +55,9 @@ pub(crate) struct Engine<T> {
     /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// Before an add uses this generation, it must check the limit again
-    /// ([`allow_adds`](Self::allow_adds)).
-    next_limit_check_generation: u64,
+    /// Once this many timers have been added, remote ones included, an add must check the limit
+    /// again ([`allow_adds`](Self::allow_adds)).
+    added_until_limit_check: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
@@ -144,7 +144,7 @@ impl<T> Engine<T> {
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
-            next_limit_check_generation: 0,
+            added_until_limit_check: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
@@ -291,7 +291,7 @@ impl<T> Engine<T> {
     /// [`allow_adds`](Self::allow_adds).
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
-        self.next_generation < self.next_limit_check_generation
+        self.stats.counts.added < self.added_until_limit_check
     }
 
     /// Allows up to `most` further adds, or fewer if the limit or the remaining generations permit
@@ -303,7 +303,7 @@ impl<T> Engine<T> {
         let room = u64::from(self.limit.saturating_sub(self.stats.live));
         let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(left).min(most);
-        self.next_limit_check_generation = self.next_generation + adds;
+        self.added_until_limit_check = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -1041,7 +1041,7 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.next_limit_check_generation = 0;
+        self.added_until_limit_check = 0;
         let _ = self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
@@ -1180,9 +1180,6 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.limit < INDEX_MAX {
-                        // This add uses up one of the adds that `allow_adds` has allowed.
-                        self.next_limit_check_generation =
-                            self.next_limit_check_generation.saturating_sub(1);
                         // The live count includes the timer before its reservation ends. So a
                         // remote add, which reads the live count and the reservations, never misses
                         // the timer; see `admission`.

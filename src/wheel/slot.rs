@@ -198,7 +198,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         true
     }
 
-    /// If an entry is alone in its slot, unlinks the entry and returns the slot.
+    /// If the entry with these links is alone in its slot, unlinks it and returns the slot.
     #[inline]
     pub(super) fn unlink_if_alone(&mut self, links: &Links) -> Option<u32> {
         let (previous, next) = (links.previous.get(), links.next.get());
@@ -212,8 +212,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         is_alone.then_some(slot)
     }
 
-    /// Unlinks an entry. Returns its slot if the slot is empty now. For a late entry, the caller
-    /// first calls [`before_unlinking_late`](Self::before_unlinking_late).
+    /// Unlinks the entry with these links. Returns its slot if the slot is empty now. For a late
+    /// entry, the caller first calls [`before_unlinking_late`](Self::before_unlinking_late).
     #[inline(always)]
     pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) -> Option<u32> {
         let emptied = self.unlink_if_alone(links);

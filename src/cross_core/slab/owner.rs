@@ -541,7 +541,7 @@ impl<'n, T> NodeRef<'n, T> {
 
     #[inline]
     fn creation_record(self) -> &'n Cell<CreationRecord> {
-        // SAFETY: this is the owner, and an adder has released the node.
+        // SAFETY: this is the owner, and no adder has the node.
         unsafe { self.page.creation_records[place_of(self.index)].get() }
     }
 
@@ -646,7 +646,7 @@ impl<T> Entry for NodeRef<'_, T> {
 
     #[inline]
     fn deadline(&self) -> &Cell<u64> {
-        // SAFETY: this is the owner, and an adder has released the node.
+        // SAFETY: this is the owner, and no adder has the node.
         unsafe { self.node().header.deadline.get() }
     }
 

@@ -17,8 +17,10 @@ use crate::{
     wheel::{Links, Location},
 };
 
-/// The part of a node that does not depend on the payload type. Only the owner, or the adder that
-/// has taken the node, uses the [`Exclusive`] values of nodes and pages.
+/// The part of a node that does not depend on the payload type.
+///
+/// One thread at a time uses the [`Exclusive`] values of a node and its page: the owner, or the
+/// adder that has taken the node. The state word may give the payload to another thread.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -287,7 +289,7 @@ impl<T> Node<T> {
     /// Returns the address of the payload. The state word determines which thread may use it.
     #[inline]
     pub(super) fn payload(&self) -> NonNull<T> {
-        // SAFETY: only the address is used here.
+        // SAFETY: only the address is used here; a reference to an `UnsafeCell` reads nothing.
         let payload = unsafe { self.payload.get() };
         // SAFETY: a field of a node is not at address zero.
         unsafe { NonNull::new_unchecked(payload.get().cast()) }

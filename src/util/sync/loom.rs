@@ -40,8 +40,8 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that one thread at a time uses. Loom checks this at each call of `get`.
-#[derive(Debug)]
+/// A value that one thread at a time uses. Loom checks this at each call of `get`; callers use the
+/// value before their next atomic operation.
 pub(crate) struct Exclusive<T> {
     value: T,
     uses: UnsafeCell<()>,

@@ -25,3 +25,10 @@ pub(crate) use self::native::*;
 #[cfg(not(all(loom, feature = "models", crossbeam_loom)))]
 pub(crate) use self::statics::*;
 pub(crate) use crate::limits::IS_LOOM;
+
+impl<T> std::fmt::Debug for Exclusive<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Another thread may be using the value.
+        f.debug_struct("Exclusive").finish_non_exhaustive()
+    }
+}

@@ -35,7 +35,6 @@ impl<T> TryLock<T> {
 }
 
 /// A value that one thread at a time uses.
-#[derive(Debug)]
 pub(crate) struct Exclusive<T>(T);
 
 #[allow(unsafe_code)]
