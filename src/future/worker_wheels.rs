@@ -369,10 +369,7 @@ impl WorkerWheel {
     fn finish_after_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
         let mut guard = self.wait_for_claim();
         if run.is_periodic() {
-            let next = guard.engine.advance_schedule(index);
-            let Some(callback) = guard.engine.rearm_or_take_payload(index, next) else {
-                return guard;
-            };
+            let Err(callback) = guard.engine.rearm(index) else { return guard };
             drop(guard);
             // `cancel_wait` waits for `finish`, and so also for this drop.
             self.shared.hooks.drop_catching_panic(callback);

@@ -615,17 +615,14 @@ impl ThreadWheel {
         &self,
         ClaimedTimer { index, run, .. }: ClaimedTimer,
     ) -> RefMut<'_, Engine<Callback>> {
-        let mut engine = self.engine.borrow_mut();
-        let next = engine.advance_schedule(index);
-        let stopped = engine.rearm_or_take_payload(index, next);
-        drop(engine);
-        match stopped {
-            Some(callback) => {
+        let rearmed = self.with_engine(|engine| engine.rearm(index));
+        match rearmed {
+            Ok(next) => self.wake_for_deadline(next),
+            Err(callback) => {
                 // The drop comes before `finish`, so that `cancel_wait` also waits for the drop.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish(index, run));
             }
-            None => self.wake_for_deadline(next),
         }
         self.engine.borrow_mut()
     }

@@ -823,26 +823,21 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Advances the schedule of a periodic timer to its first run after the beginning of this turn.
-    /// Returns the time of this run, in nanoseconds.
-    pub(crate) fn advance_schedule(&mut self, index: u32) -> u64 {
-        self.nodes.schedule_mut(index).advance_past(self.time.turn_start)
-    }
-
-    /// Arms a claimed periodic timer for its next run, at `nanos` of the clock. If the timer was
-    /// cancelled during its run, counts the cancel and returns the payload; the caller must then
+    /// Arms a claimed periodic timer for its first run after the beginning of this turn, and returns
+    /// the time of this run, in nanoseconds of the clock. If the timer was cancelled during its run,
+    /// counts the cancel, and returns the payload as the error; the caller must then
     /// [finish](Self::finish) the run.
-    pub(crate) fn rearm_or_take_payload(&mut self, index: u32, nanos: u64) -> Option<T> {
+    pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
+        let next = self.nodes.schedule_mut(index).advance_past(self.time.turn_start);
         let node = self.nodes.entry(index);
-        let payload = node.rearm_or_take_payload();
-        if payload.is_none() {
-            self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(nanos));
-        } else {
+        if let Some(payload) = node.rearm_or_take_payload() {
             let elsewhere = node.state().was_cancelled_remotely();
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += u64::from(elsewhere);
+            return Err(payload);
         }
-        payload
+        self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(next));
+        Ok(next)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {

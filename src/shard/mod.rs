@@ -1124,8 +1124,7 @@ impl<T> Shard<T> {
             return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
         let expired = self.expired(claimed, claimed.run.generation(), ());
-        let next = self.engine.advance_schedule(index);
-        if let Some(payload) = self.engine.rearm_or_take_payload(index, next) {
+        if let Err(payload) = self.engine.rearm(index) {
             self.engine.finish(index, claimed.run);
             return Some(Expiry::Ended(expired.with_payload(payload)));
         }
