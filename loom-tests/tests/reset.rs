@@ -274,7 +274,7 @@ fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
 /// resetting thread, the owner would not relink it.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
-    explore(9_300, || {
+    explore(7_500, || {
         let (mut shard, clock, handle) = shard_with_deferrable(());
         clock.advance(TICK * 2);
         let resetter = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
@@ -290,7 +290,7 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
 /// message, since its deadline is earlier than the owner's.
 #[test]
 fn the_owners_reset_overrides_a_reset_without_a_message() {
-    explore(2_900, || {
+    explore(2_500, || {
         let moves_to_later = |handle: TimerHandle| assert!(handle.reset(TICK * 5));
         reset_on_both_sides(shard_with_deferrable(()), 4, moves_to_later, |_| ());
     });

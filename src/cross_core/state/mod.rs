@@ -884,14 +884,14 @@ impl StateWord {
     /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
-        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        // The word of a timer whose latest reset sent no message.
+        let idle = generation << GENERATION_SHIFT | NEW_DEADLINE;
+        let [likely, to] = [Phase::Armed, Phase::Resetting].map(|to| to.set_in(idle) | DEFERRABLE);
         // Acquire, both: as in `begin_reset_slow`.
-        let begun =
-            self.cas(likely, Phase::Resetting.set_in(likely), Ordering::Acquire, Ordering::Acquire);
-        begun.map_or_else(
-            |found| self.begin_reset_slow(found, generation),
-            |()| ResetOutcome::Begun { deferrable: false },
-        )
+        match self.cas(likely, to, Ordering::Acquire, Ordering::Acquire) {
+            Ok(()) => ResetOutcome::Begun { deferrable: true },
+            Err(found) => self.begin_reset_slow(found, generation),
+        }
     }
 
     #[inline(never)]
