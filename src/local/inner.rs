@@ -939,7 +939,7 @@ impl ThreadWheel {
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
         // The callback has no destructor to run.
-        let cancelled = local.engine.borrow_mut().cancel(timer.handle(), |_| false).is_ok();
+        let cancelled = local.engine.borrow_mut().cancel_private(timer.handle());
         if cancelled {
             local.publish_live_count_unless_awake();
         }

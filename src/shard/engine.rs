@@ -364,6 +364,20 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
+    /// Cancels a private timer of this shard whose payload has no destructor. Returns false if the
+    /// timer is running or has ended.
+    #[inline(always)]
+    pub(crate) fn cancel_private(&mut self, handle: TimerHandle) -> bool {
+        let node = self.nodes.entry(handle.index());
+        let is_cancelled = node.state().cancel_private(handle.generation());
+        if is_cancelled {
+            self.wheel.unlink(&self.nodes, node);
+            self.stats.count_cancelled();
+            self.free(handle.index(), handle.generation());
+        }
+        is_cancelled
+    }
+
     #[inline(always)]
     pub(crate) fn take_payload_cancelled_by_owner(
         &mut self,

@@ -546,13 +546,24 @@ impl StateWord {
         {
             return Ok(Freed::Now);
         }
-        if word == Phase::Private.set_in(idle) {
-            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
-            // this node before. No other thread writes the word of a private timer.
-            self.0.store(idle, Ordering::Release);
+        if self.cancel_private(generation) {
             return Ok(Freed::Now);
         }
         self.cancel_by_owner_slow(generation)
+    }
+
+    /// Cancels a private timer. Returns false if there is none of this generation. After `true`, the
+    /// caller must take, drop or forget the payload before the node is freed.
+    #[inline]
+    pub(crate) fn cancel_private(&self, generation: u64) -> bool {
+        let idle = generation << GENERATION_SHIFT;
+        let is_pending = self.load_relaxed() == Phase::Private.set_in(idle);
+        if is_pending {
+            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
+            // this node before. No other thread writes the word of a private timer.
+            self.0.store(idle, Ordering::Release);
+        }
+        is_pending
     }
 
     #[inline(never)]
