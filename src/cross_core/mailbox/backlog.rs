@@ -81,6 +81,7 @@ impl Backlog {
         }
     }
 
+    /// Returns true if the pass is in its first phase, which consumes only urgent messages.
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
         matches!(self.phase, BacklogPhase::Urgent)
@@ -169,9 +170,9 @@ impl Backlog {
         }
     }
 
-    /// Removes the next message, and returns its index and its link. Returns 0 if there is no
-    /// message or no budget. While [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true,
-    /// the next message is an urgent one. After the urgent phase, low-priority messages come first.
+    /// Removes the next message, and returns its index and its link. Returns zeros if there is no
+    /// message or no budget. In the urgent phase, the next message is an urgent one. Afterwards,
+    /// low-priority messages come first.
     #[inline(always)]
     pub(crate) fn pop(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let messages = &mut self.taken[self.next_priority()];

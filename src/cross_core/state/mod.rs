@@ -60,7 +60,7 @@
 //! | `set_deferrable` | `Armed`, no flags | deferrable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
-//! | `cancel_by_owner` | `Private` | `Idle` (store) |
+//! | `cancel_by_owner`, `cancel_private` | `Private` | `Idle` (store) |
 //! | `cancel_by_owner` | `Armed` | `Idle` |
 //! | `cancel_by_owner` | `Resetting` | `Cancelling`, by owner |
 //! | `cancel_by_owner` | `Running`, periodic | `Stopping`, by owner |
