@@ -259,12 +259,18 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
 /// Returns a shard and a timer that is due in two ticks. A remote reset has set this deadline,
 /// so a reset to a later deadline needs no message.
 fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
+    shard_with_postponed(2, payload)
+}
+
+/// Returns a shard and a timer that is linked at tick two. A remote reset without a message has
+/// postponed the timer to tick `until`.
+fn shard_with_postponed<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     setup(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);
         assert!(on_another_thread(move || handle.reset(TICK * 2)));
         assert!(expired(&mut shard).is_empty());
-        assert!(on_another_thread(move || handle.reset(TICK * 2)));
+        assert!(on_another_thread(move || handle.reset(TICK * until)));
         assert_eq!(shard.counts().queued, 0, "the second reset sent a message");
         (shard, clock, handle)
     })
@@ -293,6 +299,23 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_500, || {
         let moves_to_later = |handle: TimerHandle| assert!(handle.reset(TICK * 5));
         reset_on_both_sides(shard_with_deferrable(()), 4, moves_to_later, |_| ());
+    });
+}
+
+/// A thread that finds the timer postponed without a message also sees where the owner has linked
+/// it. Otherwise the thread could send no message although its own deadline is earlier.
+#[test]
+fn a_reset_before_the_linked_deadline_sends_a_message() {
+    explore(1_900, || {
+        let (mut shard, clock, handle) = shard_with_postponed(5, ());
+        clock.advance(TICK * 2);
+        let earlier = race(move || assert!(handle.reset(TICK)));
+        assert!(expired(&mut shard).is_empty(), "the owner links the timer at tick 3 or 5");
+        assert!(on_another_thread(move || handle.reset(TICK * 4)));
+        earlier.join().unwrap();
+        let fired = expiry_ticks(&mut shard, &clock, 7);
+        assert!(fired == [3] || fired == [6], "{fired:?}");
+        assert_all_ended(&shard.counts(), 1);
     });
 }
 
