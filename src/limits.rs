@@ -133,6 +133,10 @@ pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } els
 /// The hash table of a purgatory keeps up to this many chains, even if it has no keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
+/// A purgatory adds chains if there are fewer than this many per key. With few keys per chain, the
+/// processor usually predicts the length of a search.
+pub(crate) const CHAINS_PER_KEY_MIN: usize = 4;
+
 /// A purgatory removes chains if there were more than this many per key for a whole trim interval.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 

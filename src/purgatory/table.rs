@@ -26,7 +26,7 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX,
+        CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX, CHAINS_PER_KEY_MIN,
         CHAINS_REMOVED_PER_TURN, SPARE_CHAINS_MAX, TRIM_INTERVAL_TURNS,
     },
     local::ThreadWheel,
@@ -43,8 +43,9 @@ pub(super) struct Table<K, Op> {
     chain_mask: usize,
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
-    /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise half the number of
-    /// chains, or a smaller number if there have been few keys since the trim interval began.
+    /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise the number of
+    /// chains divided by [`CHAINS_PER_KEY_MIN`], or a smaller number if there have been few keys
+    /// since the trim interval began.
     grow_threshold: usize,
     is_removing_chains: bool,
     watch_count: usize,
@@ -577,7 +578,7 @@ impl<K, Op> Table<K, Op> {
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
         let chains = self.chains.len();
-        if 2 * self.key_count >= chains {
+        if CHAINS_PER_KEY_MIN * self.key_count >= chains {
             self.add_chain();
         }
         while !self.chains.len().is_power_of_two()
@@ -586,7 +587,7 @@ impl<K, Op> Table<K, Op> {
             self.add_chain();
         }
         let is_complete = self.chains.len().is_power_of_two();
-        self.grow_threshold = if is_complete { self.chains.len() / 2 } else { 0 };
+        self.grow_threshold = if is_complete { self.chains.len() / CHAINS_PER_KEY_MIN } else { 0 };
     }
 
     /// Adds a chain. Moves the keys whose hashes belong to this chain into it.
@@ -625,7 +626,8 @@ impl<K, Op> Table<K, Op> {
     /// end of each interval.
     fn end_chains_interval(&mut self) {
         if self.has_surplus_chains() {
-            self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.grow_threshold);
+            let regular = self.chains.len() / CHAINS_PER_KEY_MIN;
+            self.is_removing_chains |= (1..regular).contains(&self.grow_threshold);
             self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
     }
@@ -637,7 +639,7 @@ impl<K, Op> Table<K, Op> {
         for _ in 0..max {
             if !self.has_surplus_chains() && self.chains.len().is_power_of_two() {
                 self.is_removing_chains = false;
-                self.grow_threshold = self.chains.len() / 2;
+                self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MIN;
                 break;
             }
             self.remove_chain();
