@@ -124,7 +124,7 @@ pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
 /// Maximum number of chains that a turn removes from a purgatory's hash table. The limit keeps
 /// turns short (P7).
-pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 256 };
+pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 512 };
 
 /// Maximum number of bytes that a turn frees in the array of chains of a purgatory's hash table
 /// (P7).
