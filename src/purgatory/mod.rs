@@ -85,9 +85,7 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{
-        CheckOutcome, EventStep, EventWalk, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner,
-    },
+    table::{CheckOutcome, EventWalk, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner},
 };
 use crate::{
     cross_core::{call_site::CallSite, hooks::PanicPlace},
@@ -443,11 +441,14 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[must_use = "the operations that were taken out"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let hash = self.0.hash_builder.of(key);
-        let watchers: Vec<_> = self.0.table.borrow().watchers(hash, key).collect();
-        self.0.take_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
-            WatchOwner::Own(id) => Some(id),
+        let table = self.0.table.borrow();
+        let own_id = |watcher| match watcher {
+            WatchOwner::Own(index) => table.id_at(index),
             WatchOwner::Remote { .. } => None,
-        }))
+        };
+        let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
+        drop(table);
+        self.0.take_waiting(ids.into_iter())
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -789,15 +790,20 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
         loop {
-            let next = self.table.borrow_mut().step(&mut event);
-            match next {
-                EventStep::Check(index, operation) => {
-                    completed += usize::from(self.check(index, operation));
+            let mut table = self.table.borrow_mut();
+            match table.step(&mut event) {
+                Some(WatchOwner::Own(index)) => {
+                    let operation = table.check_out(index);
+                    drop(table);
+                    if let Some(operation) = operation {
+                        completed += usize::from(self.check(index, operation));
+                    }
                 }
-                EventStep::Forward { core, operation, watch } => {
+                Some(WatchOwner::Remote { core, operation, watch }) => {
+                    drop(table);
                     self.send(core, Message::Recheck { operation, watch: Some(watch) });
                 }
-                EventStep::Nothing => (),
+                None => (),
             }
             if event.is_finished() {
                 return completed;
@@ -808,7 +814,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Checks an operation, unless it has ended. If the operation is checked out, requests another
     /// check. Returns true if this call completed the operation by its condition.
     fn check_by_id(&self, id: Id) -> bool {
-        let operation = self.table.borrow_mut().check_out(id);
+        let operation = self.table.borrow_mut().check_out_by_id(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
         if has_completed {
             self.count_change();

@@ -75,13 +75,12 @@ struct ParkedOperation<K, Op> {
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
     /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
-    /// to the previous one.
+    /// to the previous one. In a free record, the index of the next free record.
     last_remote_watch_index: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
     completion: Option<Completion>,
     /// Set if another check was requested while the operation was checked out.
     check_again: bool,
-    next_free: u32,
 }
 
 /// The contents of an operation's record, taken when the record was freed.
@@ -193,8 +192,8 @@ impl<K> KeyEntry<K> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchOwner {
-    /// An operation of this core.
-    Own(Id),
+    /// The operation of this core at an index.
+    Own(u32),
     /// An operation of another core, and its watch on this core.
     Remote { core: u32, operation: Id, watch: Id },
 }
@@ -205,18 +204,8 @@ pub(super) enum KeyWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out,
     /// and the caller checks its condition.
     Single(u32, Op),
-    /// All other cases: the caller calls [`Table::step`] until the event is over.
+    /// All other cases: the caller calls [`Table::step`] until the event is finished.
     Several(EventWalk),
-}
-
-pub(super) enum EventStep<Op> {
-    /// The caller checks the condition of this operation, which is checked out.
-    Check(u32, Op),
-    /// The caller asks `core` to check its `operation`, whose watch on this core is `watch`.
-    Forward { core: u32, operation: Id, watch: Id },
-    /// There is nothing to do: the event has no watch left, or the operation was checked out
-    /// already and one more check has been requested.
-    Nothing,
 }
 
 #[must_use]
@@ -252,12 +241,12 @@ impl<K, Op> ParkedOperation<K, Op> {
 
 impl<K> FreedOperation<K> {
     #[inline(always)]
-    fn free<Op>(occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
+    fn free<Op>(mut occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
+        let last_remote_watch_index = occupied.get_mut().last_remote_watch_index;
         let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
         parked.number = None;
-        let (inline_watch, last_remote_watch_index) =
-            (parked.inline_watch.take(), parked.last_remote_watch_index);
+        let inline_watch = parked.inline_watch.take();
         Self { inline_watch, last_remote_watch_index, unlisted_index }
     }
 }
@@ -310,9 +299,15 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Takes an operation out of its record for a check. Returns `None` if the operation was
-    /// removed. If it is checked out already, requests one more check and returns `None`.
-    pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
+    /// Takes an operation out of its record for a check. If it is checked out already, requests one
+    /// more check and returns `None`.
+    #[inline]
+    pub(super) fn check_out(&mut self, index: u32) -> Option<Op> {
+        self.operations.record_mut(index).check_out()
+    }
+
+    /// [Checks out](Self::check_out) an operation. Returns `None` also if it was removed.
+    pub(super) fn check_out_by_id(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
@@ -652,8 +647,11 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
+    /// Takes a step of an event, and returns the owner of the watch that it reached. If the owner is
+    /// an operation of this core, the caller checks it, otherwise it asks the owner's core to do so.
+    /// Returns `None` if no watch was left.
     #[inline]
-    pub(super) fn step(&mut self, event: &mut EventWalk) -> EventStep<Op> {
+    pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchOwner> {
         if mem::take(&mut event.is_suspended) {
             event.next = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
@@ -662,16 +660,7 @@ impl<K, Op> Table<K, Op> {
             event.is_suspended = true;
             self.cursors.push(event.next);
         }
-        match watcher {
-            Some(WatchOwner::Own(Id { index, .. })) => {
-                let operation = self.operations.record_mut(index).check_out();
-                operation.map_or(EventStep::Nothing, |operation| EventStep::Check(index, operation))
-            }
-            Some(WatchOwner::Remote { core, operation, watch }) => {
-                EventStep::Forward { core, operation, watch }
-            }
-            None => EventStep::Nothing,
-        }
+        watcher
     }
 
     /// Returns the next watcher of an event, and advances the event.
@@ -681,14 +670,15 @@ impl<K, Op> Table<K, Op> {
         let (number, watcher, watch) = if at.is_extra() {
             let extra = self.extra_watches.get(at.index())?;
             let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
-            let watch = Id { number, index: at.index() };
-            let other = WatchOwner::Remote { core, operation, watch };
-            let watcher = if core == THIS_CORE { WatchOwner::Own(operation) } else { other };
+            let watcher = if core == THIS_CORE {
+                WatchOwner::Own(operation.index)
+            } else {
+                WatchOwner::Remote { core, operation, watch: Id { number, index: at.index() } }
+            };
             (number, watcher, &extra.watch)
         } else {
             let parked = self.operations.get(at.index())?;
-            let number = parked.number?;
-            (number, WatchOwner::Own(Id { number, index: at.index() }), &parked.inline_watch)
+            (parked.number?, WatchOwner::Own(at.index()), &parked.inline_watch)
         };
         // Watches with greater numbers were added during the event, so the event ends here.
         if number > event.last_number_at_start {
@@ -704,6 +694,12 @@ impl<K, Op> Table<K, Op> {
         let watches = watches.filter(|watch| watch.number.is_some());
         let others = watches.filter(|watch| watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
+    }
+
+    /// Returns the id of the operation at `index`, if its record is in use.
+    pub(super) fn id_at(&self, index: u32) -> Option<Id> {
+        let number = self.operations.get(index)?.number?;
+        Some(Id { number, index })
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
@@ -990,12 +986,11 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
         last_remote_watch_index: NONE,
         completion: None,
         check_again: false,
-        next_free: NONE,
     };
 
     #[inline]
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.next_free
+        &mut self.last_remote_watch_index
     }
 }
 
@@ -1048,7 +1043,8 @@ mod tests {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
-                WatchOwner::Own(id) | WatchOwner::Remote { operation: id, .. } => id,
+                WatchOwner::Own(index) => table.id_at(index).expect("in use"),
+                WatchOwner::Remote { operation, .. } => operation,
             })
             .collect()
     }
@@ -1064,7 +1060,7 @@ mod tests {
     fn records_are_small() {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
         assert_eq!(size_of::<ExtraWatch<u64>>(), size_of::<Watch<u64>>() + 24);
-        assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 72);
+        assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 64);
         assert_eq!(size_of::<RemoteWatch>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
@@ -1134,7 +1130,8 @@ mod tests {
 
     /// Takes a step of an event, checks the operation in, and returns its index.
     fn step(table: &mut Numbers, event: &mut EventWalk) -> Option<u32> {
-        let EventStep::Check(index, operation) = table.step(event) else { return None };
+        let WatchOwner::Own(index) = table.step(event)? else { return None };
+        let operation = table.check_out(index)?;
         table.check_in(index, operation);
         Some(index)
     }
