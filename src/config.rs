@@ -45,7 +45,8 @@ pub struct Config {
 
 impl Config {
     /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
-    /// memory, the largest limit, no measured callbacks, no hooks.
+    /// memory, the largest limit, no measured callbacks, cancelled callbacks dropped within 100 ms,
+    /// no hooks.
     ///
     /// # Examples
     ///
@@ -139,11 +140,12 @@ impl Config {
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
     /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
     /// of timers that the owner has added since then. Remote adds do not count cancelled timers
-    /// that the owner has not yet removed. There can be up to 1,024 whose cancels are queued, and
-    /// up to 1,024 whose cancels the owner has dequeued.
+    /// that the owner has not yet removed: at most 1,024 whose cancels are queued, and at most
+    /// 1,024 whose cancels the owner has dequeued. Any further ones count.
     ///
-    /// Both kinds of adds have one exception. If other threads add or reset a timer, and cancel it
-    /// before a turn has consumed that request, the timer counts until a turn consumes the request.
+    /// A remote add or reset of a timer can still be queued when another thread cancels the timer.
+    /// Such a timer counts until a turn consumes the request. If the request is an add, the timer
+    /// counts only for remote adds.
     ///
     /// # Examples
     ///
@@ -217,8 +219,8 @@ impl Config {
     /// If a timer was added through a [`ShardRef`](crate::ShardRef), the thread that cancels it
     /// usually drops the callback. All other callbacks are left to the owner. If the owner is in a
     /// sleep longer than `time`, the first remote cancel that leaves a callback to the owner wakes
-    /// the owner. Then each sleep lasts at most `time`, until the owner has dropped no such
-    /// callback for a period of `time`. This causes at most two extra wake-ups per `time`.
+    /// the owner. From then on, each sleep lasts at most `time`, until a period of `time` passes in
+    /// which the owner drops no such callback. This causes at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. No
     /// cancel ends a sleep that is not announced, so the captures are dropped only in the next
@@ -243,9 +245,9 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// If the hook is called just before the sleep begins, the call must end this sleep too. The
-    /// default hook unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]),
-    /// but does not end a wait for I/O.
+    /// If the hook is called after the announcement but before the thread sleeps, the call must end
+    /// this sleep too. Without a hook, a wake-up unparks the thread that announced the sleep
+    /// ([`std::thread::Thread::unpark`]), which does not end a wait for I/O.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
@@ -254,8 +256,8 @@ impl Config {
     /// the hook.
     ///
     /// The hook may send requests to any shard. Such a request may call the hook of that shard
-    /// inside this hook. Hooks nest at most 32 deep; deeper ones are not called. No hook is called
-    /// inside itself for the same sleep.
+    /// inside this hook. Calls of hooks nest at most 32 deep; deeper calls are omitted. So is a
+    /// call that would run a shard's hook inside itself for the same sleep.
     ///
     /// # Examples
     ///

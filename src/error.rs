@@ -43,7 +43,7 @@ pub enum AddErrorReason {
     /// [`Watcher`](crate::future::Watcher) of its `Timers` was dropped.
     ShutDown,
     /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or has
-    /// used up all its handles, which takes at least 2^53 adds.
+    /// used up the generation numbers of its handles, which takes at least 2^53 adds.
     Full,
     /// The thread cannot have a wheel, because the process already has 16,384 shards, the maximum.
     TooManyShards,

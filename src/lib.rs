@@ -43,7 +43,7 @@
 //! * [`Config`], [`Clock`], [`ManualClock`]: the tick length, hooks and clocks, and virtual time
 //!   for tests.
 //! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
-//! * [`Wheel`]: the data structure alone, whose time is a tick number.
+//! * [`Wheel`]: the data structure alone. The caller passes the time as a tick number.
 //!
 //! # Driving a wheel
 //!
@@ -61,9 +61,10 @@
 //!
 //! For a delay above zero, the deadline is the tick `ceil((now + delay) / tick)`, where `now` is a
 //! clock reading taken in the call. A turn rounds its own clock reading down to a tick. So no timer
-//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. Without slack or spread,
-//! a timer with a delay of zero fires in the next turn, but never in the turn whose callback added
-//! it. A timer that is due after more than 584 years (2^64 ns) never fires.
+//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future, or the processor's
+//! counter fails under [`Clock::fast`]. Without slack or spread, a timer with a delay of zero fires
+//! in the next turn, but never in the turn whose callback added it. A timer that is due after more
+//! than 584 years (2^64 ns) never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads. The timers of the
@@ -113,8 +114,8 @@
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without one of these features, some links of the crate's documentation have no target, and some
-// code is unused.
+// If any of these features is disabled, some links of the crate's documentation have no target, and
+// some code is unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)

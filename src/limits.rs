@@ -10,16 +10,16 @@ const SMALL_LIMITS: bool = cfg!(any(test, miri)) || IS_LOOM;
 /// True in a loom model, where `util::sync` uses loom and time does not advance.
 pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 
-/// A page has 2^`PAGE_BITS` entries. With 4,096 entries it takes at least 128 KiB. Many allocators
-/// map such blocks directly from the operating system.
+/// A page has 2^`PAGE_BITS` entries. A page of 4,096 entries usually takes at least 128 KiB. Many
+/// allocators map such blocks directly from the operating system.
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
 /// The number of empty pages to keep for reuse, unless more are reserved. So repeated batches of up
 /// to 8,192 timers reuse the same pages (P4).
 pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
-/// A page has a place for each entry. Never-used places join the page's free list in batches of
-/// this size. Until a place joins, its memory stays untouched.
+/// A page has a place for each entry. When the page's free list is empty, up to this many places
+/// that were never used join it. The memory of the other never-used places stays untouched.
 pub(crate) const PLACES_ADDED_AT_ONCE: usize = if SMALL_LIMITS { 1 } else { 64 };
 
 /// After each interval of this many turns, a purgatory frees a part of the memory that it did not
@@ -36,16 +36,18 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots,
-/// where `BITS` is the wheel's parameter. At a tick of a millisecond, a shard's first level reaches
-/// at least 129 s ahead, so most timers of a server never cascade.
+/// The first level of a wheel has 2^(`BITS` + `NEAR_REVOLUTION_COUNT_BITS`) slots, where `BITS` is
+/// the wheel's parameter. A *revolution* is 2^`BITS` slots, as many ticks as one slot of the second
+/// level. At a tick of a millisecond, a shard's first level reaches at least 129 s ahead, so most
+/// timers of a server never cascade.
 pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a pass prefetches.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
-/// Maximum number of entries that were reset to a later deadline but stay in one slot of the first
-/// level. A pass relinks them when the slot expires, so the limit bounds the cost of a tick (P7).
+/// Maximum number of deferred entries of a slot of the first level. A deferred entry was reset to a
+/// later deadline but stays in its slot, or another thread may reset it so without a message. A
+/// pass relinks it when the slot expires, so the limit bounds the cost of a tick (P7).
 pub(crate) const DEFERRED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
@@ -134,7 +136,7 @@ pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } els
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory adds chains if there are fewer than this many per key. With few keys per chain, the
-/// processor usually predicts the length of a search.
+/// processor usually predicts the branches of a search correctly.
 pub(crate) const CHAINS_PER_KEY_MIN: usize = 4;
 
 /// A purgatory removes chains if there were more than this many per key for a whole trim interval.
@@ -157,9 +159,10 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 /// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
-/// If no loop drives a wheel, an add or remote request reports a timer that is overdue by this many
-/// nanoseconds. This grace period gives the thread time to start its loop. The second value applies
-/// to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread with a registered driver.
+/// If no loop drives a wheel, a timer that is overdue by this many nanoseconds is reported, usually
+/// by an add or a remote request (see `metrics`). This grace period gives the thread time to start
+/// its loop. The second value applies to a `Shard`, to a wheel of `Timers::per_worker`, and to a
+/// thread whose driver has registered but not yet driven the wheel.
 pub(crate) const UNDRIVEN_GRACE_NANOS: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
@@ -170,8 +173,8 @@ pub(crate) const CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 /// claimed a wheel.
 pub(crate) const CLAIMED_SLEEP_MAX_NANOS: u64 = 100_000;
 
-/// The budget, in wheel entries, of a turn of `future::drive`. When the turn has used it up, other
-/// tasks run.
+/// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
+/// limit lets other tasks run soon. Entries and messages that are left wait for the next turn.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
@@ -193,8 +196,8 @@ pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if IS_LOOM { 2 } else { usize::
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
-/// The number of ranges of a histogram. There are four ranges per factor of two from a microsecond
-/// to more than an hour, one for shorter durations, and one for longer ones.
+/// The number of cells of a histogram, which count durations. There are four per factor of two
+/// from a microsecond to more than an hour, one for shorter durations, and one for longer ones.
 pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.

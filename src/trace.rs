@@ -21,7 +21,8 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for a `Shard`. Writes to standard error if `may_trace` is false or there is no subscriber.
+/// for a `Shard`. Writes to standard error if no subscriber can get the event. `may_trace` is false
+/// at the end of a thread, where a subscriber's thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u64,

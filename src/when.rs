@@ -180,13 +180,14 @@ impl From<Instant> for When {
     }
 }
 
-/// The fraction of its range by which the next timer with a spread is delayed, in units of 2^-64.
+/// The fractions by which a shard spreads timers: each timer with a spread is delayed by the next
+/// fraction of its range. Holds the next fraction, in units of 2^-64.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// Gives the shard with this number its own first fraction: the number times the square root of
-    /// two, modulo one.
+    /// Sets the first fraction to the shard's `number` times the square root of two, modulo one. So
+    /// each shard starts at a different fraction.
     pub(crate) fn seed_from(&self, number: u32) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
@@ -195,8 +196,8 @@ impl SpreadSequence {
     /// Returns the delay, in nanoseconds, of the next timer whose spread is `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// for any number of timers. Timers without a spread take no multiple. If they did, and only
-    /// every 55th timer had a spread, for example, these few timers would fill the range unevenly.
+    /// for any number of timers. Timers without a spread must not use up multiples. Otherwise, if
+    /// for example every 55th timer had a spread, these timers would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

@@ -18,6 +18,7 @@ fn shards_beyond_the_maximum_are_refused() {
         let error = local_timer().try_add(TICK, || ()).expect_err("there is no room");
         assert_eq!(error.reason(), AddErrorReason::TooManyShards);
         assert_eq!((local_timer().len(), local_timer().turn()), (0, Turn::default()));
+        local_timer().run_until(|| false);
     });
     shards.truncate(16_000);
     let handle = shards[0].add(TICK, ());

@@ -84,9 +84,10 @@ impl Clock {
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
     /// In a busy loop, most readings read only the counter, which costs less than reading the
-    /// monotonic clock. A reading gives two bounds on the time, at most 10 us apart. Adds and
-    /// resets use the later bound, and turns use the earlier one. So a timer is not early unless
-    /// the counter fails, and fires at most about 10 us later than with the monotonic clock.
+    /// monotonic clock. A reading gives two bounds on the time, at most 10 us apart. The owner's
+    /// adds and resets use the later bound, and turns use the earlier one. Other threads' adds and
+    /// resets read the monotonic clock. So a timer is not early unless the counter fails, and fires
+    /// at most about 10 us later than with the monotonic clock.
     ///
     /// Use this clock in a loop that adds or resets timers or calls `turn` more than once in ten
     /// microseconds. In a slower loop, each reading reads both the counter and the monotonic clock,
@@ -131,10 +132,10 @@ impl Clock {
         Self(Source::Monotonic { origin: Instant::now(), is_fast: counter::is_usable() })
     }
 
-    /// Returns a monotonic clock that, on Linux, also advances while the machine is suspended.
+    /// Returns a clock that, on Linux and Android, also advances while the machine is suspended.
     ///
-    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and the monotonic clock elsewhere. The
-    /// two clocks cost about the same to read.
+    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and [`Clock::monotonic`] elsewhere or if
+    /// `CLOCK_BOOTTIME` cannot be read. The two clocks cost about the same to read.
     ///
     /// The timeout of a poll or a park does not advance during a suspension, so a loop may sleep
     /// too long. Call `turn` when the machine resumes or at regular intervals, or wait for a

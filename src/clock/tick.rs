@@ -28,8 +28,9 @@ pub(crate) struct TickLength {
     reciprocal: u64,
     /// l - 1.
     shift: u32,
-    /// A time before this one is still below [`SLOW_DIVISION_FROM`] after a tick less a nanosecond
-    /// is added. Zero if the tick is longer than 292 years.
+    /// Times before this one are rounded up by the fast division. Rounding up first adds a tick
+    /// minus a nanosecond, and the sum must be below [`SLOW_DIVISION_FROM`]. Zero if the tick is
+    /// longer than 292 years.
     fast_round_up_until: u64,
 }
 
@@ -86,8 +87,9 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns `nanos`, or almost a tick less if `has_elapsed` is true, so that the next turn fires
-    /// the timer. The caller passes the result to [`deadline_tick`](Self::deadline_tick).
+    /// Returns `nanos`, minus almost a tick if `has_elapsed` is true. Then
+    /// [`deadline_tick`](Self::deadline_tick) of the result is not after the tick in progress at
+    /// `nanos`, so the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
@@ -95,9 +97,10 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
-    /// clock reading of the reset was between `min` and `max`. If `due` has elapsed,
+    /// reset read the bounds `min` and `max` from the clock. If `due` is not after `max`,
     /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have moved it back by almost a tick.
-    /// Then the result is moved forward again, at most to `max`.
+    /// Undoes this: moves `due` forward by almost a tick plus the distance between the bounds, at
+    /// most to `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

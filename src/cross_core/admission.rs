@@ -1,13 +1,14 @@
 //! Checks remote adds against a shard's limit of live timers.
 //!
-//! The owner checks its own adds against its exact count of live timers. It publishes this count in
-//! each turn, at each admission of a remote timer (`slab`), with each announced sleep, and after
-//! each cancel while a sleep is announced. Remote timers that are not yet admitted are counted
-//! separately. A remote add passes if the sum of both counts is below the limit. Up to 1,024
-//! cancelled timers whose messages are in the mailbox do not count toward the limit, nor do up to
-//! 1,024 whose messages the owner has taken. Remote adds may exceed the limit by about the number
-//! of timers that the owner has added since its last publication. Without a limit, nothing is
-//! counted.
+//! The owner checks its own adds against its exact count of live timers. For remote adds, it
+//! publishes this count, minus up to 1,024 cancelled timers whose messages it has taken. It
+//! publishes in each turn, at each admission of a remote timer (`slab`), with each announced sleep,
+//! and after each cancel while it may be asleep. In a wheel of `Timers::per_worker`, it also
+//! publishes after each add and cancel. Remote timers that are not yet admitted are counted
+//! separately. A remote add passes if the sum of both counts, minus up to 1,024 cancelled timers
+//! whose messages are in the mailbox, is below the limit. Remote adds may exceed the limit by about
+//! the number of timers that the owner has added since its last publication. Without a limit,
+//! nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -44,7 +45,8 @@ impl AdmissionLimit {
         has_room
     }
 
-    /// Reserves room, even beyond the limit, for a remote timer whose callback is corewheel's own.
+    /// Reserves room, even beyond the limit, for an internal message that is sent as a remote
+    /// timer, such as a batch of a purgatory.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.

@@ -15,8 +15,8 @@ type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
-/// From `build_closure` on, the storage holds a value of type `vtable.type_of`, until the value is
-/// moved out or dropped.
+/// After `build_closure`, the storage holds a value of the type that `vtable.type_of` identifies,
+/// the closure or its box, until the value is moved out or dropped.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: InlineStorage,

@@ -1,5 +1,5 @@
-//! Handles, which cancel, reset and query timers. For a timer of this thread's wheel, most calls
-//! run the owner's functions (`OwnerOps`). Other calls find the timer's shard in the registry.
+//! Handles, which cancel, reset and query timers. If the timer belongs to this thread's wheel, most
+//! calls go through `OwnerOps`. All other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -86,7 +86,7 @@ impl fmt::Display for Cancel {
 pub struct TimerHandle {
     generation: u64,
     /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_TAG`] in the
-    /// upper half. A handle of two words is passed in registers.
+    /// upper half. So a handle has only two words, and is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
@@ -99,7 +99,8 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns the handle of a timer of this handle's shard. This handle must have index 0.
+    /// Returns a copy of this handle with the index and generation of a timer of the same shard.
+    /// `self` is a template, and must have index 0.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -152,7 +153,8 @@ impl TimerHandle {
     /// Returns `None` if the timer has ended, or if `bits` is no handle. Bits that are not from
     /// `to_bits` may match a timer by chance.
     ///
-    /// Cost: constant. This loads the timer's state once, takes no lock and allocates nothing.
+    /// Cost: constant. This loads the timer's state once, takes no lock and usually allocates
+    /// nothing.
     ///
     /// # Examples
     ///
@@ -178,22 +180,22 @@ impl TimerHandle {
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
     ///   has been dropped if this thread owns the timer's wheel, or if a thread other than the
     ///   owner added the timer. Otherwise the owner drops the callback in its next turn, or in a
-    ///   later turn if the budget of at most 1,024 messages per turn runs out first. If the owner
-    ///   announces its sleeps, it sleeps at most
-    ///   [`Config::drop_within`](crate::Config::drop_within) before its next turn. If another
-    ///   thread is resetting the timer during a remote cancel, the callback is dropped only after
-    ///   that reset.
+    ///   later turn if the budget of at most 1,024 messages per turn runs out first. An owner that
+    ///   announces its sleeps sleeps at most [`Config::drop_within`](crate::Config::drop_within)
+    ///   between the cancel and its next turn. If another thread is resetting the timer during a
+    ///   remote cancel, the callback is dropped only after that reset.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
     ///   this answer. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything that the callback did.
     ///
     /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
-    /// system call unless it frees memory. A remote cancel makes one compare-and-swap on the timer,
-    /// two if it takes the callback, and at most one on the owner's mailbox. It repeats a
-    /// compare-and-swap that fails, and may wake the owner. No thread waits for another. A panic of
-    /// the callback's destructor is reported to [`Config::on_panic`](crate::Config::on_panic),
-    /// unless the wheel has ended.
+    /// system call unless it allocates or frees memory. A remote cancel makes one compare-and-swap
+    /// on the timer, two if it takes the callback, and at most one on the owner's mailbox. It
+    /// repeats a compare-and-swap that fails, and may wake the owner. No thread waits for another.
+    ///
+    /// A panic of the callback's destructor is reported to
+    /// [`Config::on_panic`](crate::Config::on_panic), unless the wheel has ended.
     ///
     /// # Examples
     ///
@@ -237,9 +239,9 @@ impl TimerHandle {
         .unwrap_or(Cancel::Ended)
     }
 
-    /// Calls `ask` with the shard; returns `None` if the shard has ended. Then wakes the owner if
-    /// necessary, and drops the payload that `ask` has stored. Waking and dropping may run user
-    /// code, so this function then holds no borrow.
+    /// Calls `ask` with the shard, wakes the owner if necessary, and drops the payload that `ask`
+    /// has stored. Returns `None` if the shard has ended. Waking and dropping may run user code, so
+    /// the thread unpins first.
     #[inline]
     fn send_request<R>(
         self,
@@ -269,7 +271,7 @@ impl TimerHandle {
     }
 
     /// Drops the callback of a cancelled timer, and reports a panic of its destructor to the shard
-    /// with this serial.
+    /// with this serial. The shard's number does not suffice, because a later shard may reuse it.
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
@@ -284,8 +286,9 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees its
-    /// effects. So values that the callback uses only when it runs can be freed. Returns the answer
-    /// of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
+    /// effects. So the caller can free values that the callback uses while it runs, unless the
+    /// destructor of its captures uses them too. Returns the answer of [`cancel`](Self::cancel):
+    /// [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
     /// cases, even after `Ended`, the captures may be dropped later, as after `cancel`.
@@ -372,16 +375,16 @@ impl TimerHandle {
     /// deadlines applies.
     ///
     /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
-    /// timer. There is one exception: another thread has added the timer, and the turn learns of
+    /// timer. There is one exception: another thread has added the timer, and the turn consumes
     /// this add only after the reset. A reset of a periodic timer changes the time of the next run,
     /// and later runs follow at the timer's period. Slack and spread of earlier calls no longer
     /// apply.
     ///
-    /// Cost: constant. A reset reads the clock once, takes no lock and allocates nothing. A remote
-    /// reset usually makes two or three compare-and-swaps on the timer, and at most one on the
-    /// owner's mailbox. It repeats a compare-and-swap that fails. Further remote resets that only
-    /// postpone a one-shot timer usually send no message. A remote reset wakes the owner if the
-    /// owner's announced sleep would outlast the new deadline.
+    /// Cost: constant. A reset takes no lock. It usually reads the clock once and allocates
+    /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
+    /// most one on the owner's mailbox. It repeats a compare-and-swap that fails. Further remote
+    /// resets that only postpone a one-shot timer usually send no message. A remote reset wakes the
+    /// owner if the owner's announced sleep would outlast the new deadline.
     ///
     /// # Examples
     ///
@@ -686,7 +689,8 @@ pub(crate) struct Owner {
 pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
-    /// Resets a timer to a delay from now. A `Duration` is passed in registers, unlike a `When`.
+    /// Resets a timer to a delay from now. This is separate from `reset`, because a `Duration` is
+    /// passed in registers, unlike a `When`.
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
@@ -699,7 +703,7 @@ impl Owner {
         let _ = OWNER.try_with(|place| place.set(owner));
     }
 
-    /// Returns this thread's wheel if `handle` has its shard number.
+    /// Returns this thread's wheel if it owns the timer of `handle`, and `None` otherwise.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
         Self::current().filter(|owner| owner.shard == handle.shard())

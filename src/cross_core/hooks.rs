@@ -1,4 +1,5 @@
-//! The user's hooks, and the functions that run user code and catch its panics (P6).
+//! The user's hooks, and the functions that run user code and catch its panics (promise P6 in
+//! `ARCHITECTURE.md`).
 
 use std::{
     any::Any,
@@ -64,8 +65,9 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A destructor of a purgatory's key or operation, or of a callback or payload that was dropped
-    /// after a cancel or at the end of its wheel.
+    /// A destructor of a purgatory's key or operation, of the waker of a task that drives the
+    /// wheel, or of a callback or payload that was dropped after a cancel or at the end of its
+    /// wheel.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
@@ -143,8 +145,8 @@ pub(crate) struct Hooks {
     wake_method: WakeMethod,
     descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
-    /// announced, so a thread that sees the sleep also sees the waker. Unlike a `SetOnce`, an
-    /// `OnceLock` adds no step to the loom models.
+    /// announced, so a thread that sees the sleep also sees the waker. Unlike a `SetOnce` of
+    /// `util::sync`, a `OnceLock` adds no step to the loom models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
@@ -256,8 +258,9 @@ impl Hooks {
         has_returned
     }
 
-    /// Makes the default wake-up unpark the calling thread. Changes nothing and returns false while
-    /// another thread copies the stored thread handle.
+    /// Makes the default wake-up unpark the calling thread. Does nothing and returns true if the
+    /// user has set a wake hook. Changes nothing and returns false while another thread copies the
+    /// stored thread handle.
     pub(crate) fn set_thread_to_unpark(&self) -> bool {
         let WakeMethod::Unpark(sleeper) = &self.wake_method else { return true };
         let remember = |sleeper: &mut Thread| {

@@ -18,9 +18,9 @@
 //! of the new sleep comes after F2, so the owner sees the request.
 //!
 //! A thread that resets a timer may write a new deadline to a node that another resetting thread is
-//! about to push. Then each of these threads executes F2, checks for a sleeping owner, and reads
-//! the node's deadline. The check after the later of these two fences uses the new deadline, and
-//! comes after the push.
+//! about to push. After its write or push, each thread executes F2, checks for a sleeping owner,
+//! and then reads the node's deadline. So the thread whose F2 is later uses the new deadline, and
+//! its check comes after the push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
@@ -42,7 +42,8 @@ pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
     announced: AtomicU64,
-    /// The latest end of the most recently announced sleep, in nanoseconds of the clock.
+    /// The time until which the most recently announced sleep may last, in nanoseconds of the
+    /// clock.
     until: AtomicU64,
 }
 
@@ -51,8 +52,8 @@ const ASLEEP: u64 = 1;
 /// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
 /// owner must end the sleep.
 const ENDS_ON_CANCEL: u64 = 2;
-/// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
-/// other threads publish the deadlines that they request.
+/// No loop drives the owner's wheel, which counts as a sleep without an end. Instead of waking the
+/// owner, other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_UNIT: u64 = 8;
 
@@ -116,8 +117,8 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must
-    /// have executed the fence F2, or own the wheel.
+    /// Returns the sleep in progress. If no loop drives the wheel, this counts as a sleep. The
+    /// caller must have executed the fence F2, or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
         // load.
@@ -132,14 +133,16 @@ impl Parker {
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep from which the caller must wake the owner, if that sleep is long.
+    /// Returns the sleep in progress if it [ends on a cancel](SleepId::ends_on_cancel). The caller
+    /// must then wake the owner. The caller must have left a payload to the owner.
     pub(crate) fn sleep_to_interrupt_for_cancel(&self) -> Option<SleepId> {
         self.sleep_to_interrupt().filter(|asleep| asleep.ends_on_cancel())
     }
 
     /// Returns the sleep in progress, after a request for a deadline. The caller's last atomic
-    /// operation must be the swap that made the request, unless the shard has ended. The caller
-    /// must wake the owner if the owner [sleeps past](Self::sleeps_past) the deadline.
+    /// operation must be the swap that made the request, because on x86 this swap serves as the
+    /// fence F2. If the shard has ended, no fence is needed. The caller must wake the owner if the
+    /// owner [sleeps past](Self::sleeps_past) the deadline.
     #[inline]
     pub(crate) fn sleep_after_swap(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.

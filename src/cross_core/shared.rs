@@ -136,8 +136,8 @@ impl Shared {
         None
     }
 
-    /// Wakes the owner, and returns true if this call has woken it. If the owner has no loop, only
-    /// reports an overdue timer.
+    /// Wakes the owner, and returns true if this call has woken it. If no loop drives the wheel,
+    /// only reports an overdue timer.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         if asleep.is_undriven() {
             self.report_if_overdue();
@@ -174,8 +174,8 @@ impl Shared {
         }
     }
 
-    /// Returns the state of the owner's turns. Without a loop, the owner does not see the deadlines
-    /// of remote requests, so this function includes them in `next_due`.
+    /// Returns the state of the owner's turns. If no loop drives the wheel, the owner does not see
+    /// the deadlines of remote requests, so this function includes them in `next_due`.
     pub(crate) fn turn_state(&self) -> TurnState {
         let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
@@ -242,8 +242,8 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `nanos`. If the shard has ended without
-    /// handing the timer back, the error is the callback.
+    /// Pushes a node that was armed with a timer due at `nanos`. If the shard has ended, and its
+    /// sweep has not found the timer, returns the callback as the error.
     #[inline(always)]
     fn push_armed(
         &self,
@@ -259,8 +259,8 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no callback, the sweep at the shard's end has ended the timer,
-                // so the add counts as successful.
+                // `disarm` returns no callback, another thread has taken the timer, usually the
+                // owner's sweep at the shard's end. So the add counts as successful.
                 node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
             }
         }
@@ -344,9 +344,9 @@ impl Shared {
         self.tick.period_nanos(period)
     }
 
-    /// Returns the sleep that this thread must end after it has requested the deadline `nanos()`.
-    /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
-    /// messages after this thread's push, or 0 if it pushed none.
+    /// Returns the sleep from which this thread must wake the owner, after it has requested the
+    /// deadline `nanos()`. If no loop drives the wheel, publishes this deadline. `depth` is the
+    /// number of urgent messages after this thread's push, or 0 if it pushed none.
     #[inline]
     fn sleep_to_interrupt(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let asleep = self.parker.sleep_after_swap()?;
@@ -358,8 +358,8 @@ impl Shared {
         (sleeps_past || is_wake_backlog(depth)).then_some(asleep)
     }
 
-    /// Publishes the deadline of a remote request for an owner without a loop. A deadline that has
-    /// already elapsed is published as the present time.
+    /// Publishes the deadline of a remote request while no loop drives the wheel. A deadline that
+    /// has already elapsed is published as the present time.
     #[cold]
     #[inline(never)]
     fn publish_remote_due(&self, due: u64) {
@@ -488,7 +488,8 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Pushes the message of a cancelled timer. Returns the sleep that the caller must end.
+    /// Pushes the message of a cancelled timer. Returns the sleep from which the caller must wake
+    /// the owner.
     #[inline]
     fn push_cancelled(
         &self,

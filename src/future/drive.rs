@@ -69,8 +69,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
-            // If this turn fires timers, the next sleep is short, because the woken tasks must run
-            // soon, and the next turn soon after them.
+            // If this turn fires timers, the next sleep is short. It lets the woken tasks run, and
+            // the next turn soon follows.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
@@ -110,8 +110,8 @@ struct DrivingTask {
 }
 
 impl DrivingTask {
-    /// Announces the task's sleep, which `waker` ends early. If the thread has no wheel, returns a
-    /// sleep of zero length.
+    /// Announces the task's sleep. A request that must end the sleep wakes `waker`. If the thread
+    /// has no wheel, returns a sleep of zero length.
     fn prepare_sleep(&self, waker: &Waker) -> PreparedSleep<'static> {
         let prepare = |id| ThreadWheel::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
         self.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length)

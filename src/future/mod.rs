@@ -65,8 +65,8 @@
 //!
 //! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
 //! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread gets no wheel if
-//! the process has 16,384 shards, the maximum. If a poll then needs a timer, a [`Timeout`] ends
-//! with [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
+//! the process has 16,384 shards, the maximum. If a poll needs a timer in one of these cases, a
+//! [`Timeout`] ends with [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
 //! [`LocalTimer::add`](crate::LocalTimer::add). With [`Timeout::even_without_timer`], the `Timeout`
 //! keeps waiting for its future. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an
 //! error and do not panic.

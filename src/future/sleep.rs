@@ -316,8 +316,8 @@ impl<H: Backend> Sleep<H> {
             }
             State::Unarmed => (),
         }
-        // Checks the clock: the end of a previous timer does not show that the deadline has
-        // elapsed, because the timer may have ended with its wheel.
+        // Checks the clock, unless the first `match` made a waker. The end of a previous timer does
+        // not show that the deadline has elapsed, because the timer may have ended with its wheel.
         let (waker, waker_id) = match waker {
             Some(waker) => waker,
             None if self.backend.has_elapsed(self.deadline)? => {

@@ -81,7 +81,7 @@ use crate::{
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, each in its own
-/// `Arc`. A future holds the `Arc` of the wheel on which it begins. So threads that use different
+/// `Arc`. A future holds the `Arc` of the first wheel that it uses. So threads that use different
 /// wheels do not contend for a reference count.
 #[derive(Clone)]
 #[repr(align(128))]
@@ -89,7 +89,8 @@ struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
     worker_wheels: Option<Arc<WorkerWheels>>,
-    /// Its drop stops the threads or the watcher. `None` if the caller keeps the wheels running.
+    /// Its drop stops the threads or the watcher. `None` for [`Timers::new`], because other code
+    /// runs those wheels.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -111,7 +112,7 @@ impl Drop for StopWatcherOnDrop {
     }
 }
 
-/// The wheel that holds the timer of a [`Timers`] future.
+/// The [`Backend`](super::Backend) of a [`Timers`] future: the wheel that holds its timer.
 ///
 /// # Examples
 ///
@@ -236,8 +237,8 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config`
-    /// returns the configuration of the wheel with the given index. If a timer is more than 1 s
-    /// late and the watcher has not run yet, an add may [report](crate::metrics) this. See
+    /// returns the configuration of the wheel with the given index. Until the watcher first runs,
+    /// an add may [report](crate::metrics) a timer that is at least 1 s late. See
     /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
@@ -464,7 +465,7 @@ impl Timers {
         Interval::new(self.sleep_until(start), period)
     }
 
-    /// Reads the clock of the wheel on which this thread's futures begin.
+    /// Reads the clock of the wheel that new futures of this thread use.
     ///
     /// # Examples
     ///
@@ -510,8 +511,9 @@ impl Remote {
         Some(self.wheel_set.worker_wheels.as_ref()?.wheel(at))
     }
 
-    /// Adds a timer to this wheel, or else to the next wheel that accepts it. Then switches to that
-    /// wheel, and converts `nanos` to its clock.
+    /// Adds a timer to this wheel, or else to the next wheel that accepts it. If another wheel
+    /// accepts it, `self` becomes that wheel, and `nanos` is converted to that wheel's clock. If no
+    /// wheel accepts it, drops `wake` without waking the task.
     fn try_add_anywhere(
         &mut self,
         nanos: &mut u64,
@@ -643,7 +645,7 @@ per_thread! {
     static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 
-/// Gives this thread a number. Several threads may get the same number.
+/// Sets this thread's number, from 1. Threads with equal numbers select the same wheel.
 pub(super) fn assign_thread_number(number: usize) {
     // Fails if the thread-local is destroyed.
     let _ = THREAD_NUMBER.try_with(|place| place.set(number));

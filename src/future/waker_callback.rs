@@ -15,9 +15,9 @@ impl WakerCallback {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Identifies the original, which the task's next poll usually passes again. If the clone
-        // has other data, identifies the clone: the original's data may be freed and its address
-        // reused.
+        // The task's next poll usually passes the original waker again, so this identifies the
+        // original. But if the clone has other data, the original's data may be freed and its
+        // address reused. Then this identifies the clone.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)
@@ -41,8 +41,8 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// Says whether a dropped `WakerCallback` wakes its task. `None` except during
-    /// [`with_wake_on_drop`].
+    /// During [`with_wake_on_drop`], says whether a dropped `WakerCallback` wakes its task.
+    /// Otherwise `None`: then the drop wakes the task only if this thread's wheel has ended.
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 

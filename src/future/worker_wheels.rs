@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! a worker                                    the watcher
-//! claim: free -> taken (Acquire)              claim each wheel, turn it, release it, run wakers
+//! claim: free -> taken (Acquire)              claim and turn each wheel, release it for wakers
 //! add, cancel or reset a timer                claim each wheel, announce its sleep, release it
 //! release: taken -> free (Release)            sleep until the earliest announced end
 //! wake the watcher if it sleeps beyond the new deadline
@@ -34,10 +34,10 @@
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps briefly and tries again.
 //!
-//! An add or reset that wakes the watcher records its deadline. Until the earliest recorded
-//! deadline has elapsed, no sleep lasts beyond it, even if the timer was cancelled. So if timeouts
-//! of equal length are constantly added and cancelled, the adds to a wheel wake the watcher only
-//! about once per timeout length.
+//! An add or reset with a deadline before the end of the last announced sleep records this
+//! deadline. Until the earliest recorded deadline has elapsed, no sleep lasts beyond it, even if
+//! the timer was cancelled. So if timeouts of equal length are constantly added and cancelled, the
+//! adds to a wheel wake the watcher only about once per timeout length.
 //!
 //! # The end
 //!
@@ -96,9 +96,9 @@ struct OwnerState {
     /// The end of the watcher's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
     announced_until: u64,
-    /// The earliest deadline for which an add or a reset has woken the watcher, or `u64::MAX`.
-    /// Until this deadline has elapsed, no announced sleep lasts beyond it, even if the timer was
-    /// cancelled.
+    /// The earliest deadline before `announced_until` that an add or reset has requested;
+    /// `u64::MAX` if there is none. Until this deadline has elapsed, no announced sleep lasts
+    /// beyond it, even if the timer was cancelled.
     earliest_woken_deadline: u64,
 }
 
@@ -190,8 +190,8 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. Under its claim, the caller found that the announced
-    /// sleep ends too late.
+    /// Wakes the watcher if it still sleeps. While the caller had claimed the wheel, it found that
+    /// the announced sleep ends too late.
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
@@ -224,8 +224,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Adds a timer as the owner; returns `None` if another thread is the owner. Takes the callback
-    /// only if it adds the timer.
+    /// Claims the wheel and adds a timer. Returns `None` if another thread is still the owner after
+    /// a few attempts. Takes the callback only if it adds the timer.
     #[inline]
     pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
@@ -522,7 +522,7 @@ impl Watcher {
     /// use std::{thread, time::Duration};
     ///
     /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// drop(timers); // while clones exist, the timeout is `None`
+    /// drop(timers); // otherwise the timeout would be `None`, since no timer is pending
     /// watcher.sleep_with(|timeout| {
     ///     assert_eq!(timeout, Some(Duration::ZERO)); // no clone is left
     ///     timeout.map_or_else(thread::park, thread::park_timeout);
@@ -560,7 +560,8 @@ impl Watcher {
     }
 
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
-    /// `Timers` have been dropped.
+    /// `Timers` have been dropped. If [`Config::on_wake`](crate::Config::on_wake) sets a hook, the
+    /// hook must unpark this thread.
     ///
     /// # Examples
     ///

@@ -70,22 +70,20 @@ counts! {
         /// Timers that were cancelled. A remote cancel counts after the owner has consumed its
         /// message.
         pub cancelled: u64,
-        /// The part of `cancelled` that other threads cancelled.
+        /// The timers of `cancelled` that other threads cancelled.
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
-        /// The timers of `live` that other threads have cancelled, but whose messages the owner has
-        /// not consumed. For the owner, the number is exact, except that a timer counts only after
-        /// its message is queued. If another thread is resetting the timer, that thread queues the
-        /// cancel's message at the end of the reset. Other threads read the number of queued
-        /// messages about cancelled timers. That number is inexact from 3,072 on, includes timers
-        /// that are not yet in `live`, and lacks timers with an earlier reset that the owner has
-        /// not seen.
+        /// The timers of `live` that other threads have cancelled, and that the owner has not
+        /// unlinked yet. The owner reads the exact number of such timers whose messages are queued.
+        /// If a timer is cancelled during another thread's reset, its message is queued at the end
+        /// of the reset. Other threads read the number of queued messages about cancelled timers
+        /// instead. This number is inexact from 3,072 on. It includes timers that are not yet in
+        /// `live`, and lacks timers with an earlier reset that the owner has not seen.
         pub uncollected: u64,
-        /// Messages from other threads about added, reset and cancelled timers that the owner has
-        /// not consumed. The number is exact for the owner. Once 3,072 cancels, or 3,072 adds and
-        /// resets, are queued, other threads may read an inexact number, until the owner has
-        /// consumed these messages.
+        /// Unconsumed messages from other threads about added, reset and cancelled timers. The
+        /// number is exact for the owner. Once 3,072 cancels, or 3,072 adds and resets, are queued,
+        /// other threads may read an inexact number, until the owner has consumed these messages.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
@@ -111,7 +109,8 @@ counts! {
     }
 }
 
-/// Shows how the timers ended: `added 5, live 1, fired 3, cancelled 1, handed back 0`.
+/// Shows how many timers were added, and what became of them:
+/// `added 5, live 1, fired 3, cancelled 1, handed back 0`.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { added, live, fired, cancelled, handed_back, .. } = self;

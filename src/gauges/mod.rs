@@ -1,9 +1,9 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
 //! The owner counts in its own fields. It copies the counts here when its loop computes how long to
-//! sleep, and about every 64 turns. Other threads write only the stalls, the request for the
-//! occupied slots, and the numbers for the report of a missing loop. A reader never delays the
-//! owner, and a stalled owner never delays a reader.
+//! sleep, and about every 64 turns. Other threads write only the number of stalls, the request for
+//! the occupied slots, and the fields for the report that no loop drives the shard. A reader never
+//! delays the owner, and a stalled owner never delays a reader.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
 

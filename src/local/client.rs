@@ -7,8 +7,8 @@ use std::{
     rc::{Rc, Weak},
 };
 
-/// A purgatory, which keeps many timers on a thread's wheel. It sends messages and frees memory at
-/// the end of turns.
+/// A client of a thread's wheel. All clients are purgatories. A purgatory keeps many timers on the
+/// wheel. At the end of turns and before sleeps, it sends messages and frees memory.
 pub(crate) trait WheelClient {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
@@ -28,7 +28,7 @@ pub(crate) struct ClientId(u32);
 #[derive(Default)]
 pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free places, and perhaps some that `places` no longer has.
+    /// The indices of the free places, and perhaps indices beyond the end of `places`.
     free_places: BinaryHeap<Reverse<u32>>,
     forbids_place_reuse: bool,
 }
@@ -41,15 +41,16 @@ impl Clients {
             *place = Some(client);
             return ClientId(free);
         }
-        // `places` no longer has the lowest of the free places, so it has none of them.
+        // No place is free: the lowest index in `free_places`, if any, is beyond the end of
+        // `places`.
         self.free_places.clear();
         self.places.push(Some(client));
         let last = u32::try_from(self.places.len() - 1);
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client, and all free places after the last client. Frees the memory of all places
-    /// once no client is left.
+    /// Removes a client. Unless reuse is forbidden, also removes all free places after the last
+    /// client, and frees all memory once no client is left.
     pub(super) fn remove(&mut self, ClientId(place): ClientId) {
         self.places[place as usize] = None;
         if self.forbids_place_reuse {
@@ -72,7 +73,7 @@ impl Clients {
         self.places.get(place as usize)?.as_ref()?.upgrade()
     }
 
-    /// Returns the identifiers of all places.
+    /// Returns the identifiers of all places, including free ones.
     pub(super) fn ids(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.places.len())
     }

@@ -27,8 +27,8 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 ///
 /// # Examples
 ///
-/// Each thread has a `mio::Poll`, whose waker ends the thread's sleep when another thread adds an earlier
-/// timer:
+/// Each thread has a `mio::Poll`, whose waker ends the thread's sleep when another thread adds an
+/// earlier timer:
 ///
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
@@ -103,10 +103,11 @@ struct CoresShared {
 }
 
 /// The number of messages in a request to stop. The callback of each message sends the next one.
-/// Messages run in FIFO order, so the first runs after the caller's earlier requests. Closures that
-/// the thread has submitted to itself run by the end of the turn that consumes the first message.
-/// The second message may run before these closures, in the same turn, if the first has waited in
-/// the backlog. The third message always runs in a later turn, after these closures.
+/// Messages run in FIFO order, so the first runs after the caller's earlier requests. If the thread
+/// itself is the caller, one message is not enough: its earlier closures are not messages, and run
+/// as due timers by the end of the turn that consumes the first message. If this message has waited
+/// in the backlog, the second may run in the same turn, before the closures. The third always runs
+/// in a later turn.
 const STOP_MESSAGES: u32 = 3;
 
 /// A request to a thread to stop. Each message contains the request, and its callback passes the
@@ -242,9 +243,9 @@ impl Core {
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true once [`Cores::stop`] was called, and either a turn of this thread has processed
-    /// the request or the thread's wheel has ended. A loop calls this after each turn. Cost: two
-    /// loads.
+    /// Returns true once [`Cores::stop`] was called and a turn of this thread has processed the
+    /// request. If the thread's wheel has ended, or has no node left for the request, returns true
+    /// as soon as `stop` was called. A loop calls this after each turn. Cost: two loads.
     ///
     /// # Examples
     ///
@@ -328,7 +329,7 @@ impl<R> Cores<R> {
         self.threads.is_empty()
     }
 
-    /// Returns the core of each thread, or `None` for a thread that is not pinned.
+    /// Returns, for each thread, the number of the core that it is pinned to, or `None`.
     ///
     /// # Examples
     ///
@@ -394,8 +395,8 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: the flag only prevents a second request. A thread without a wheel may see it
-        // late.
+        // Relaxed: the flag prevents a second request. A thread whose wheel has ended also reads
+        // it, in `is_stopping`, and may see it late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -574,7 +575,9 @@ impl CoresBuilder {
                 let installed = config(index).install();
                 let _ = report.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start.wait().clone()?;
-                drop(start); // or it would keep all wheels' memory while `run` runs
+                // Otherwise `start` would keep all wheels' memory even after `run` has dropped its
+                // `Core`.
+                drop(start);
                 Some(run(Core { index, pinned_to, thread: thread::current().id(), shared }, arg))
             });
             match spawned {

@@ -1,5 +1,5 @@
-//! The implementation of `local_timer()`. It borrows the thread's engine for one step at a time,
-//! and runs callbacks between two steps.
+//! The implementation of `local_timer()`. The wheel of a thread is an [`Engine`], which is borrowed
+//! for one step at a time. Callbacks run between two steps.
 
 #![allow(unsafe_code)]
 
@@ -106,7 +106,7 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// The number of callbacks that cancels are dropping in their nodes.
+    /// The number of cancelled callbacks that are being dropped in their nodes.
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
@@ -395,8 +395,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and that queued remote requests count as due at
-    /// `remote_due_while_undriven`, which is `u64::MAX` if none is queued.
+    /// Publishes that no loop drives the wheel. Remote requests that are already queued count as
+    /// due at `remote_due_while_undriven`; the value is `u64::MAX` if none is queued.
     fn mark_undriven(&self, remote_due_while_undriven: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_undriven(remote_due_while_undriven);
@@ -510,8 +510,8 @@ impl ThreadWheel {
         local.run_turn(engine, budget)
     }
 
-    /// Runs a turn at the latest reading of the clock. If the turn certainly needs no pass, it ends
-    /// at once.
+    /// Runs a turn at the latest reading of the clock. The turn ends at once if it certainly needs
+    /// no *pass*, the part that consumes messages and fires timers.
     #[inline(always)]
     fn run_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
         if engine.finish_turn_if_idle() {
@@ -705,9 +705,9 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Returns the time until `turn`, and records that the loop is about to sleep until then.
-    /// Returns zero if a flush is pending: a wake hook that the latest flush called may have queued
-    /// further messages.
+    /// Returns the time until `turn`, at which the next turn is due, and records that the loop is
+    /// about to sleep until then. Returns zero if a flush is pending: the latest flush may have
+    /// called a wake hook that queued further messages.
     fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.record_sleep_until(turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
@@ -836,8 +836,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Calls the wake hook if the announced sleep would last beyond a deadline at `nanos`. If no
-    /// sleep is announced, calls
+    /// Wakes the loop if the announced sleep would last beyond a deadline at `nanos`. If no sleep
+    /// is announced, calls
     /// [`handle_deadline_without_sleep`](Self::handle_deadline_without_sleep).
     #[cold]
     fn wake_for_deadline_slow(&self, nanos: u64) {
@@ -848,8 +848,8 @@ impl ThreadWheel {
         if self.with_engine(|engine| engine.tick_length().round_up(nanos))
             < self.announced_until.get()
         {
-            // The hook may add timers and announce a sleep, so `announced_until` is cleared before
-            // the call.
+            // The wake hook may add timers and announce a sleep, so `announced_until` is cleared
+            // before the call.
             let until = self.announced_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.announced_until.get() == AWAKE {
                 self.announced_until.set(until);
@@ -894,9 +894,10 @@ impl ThreadWheel {
         Self::with_current_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
     }
 
-    /// Adds a timer of a client, due `delay` from now. Returns `None` if the client must call
-    /// [`engine_with_room`](Self::engine_with_room) first. The client must cancel the timer before
-    /// it reuses `index`. Once the client no longer borrows its own state, it must call
+    /// Adds a timer of a client, due `delay` from now. Returns `None` if the timer was not added.
+    /// Before it tries again, the client must call [`engine_with_room`](Self::engine_with_room),
+    /// which makes room or returns the reason. The client must cancel the timer before it reuses
+    /// `index`. Once the client no longer borrows its own state, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer).
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -986,8 +987,9 @@ impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
-            // A callback or its destructor has called `process::exit`. Scoped threads may still use
-            // its captures, which are in its node, so the nodes are leaked.
+            // A callback or its destructor has called `process::exit`. Scoped threads that it
+            // started may still use the callback's captures, which are in its node. So the nodes
+            // are leaked.
             mem::forget(Arc::clone(&self.shared));
         }
         // Destructors that run from here on use handles as a remote thread would.

@@ -87,8 +87,8 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 
-/// If a future that uses this thread's wheel must be `Send`, the compiler's error names this type,
-/// which recommends `Timers`.
+/// The name of this type recommends `Timers`. The compiler's error shows it if a future that uses
+/// this thread's wheel must be `Send`.
 enum UseTimersForSendFutures {}
 
 /// The result of a turn.
@@ -362,11 +362,12 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or
-    /// `budget` if that is smaller. Each consumed add or reset may also fire its timer. The turn
-    /// also fires or relinks at most `budget` entries of the wheel. Each message of a
-    /// [purgatory](crate::purgatory) counts as a request. A turn that begins a batch of up to 64
-    /// such messages handles the whole batch. The next turn continues with the remaining requests
-    /// and timers, in order. If any are left, [`Turn::behind`] is true.
+    /// `budget` if that is smaller. A consumed add or reset may fire its timer at once. Besides,
+    /// the turn fires or relinks at most `budget` entries of the wheel. So it may fire more than
+    /// `budget` timers in all. Each message of a [purgatory](crate::purgatory) counts as a request.
+    /// A turn that begins a batch of up to 64 such messages handles the whole batch. The next turn
+    /// continues with the remaining requests and timers, in order. If any are left,
+    /// [`Turn::behind`] is true.
     ///
     /// # Examples
     ///
@@ -448,8 +449,8 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, urgent requests call the wake hook ([`Config::on_wake`]).
-    /// These requests are urgent:
+    /// the [`PreparedSleep`] is dropped, urgent requests wake the thread, through the hook of
+    /// [`Config::on_wake`] or else by unparking it. These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - In a sleep longer than [`Config::drop_within`], the first remote cancel that leaves this
@@ -521,8 +522,8 @@ impl LocalTimer {
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
     /// [`ShardRef::run`], or by unparking this thread. With a hook set by [`Config::on_wake`], a
-    /// request wakes the loop only if the hook unparks this thread. The loop also ends when the
-    /// wheel has ended.
+    /// request wakes the loop only if the hook unparks this thread. The loop also ends if this
+    /// thread has no wheel, or when the wheel has ended.
     ///
     /// # Panics
     ///
@@ -542,7 +543,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
-        while !is_over() && !ThreadWheel::has_ended() {
+        while !is_over() && ThreadWheel::with(|_| ()).is_ok() {
             assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel: let it return");
             self.prepare_sleep().park();
             self.turn();
@@ -584,10 +585,10 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers itself again by its next turn.
     ///
-    /// Until the loop's first turn, a timer that is overdue by 100 ms is reported once: by an add
-    /// or reset on any thread, or by the end of this thread. With a registered driver, the timer
-    /// must be overdue by 1 s, and this thread's resets report nothing. See
-    /// [`metrics`](crate::metrics).
+    /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
+    /// overdue by 100 ms is reported once: by an add or reset on any thread, or by the end of this
+    /// thread. With a registered driver, the timer must be overdue by 1 s, and this thread's resets
+    /// report nothing. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -946,7 +947,7 @@ impl LocalTimer {
             .map_err(|reason| Self::refused_add(reason, callback))
     }
 
-    /// Returns the error of a refused add, which has left its callback in `callback`.
+    /// Builds the error of a refused add from the callback that the add has left in `callback`.
     #[inline]
     fn refused_add<C: IntoCallback>(
         reason: AddErrorReason,

@@ -20,9 +20,9 @@ use crate::{
 /// If the callback drops the `OwnedTimer` and then arms the timer through this reference, the timer
 /// is cancelled when the callback returns.
 ///
-/// Use it for a timer that starts and stops many times with one callback: a retransmission, a
-/// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], whose
-/// result need not be kept.
+/// Use it for a timer that starts and stops many times with one callback, such as a retransmission,
+/// a keep-alive or a batch flush. For a timer that fires once, use [`LocalTimer::add`], whose
+/// handle need not be kept.
 ///
 /// Cost: one allocation, when the timer is created. Arming has the cost of
 /// [`LocalTimer::add_local`], or of a reset if the timer is pending.
@@ -65,7 +65,7 @@ type OwnedCallback = dyn FnMut(&OwnedTimer);
 
 /// The state that the `OwnedTimer` and the armed callback share.
 struct OwnedTimerState<F: ?Sized> {
-    /// The handle of the latest arming.
+    /// The handle of the latest arming. It stays set after the timer has ended.
     armed_handle: Cell<Option<LocalHandle>>,
     /// True if the timer has fired since its latest arming.
     has_fired: Cell<bool>,
@@ -128,8 +128,8 @@ impl OwnedTimer {
 
     /// Arms the timer, or resets it if it is pending. Returns true if it was pending.
     ///
-    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. A
-    /// timer that its own callback arms fires in a later turn.
+    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. If the
+    /// callback arms its own timer, the timer fires in a later turn.
     ///
     /// # Panics
     ///
@@ -188,6 +188,10 @@ impl OwnedTimer {
     }
 
     fn fire(self) {
+        // A dropped timer can still be armed in a `PendingTimer` of a drained wheel.
+        if self.shared.is_dropped.get() {
+            return;
+        }
         self.shared.has_fired.set(true);
         (*self.shared.callback.borrow_mut())(&self);
     }

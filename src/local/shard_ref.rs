@@ -29,8 +29,8 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the hooks, the
 /// descriptor of a `TimerFd` and the memory of the timers are freed only when all references have
-/// been dropped. This memory is at most about 88 bytes times the largest number of live timers so
-/// far, or times the reserved capacity if that is larger, in pages of 4,096 timers.
+/// been dropped. This memory takes about 88 bytes per timer, in pages of 4,096 timers, for at most
+/// the peak number of live timers or the reserved capacity, whichever is larger.
 ///
 /// # Examples
 ///
@@ -269,9 +269,9 @@ impl ShardRef {
         self.try_add_with_call_site(CallSite::caller(), When::at_nanos(0), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, usually in its next turn, even if
-    /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. In all these
-    /// cases, wakes a sleeping owner.
+    /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. Ignores
+    /// the limit of live timers. Drops `callback` if the wheel has ended or all nodes are in use.
+    /// Wakes the owner if it sleeps, even if `callback` was dropped.
     #[track_caller]
     pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };

@@ -17,8 +17,8 @@
 //! before the wake. So the owner has already consumed the request, or finds it in the check after
 //! the announcement.
 //!
-//! Between the announcement and the end of the sleep, the descriptor is armed only to expire at
-//! once.
+//! So while the owner sleeps, the timerfd is only made to expire at once, never armed for a
+//! deadline.
 
 use std::{
     cell::Cell,

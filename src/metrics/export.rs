@@ -58,8 +58,9 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
 ///   `corewheel_overdue_seconds`.
 /// * Histograms: `corewheel_lateness_seconds`, whose label `by` is `loop` or `leftover`, and
-///   `corewheel_callback_seconds`, the running times of measured callbacks. Each value up to 73
-///   minutes is too large by at most a quarter, or 1,023 ns if that is more.
+///   `corewheel_callback_seconds`, the running times of measured callbacks. Durations are rounded
+///   up, by at most a quarter or 1,023 ns, whichever is more. A duration above 73 minutes is
+///   exported as the longest duration so far.
 ///
 /// # Examples
 ///
@@ -171,7 +172,7 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // This comes last: if the recorder panics earlier, the next call sets the gauges.
+            // Forgets the shard only now: if the recorder panics above, the next call tries again.
             false
         });
         for number in registry::ever_used_numbers() {

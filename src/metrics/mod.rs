@@ -20,12 +20,12 @@
 //! least 100 ms. A reset may report the very timer that it resets. For the wheel of a thread,
 //! remote adds and resets report such timers too, and so does the end of the thread. An add may
 //! also report a timer that has been cancelled or reset since it was due. The report is an error
-//! event of `tracing`. Without that feature or a subscriber, and at the end of a thread, it is a
-//! line on standard error. Each wheel is reported at most once, and once more after each loss of
-//! its last driver.
+//! event of `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a
+//! thread, the report is a line on standard error. Each wheel is reported at most once, and once
+//! more after each loss of its last driver.
 //!
 //! For some wheels, only timers that are overdue by at least 1 s are reported. The owner's resets
-//! do not report them, but at least one in 256 of its adds does. These wheels are:
+//! do not check for such timers, and at least one in 256 of its adds does. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -79,7 +79,7 @@ use crate::{
     wheel::shard_level_sizes,
 };
 
-/// The metrics of one shard. Most values are as the owner most recently published them.
+/// The metrics of one shard. Most values are those that the owner published last.
 ///
 /// # Examples
 ///
@@ -104,8 +104,8 @@ pub struct ShardMetrics {
     pub name: String,
     /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
     /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
-    /// [`uncollected`](Counts::uncollected). The last two include the messages that are queued
-    /// during the reading. `turns` may lack up to 64 idle turns.
+    /// [`uncollected`](Counts::uncollected). The last two include the messages that are in the
+    /// mailbox at the time of the reading. `turns` may lack up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero

@@ -14,7 +14,8 @@ use crate::{
     gauges::TurnState,
 };
 
-/// The number of checks per limit, if their interval is within the bounds below.
+/// The number of checks in a time of `limit` (see [`Watch::start`]). The bounds below take
+/// precedence.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -47,9 +48,9 @@ pub struct Stall {
     pub lasted: Duration,
     /// True if the owner is inside a turn: it runs a callback or handles a payload.
     pub is_in_turn: bool,
-    /// True if any turn of the shard has begun. If false, there may be no loop at all. For a
-    /// thread's wheel, see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver). The
-    /// owner of a [`Shard`](crate::Shard) must call [`turn`](crate::Shard::turn).
+    /// True if any turn of the shard has begun. If false, perhaps no loop drives the shard. See
+    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel,
+    /// and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
     pub has_turned: bool,
 }
 
@@ -64,8 +65,9 @@ pub struct Stall {
 ///   `time_until_next` sets the due time of this turn, and so does the loop's `TimerFd`. Without
 ///   such a call, only the length of turns is watched.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
-///   wheel, this includes timers that other threads have added or reset. In a
-///   [`Shard`](crate::Shard), the timer may have been cancelled or reset since it became overdue.
+///   wheel, this includes timers that other threads have added or reset. For a
+///   [`Shard`](crate::Shard), the report may be wrong: the timer may have been cancelled or reset
+///   since it became overdue.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not drop the watch while you hold a lock that `report` needs. If `report` itself

@@ -1,8 +1,8 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
 //! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` runs the closure
-//! that delivers the batch on that core. Batches can arrive out of order. So if a message depends
-//! on an earlier one, a core sends it only after the earlier one was acknowledged.
+//! that delivers the batch on that core. The messages do not rely on the order of batches: if a
+//! message depends on an earlier one, a core sends it only after the earlier one was acknowledged.
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
 //! usually because the receiving core or its purgatory has ended, the batch's destructor answers
@@ -168,7 +168,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
-        // An event gets no answer, so the sender's index has no effect.
+        // An event gets no answer, so it does not matter which core would get one: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
         self.0.post(self.0.core_of(key, shards.len()), batch);
@@ -231,7 +231,7 @@ impl<K: Send + 'static> Group<K> {
 
     fn send_answers(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
         if !answers.is_empty() {
-            // An answer gets no answer, so the sender's index has no effect.
+            // An answer gets no answer, so it does not matter which core would get one.
             self.post(core, Batch::new(self, core, answers));
         }
     }
@@ -263,8 +263,9 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Ends a watch that the receiver holds for another core's operation.
     Unwatch { watch: Id },
-    /// Checks the receiver's operation, after an event on a key. `watch` identifies the operation's
-    /// watch on the sender's core. `None` means that the operation gets no more events on the key.
+    /// Requests a check of the receiver's operation. `watch` is the operation's watch on the
+    /// sender's core, whose key had an event. `None` means that the operation gets no more events
+    /// on a key: the purgatory of the key's core has ended, or could not add the watch.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -423,8 +424,8 @@ impl<K: Send + 'static> Batch<K> {
         self.0.events.len() + self.0.messages.len()
     }
 
-    /// Passes the messages to this thread's receiver. If the thread has not joined, buffers the
-    /// watches and drops the other messages.
+    /// Passes the messages to this thread's receiver. If the receiver has ended, drops the batch.
+    /// If the thread has not joined, buffers the watches and drops the other messages.
     fn deliver(mut self) {
         let BatchContent { group, from, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| {

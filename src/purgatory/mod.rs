@@ -35,7 +35,7 @@
 //!     let _ = purgatory.try_complete_else_watch(produce, ["partition 7"], Duration::from_secs(5)).unwrap();
 //! }
 //! acknowledged.set(1);
-//! assert_eq!(purgatory.check_and_complete(&"partition 7"), 1); // the first operation, early
+//! assert_eq!(purgatory.check_and_complete(&"partition 7"), 1); // completes the first operation
 //! clock.advance(Duration::from_secs(5));
 //! assert_eq!(local_timer().turn().fired, 1); // the second operation times out
 //! # Ok::<(), corewheel::ConfigError>(())
@@ -104,7 +104,7 @@ use crate::{
 ///
 /// Besides its own size and its timer, an operation with one watch takes about 70 bytes. Each
 /// further watch takes about 50 bytes. In addition, each watch has space for a key. The hash table
-/// takes up to 16 bytes times the peak number of keys.
+/// takes up to 32 bytes times the peak number of keys.
 ///
 /// Operations, further watches, and links to watches on other cores are three kinds of records, in
 /// separate pages of up to 1,024 records. Of each kind, up to eight empty pages are kept, so
@@ -569,7 +569,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Panics
     ///
     /// - If `index` is out of range.
-    /// - If `shards[index]` is not this thread's wheel.
+    /// - If `shards[index]` is not this thread's wheel, or this wheel has ended.
     /// - If this thread has joined the group before.
     /// - If another core has joined with other wheels, or in another order.
     ///
@@ -624,8 +624,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
-/// No field is borrowed while an operation's own code runs. But the table is borrowed while keys
-/// are compared, so their `Eq` must not use the purgatory.
+/// No field is borrowed while an operation's own code runs. But the table may be borrowed while
+/// keys are hashed or compared, so their `Hash` and `Eq` must not use the purgatory.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
@@ -659,8 +659,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
-    /// must belong to this core. Returns the operation and the key if the wheel refuses the timer:
-    /// [`park_slow`](Self::park_slow) then tries to make room.
+    /// must belong to this core. Returns the operation and the key if the wheel refuses the timer.
+    /// [`park_slow`](Self::park_slow) makes room before it calls this function.
     #[track_caller]
     #[inline(always)]
     fn try_park(
@@ -708,8 +708,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Watches the key `next` and all `keys`. If `change_count` then differs from `changes`, checks
-    /// the condition again.
+    /// Watches the key `next` and all `keys`. `changes` is the value of `change_count` before the
+    /// first check of the condition. If the count has changed since then, checks the condition
+    /// again.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -927,7 +928,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.deferred_completions.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
     }
 
-    /// Removes and returns the operations, except those checked out.
+    /// Removes the operations with these `ids` and returns them, except those that are checked out.
     fn take_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
@@ -1006,8 +1007,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Notifies other cores, for each watch of their operations, that the keys of this core get no
-    /// more events.
+    /// Sends other cores a message for each watch of their operations on this core: the operation
+    /// gets no more events on the key.
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
         // Collects the operations first, because sending may call a wake hook, which may use the

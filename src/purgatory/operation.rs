@@ -40,16 +40,15 @@ pub trait DelayedOperation: 'static {
     /// [`on_complete`](Self::on_complete). A panic counts as false.
     ///
     /// The purgatory calls `try_complete` when the operation is added, and again if an event occurs
-    /// during the add. Later, it calls `try_complete` at events on the operation's keys, and in
-    /// [`check`](crate::purgatory::Purgatory::check). Each key of another core causes one more call
-    /// when that core has added the watch, and another one if that core's purgatory ends.
-    /// `try_complete` must be quick, and must not call `turn`.
+    /// or a waiting operation ends during the add. Later, it calls `try_complete` at events on the
+    /// operation's keys, and in [`check`](crate::purgatory::Purgatory::check). Each key of another
+    /// core causes one more call when that core has added the watch, and another one if that core's
+    /// purgatory ends. `try_complete` must be quick, and must not call `turn`.
     ///
     /// `try_complete` may itself report an event on a key of this core. If its own operation
-    /// watches the key and this call returns false, `try_complete` is called once more, but an
-    /// event in that second call causes no third call. Other operations that watch the key are
-    /// checked inside the call that reports the event. Nothing limits the depth of such nested
-    /// checks.
+    /// watches the key and `try_complete` then returns false, it is called once more, but an event
+    /// in that second call causes no third call. Other operations that watch the key are checked
+    /// inside the call that reports the event. Nothing limits the depth of such nested checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
@@ -112,8 +111,9 @@ pub enum Completion {
     Condition,
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
-    /// The operation's timeout has elapsed, or the program has [drained](crate::LocalTimer::drain)
-    /// the wheel and run the operation's timer.
+    /// The operation's timeout has elapsed. Or the program has
+    /// [drained](crate::LocalTimer::drain) the wheel, and then has
+    /// [run](crate::PendingTimer::run) the operation's timer.
     Expired,
 }
 
@@ -217,7 +217,7 @@ pub struct PurgatoryCounts {
     pub watches: u64,
     /// Keys that are watched on this core.
     pub keys: u64,
-    /// Queued messages to other cores, which are sent when the thread next calls `turn` or prepares
-    /// to sleep.
+    /// Queued events and other messages to other cores. They are sent when a batch is full, and at
+    /// the latest when the thread next calls `turn` or prepares to sleep.
     pub unsent: u64,
 }

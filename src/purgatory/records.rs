@@ -47,8 +47,8 @@ pub(super) struct Records<T> {
 struct Page<T> {
     /// The records that were ever used, including those that are free now.
     records: Vec<T>,
-    /// The first free record, or [`NONE`]. Stale in the current page, which uses
-    /// [`Records::first_free`].
+    /// The first free record, or [`NONE`]. Always [`NONE`] in the current page, whose free list
+    /// begins at [`Records::first_free`].
     first_free: u32,
     /// The number of records in use. Not updated in the current page.
     used_count: u32,
@@ -178,8 +178,9 @@ impl<T: Record> Records<T> {
         record
     }
 
-    /// Makes the page of `index` the current page, with `index` as its first free record. `index`
-    /// must be the [`next_index`](Self::next_index), and the current page must have no free record.
+    /// Makes the page of `index` the current page, with `index` as its first free record. If
+    /// necessary, allocates the page and appends the record. `index` must be the
+    /// [`next_index`](Self::next_index), and the current page must have no free record.
     #[inline(never)]
     fn make_page_current(&mut self, index: u32) {
         let number = page_number_of(index);
@@ -252,8 +253,9 @@ impl<'a, T: Record> Occupied<'a, T> {
         self.record
     }
 
-    /// Frees the record, whose contents the caller must take. If the returned index is not
-    /// [`NONE`], the caller must then [put this index into a list](Records::put_in_free_list).
+    /// Frees the record and returns it. The caller must take its contents. If the returned index is
+    /// not [`NONE`], the caller must then pass it to
+    /// [`put_in_free_list`](Records::put_in_free_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;

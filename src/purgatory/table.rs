@@ -44,15 +44,15 @@ pub(super) struct Table<K, Op> {
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
     /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise the number of
-    /// chains divided by [`CHAINS_PER_KEY_MIN`], or a smaller number if there have been few keys
-    /// since the trim interval began.
+    /// chains divided by [`CHAINS_PER_KEY_MIN`], or divided by [`CHAINS_PER_KEY_MAX`] while chains
+    /// are removed or if there have been few keys since the trim interval began.
     grow_threshold: usize,
     is_removing_chains: bool,
     watch_count: usize,
     /// The cursors of the events in progress, the outermost event first.
     cursors: Vec<WatchIndex>,
-    /// Removed keys. They are dropped while the table is not borrowed, because dropping runs user
-    /// code.
+    /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
+    /// are dropped while the table is not borrowed, because dropping runs user code.
     keys_to_drop: Vec<K>,
     /// The latest assigned number. The first one is random, so that an id of another purgatory
     /// hardly ever matches an operation of this one.
@@ -61,7 +61,8 @@ pub(super) struct Table<K, Op> {
     trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_in_trim_interval: u32,
-    /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
+    /// The counts of added and ended operations. [`counts`](Self::counts) fills in `live`,
+    /// `watches` and `keys`.
     pub(super) totals: PurgatoryCounts,
 }
 
@@ -87,8 +88,8 @@ struct ParkedOperation<K, Op> {
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
     last_remote_watch_index: u32,
-    /// The record's index if it must still be put [into a list](Records::put_in_free_list), or
-    /// [`NONE`].
+    /// The record's index if the caller must still pass it to
+    /// [`put_in_free_list`](Records::put_in_free_list), or [`NONE`].
     unlisted_index: u32,
 }
 
@@ -377,7 +378,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core. The operation's record is already free. Returns
+    /// Unlinks an operation's watches on this core, and frees their records. The operation's record
+    /// was already freed; if necessary, puts it into its page's free list. Returns
     /// `freed.last_remote_watch_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
@@ -466,9 +468,10 @@ impl<K, Op> Table<K, Op> {
         if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Unlinks a watch from its ring. The record of the watch is already free. If the key has no
-    /// other watch, removes the key from its chain, and defers the drop of the key. Returns the
-    /// next extra watch of the same operation.
+    /// Unlinks a watch from its ring. The record of the watch is already free. If the watch holds
+    /// the key, moves the key to the next watch. If there is no other watch, removes the key from
+    /// its chain, and defers the drop of the key. Returns the next extra watch of the same
+    /// operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.watch_count -= 1;
@@ -545,9 +548,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns a mutable reference to the first watch of the chain of a hash. The low bits of the
-    /// hash are the number of the chain. If there is no such chain yet, the highest of these bits
-    /// is cleared.
+    /// Returns a mutable reference to the head of a hash's chain, the index of its first watch. The
+    /// low bits of the hash are the number of the chain. If there is no such chain yet, the highest
+    /// of these bits is cleared.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -618,7 +621,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Begins to remove chains if there were few keys during the whole trim interval. Called at the
-    /// end of each interval.
+    /// end of each interval. If there are surplus chains, lowers `grow_threshold`. When an add
+    /// reaches the lowered threshold, [`grow_chains`](Self::grow_chains) changes it again. So a
+    /// threshold that is still low at the end of the next interval means few keys.
     fn end_chains_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chains.len() / CHAINS_PER_KEY_MIN;
@@ -1274,7 +1279,8 @@ mod tests {
         for id in ids {
             remove(&mut table, id);
         }
-        // These two are in the current page.
+        // These two are in the current page, so their removal frees no page. Only the chains can
+        // request a trim.
         let two = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
         let chains = table.chains.len();

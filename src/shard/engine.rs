@@ -92,8 +92,8 @@ pub(crate) enum PassStep<P, R> {
     /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
     /// or, from [`consume_messages`](Engine::consume_messages), the index of its node.
     Cancelled(P),
-    /// The owner has claimed a due timer: the caller runs it. The second value is the result of
-    /// calling `fire`.
+    /// The owner has claimed a due timer: the caller runs it. The second value is the result of the
+    /// closure `fire` that the caller has passed to the engine.
     Due(ClaimedTimer, R),
 }
 
@@ -248,8 +248,8 @@ impl<T> Engine<T> {
         self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
     }
 
-    /// Returns when a timer that is added now is due, before rounding. The delay of a periodic timer
-    /// is its period.
+    /// Returns the schedule of a timer that is added now: its deadline, before rounding, and its
+    /// period. For a periodic timer, `when` must be a delay without slack or spread: the period.
     #[inline(always)]
     pub(crate) fn schedule(&mut self, when: When, kind: TimerKind) -> Schedule {
         if let TimerKind::Periodic = kind
@@ -261,7 +261,8 @@ impl<T> Engine<T> {
         Schedule { due: self.due(when), period: 0 }
     }
 
-    /// Returns the deadline, before rounding, of a one-shot timer that is added or reset now.
+    /// Returns the deadline, before rounding, of a timer that is reset now, or of a one-shot timer
+    /// that is added now.
     #[inline(always)]
     pub(crate) fn due(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
@@ -334,11 +335,13 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If
-    /// `wants_payload` returns true, or a message about the timer will free the node, returns
-    /// `Some` and leaves the payload in the node.
-    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner) then takes it.
-    /// Otherwise frees the node without dropping the payload.
+    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. A
+    /// running periodic timer then ends after this run. If `wants_payload` returns true, or a
+    /// message about the timer will free the node, returns `Some` and leaves the payload in the
+    /// node. The caller then takes it by
+    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drops it in
+    /// place and [frees](Self::free) the node. Otherwise frees the node without dropping the
+    /// payload.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
@@ -650,8 +653,8 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`. Counts an overrun if work is left, and publishes the counts from turn
-    /// `publish_at_turn` on.
+    /// `turn_start`. Counts an overrun if work is left. Publishes the counts if the number of turns
+    /// has reached `publish_at_turn`.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
@@ -671,8 +674,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes queued messages out of the mailbox, and divides the budget between urgent and
-    /// low-priority messages.
+    /// Takes queued messages out of the mailbox. If there are urgent messages, begins the urgent
+    /// phase, and divides the budget between urgent and low-priority messages.
     #[inline(never)]
     fn begin_urgent_phase(&mut self) {
         self.backlog.begin_pass(self.message_budget);
@@ -681,7 +684,8 @@ impl<T> Engine<T> {
     }
 
     /// Lets the pass consume low-priority messages, and takes queued ones out of the mailbox.
-    /// Returns true if the backlog is not empty.
+    /// Urgent messages in the mailbox wait for the next pass. Returns true if the backlog is not
+    /// empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.end_urgent_phase()
@@ -737,7 +741,8 @@ impl<T> Engine<T> {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
-                // A queued message about the timer will complete the remote cancel or reset.
+                // A message about the timer is queued or will be pushed. It completes the remote
+                // cancel or reset.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
@@ -869,9 +874,9 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the time until `turn`, and records that the loop is about to sleep until then.
-    /// During a turn of a thread's wheel, records no sleep, because then a callback calls this
-    /// function, not the loop.
+    /// Returns the time until `turn`, the time of the next turn in nanoseconds of the clock, and
+    /// records that the loop is about to sleep until then. During a turn of a thread's wheel,
+    /// records no sleep, because then a callback calls this function, not the loop.
     pub(crate) fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         self.record_sleep(now.max(self.time.latest.min), turn);
@@ -943,8 +948,9 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the number of live timers, which remote adds compare with the limit. Leaves out
-    /// cancelled timers in the backlog. A remote add itself subtracts those in the mailbox.
+    /// Publishes the number of live timers, which remote adds compare with the limit. Leaves out up
+    /// to [`WAKE_BACKLOG`] cancelled timers in the backlog. A remote add itself subtracts those in
+    /// the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.limit < INDEX_MAX {
@@ -953,8 +959,9 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns this
-    /// deadline, or `u64::MAX` if there is none, and the latest reading of the clock.
+    /// Publishes the counts and the next deadline of a wheel without a loop: its loop has not
+    /// begun, or it has lost its last driver. Returns this deadline, or `u64::MAX` if there is
+    /// none, and the lower bound of the latest reading of the clock.
     #[cold]
     pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
@@ -1137,11 +1144,11 @@ impl<T> Engine<T> {
         })
     }
 
-    /// Consumes messages within the budget, up to one that the caller must finish. Adds the number
-    /// of timers found remotely cancelled to `collected`. Returns the index of such a timer if
-    /// `wants_payload` returns true for its node; then the caller must [take its
-    /// payload](Self::take_payload_cancelled_remotely). If it claims a due timer, calls `fire` with
-    /// it.
+    /// Consumes messages within the budget, and stops at the first one that leaves a step to the
+    /// caller. Adds the number of remotely cancelled timers to `collected`. If such a timer's
+    /// payload is in its node and `wants_payload` returns true, returns the timer's index, and the
+    /// caller must [take the payload](Self::take_payload_cancelled_remotely). If it claims an added
+    /// or reset timer that is already due, calls `fire` with the timer and returns it.
     #[inline]
     pub(crate) fn consume_messages<R>(
         &mut self,
@@ -1190,8 +1197,8 @@ impl<T> Engine<T> {
                     self.stats.live += 1;
                     if self.limit < INDEX_MAX {
                         // The live count includes the timer before its reservation ends. So a
-                        // remote add, which reads the live count and the reservations, never misses
-                        // the timer; see `admission`.
+                        // remote add, which reads the reservations and then the live count, never
+                        // misses the timer; see `admission`.
                         self.publish_live_count();
                         self.shared.admission.release();
                     }
@@ -1409,8 +1416,8 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (start, remote_due) =
                 (self.time.turn_start, self.shared.gauges.remote_due_while_undriven());
-            // A deadline up to `start` had elapsed when another thread added or reset the timer.
-            // Such a timer counts as overdue since `remote_due`.
+            // A deadline up to `start` had elapsed when the timer was added or reset, usually by
+            // another thread. Such a timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
             let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven(overdue, false);

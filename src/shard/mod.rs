@@ -180,12 +180,14 @@ impl<T> Shard<T> {
     /// first expiry that it returns.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
-    /// are due in one turn, the turn returns only the first of them. A period shorter than a tick,
-    /// zero included, counts as a tick. [`set_period`](Self::set_period) changes the period, and
-    /// [`reset`](Self::reset) changes the time of the next expiry.
+    /// are due in one turn, the turn returns the first of them, and the others are skipped. A
+    /// period shorter than a tick, zero included, counts as a tick.
+    /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) changes the
+    /// time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers that contains periodic ones
-    /// also has an array with 16 bytes per timer, which ends at the page's last periodic timer.
+    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers that has contained periodic
+    /// ones also has an array with 16 bytes per place, up to the highest place that a periodic
+    /// timer has used.
     ///
     /// # Panics
     ///
@@ -444,9 +446,9 @@ impl<T> Shard<T> {
 
     /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
-    /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry). If
-    /// it does not, [`time_until_next`](Self::time_until_next) stays zero once a timer is due, and
-    /// the loop spins.
+    /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry)
+    /// until it returns `None`. If it does not, [`time_until_next`](Self::time_until_next) stays
+    /// zero while due timers or requests are left, and the loop spins.
     ///
     /// # Examples
     ///
@@ -647,8 +649,8 @@ impl<T> Shard<T> {
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
     /// - Timers that were reset to a later deadline may need a turn at their old tick. If more than
     ///   96 had the same old tick, each further one may add a turn.
-    /// - If more than 8,192 timers must change their slots before a tick, each of the ticks just
-    ///   before it may need a turn.
+    /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
+    ///   Each of the ticks just before that tick may need a turn.
     ///
     /// # Examples
     ///
@@ -684,9 +686,9 @@ impl<T> Shard<T> {
         self.engine.record_sleep_until(self.engine.next_turn_nanos())
     }
 
-    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, these requests of other threads wake the owner
-    /// ([`Config::on_wake`]):
+    /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Also
+    /// publishes the shard's [`metrics`](crate::metrics). Until the [`PreparedSleep`] is dropped,
+    /// these requests of other threads wake the owner ([`Config::on_wake`]):
     ///
     /// - a reset to a deadline before the end of the sleep,
     /// - the first cancel in a sleep longer than [`Config::drop_within`],
@@ -1131,8 +1133,9 @@ impl<T> Shard<T> {
         Some(Expiry::Periodic(expired.with_payload(self.engine.nodes.rearmed_payload_mut(index))))
     }
 
-    /// Claims the next due timer of this pass, and calls `fire` with it. If there is none, ends the
-    /// pass.
+    /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
+    /// result of `fire`. First drops the payloads of remotely cancelled timers that the pass has
+    /// found before that timer. If no timer is due, ends the pass and returns `None`.
     #[inline]
     fn claim_in_pass<R>(
         &mut self,

@@ -11,12 +11,14 @@ pub(super) struct Stats {
     /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. It is narrower than its neighbors: the compiler would update two
-    /// neighbors of equal width by one wide addition, whose load would stall after a narrow store.
+    /// The number of live timers. This field is narrower than the counters in `counts`, so that the
+    /// compiler does not update it and a counter with one wide load and store. Such a load would
+    /// stall after a narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// True if the previous pass has left entries or messages to this one, or if an add that made
-    /// room may have left messages in the backlog.
+    /// True if the previous pass did not process all of its entries and messages. Also true if an
+    /// add to a full shard, which consumes messages to make room, may have left messages in the
+    /// backlog.
     work_left: bool,
     /// A turn before this time may skip its pass. The value is zero before the first pass ends,
     /// after a pass that left work, and after a request for a pass. Otherwise it is the earliest
@@ -110,8 +112,9 @@ impl Stats {
         self.unpublished_due_count += 1;
     }
 
-    /// Counts a run of a remotely added or reset timer whose deadline had elapsed before the owner
-    /// linked it. `due` is this deadline in nanoseconds.
+    /// Counts a run of a remotely added or reset timer whose deadline the pass had already reached
+    /// when the owner applied the add or reset. `due` is this deadline in nanoseconds, rounded up
+    /// to a tick.
     pub(super) fn count_already_due_run(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
         // A deadline of zero means "run at once", which is never late.
@@ -135,8 +138,8 @@ impl Stats {
         let cause = match (due > time.previous_turn_start, self.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // These overdue timers were added or reset after the previous turn, so they count as on
-            // time.
+            // These timers were added or reset to elapsed deadlines after the previous turn, so the
+            // loop is not late. Their lateness is not recorded.
             (false, false) => return,
         };
         gauges.record_lateness(cause, time.turn_start.saturating_sub(due), timers);

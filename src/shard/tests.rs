@@ -94,7 +94,8 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     }
 }
 
-/// Returns a shard with a timer due in two ticks, whose latest remote reset sent no message.
+/// Returns a shard with a timer due in two ticks. The timer is deferrable: its latest remote reset
+/// sent no message.
 fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let timer = shard.add(TICK, callback());
@@ -148,7 +149,7 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
     for own_reset in [false, true] {
         let (mut shard, clock, timer) = shard_with_deferrable();
         let ticks = if own_reset {
-            // Clears *deferrable*.
+            // The owner's reset clears the timer's flag *deferrable*.
             assert!(shard.reset(timer, TICK * 9));
             3
         } else {
@@ -340,7 +341,8 @@ fn an_ended_pass_consumes_no_messages() {
     assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the remote timer");
 }
 
-/// The index of a cancelled timer stays in use until its message is consumed.
+/// A timer is cancelled while a message about it is queued. Its index stays in use until that
+/// message is consumed.
 #[test]
 fn an_add_without_a_free_index_is_refused() {
     let (mut shard, _clock) = shard();
@@ -369,7 +371,7 @@ fn a_cancel_frees_the_index_of_each_kind_of_timer() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// The thread's wheel may have reused the number of the ended wheel.
+/// A new thread's wheel may reuse an ended wheel's number. The old `ShardRef` must not match it.
 #[test]
 fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {

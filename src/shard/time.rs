@@ -39,9 +39,8 @@ impl Time {
         }
     }
 
-    /// Reads the clock on the fast path, which is inlined. Returns false if this is not possible,
-    /// because the estimator of the time-stamp counter must be updated or only the kernel knows the
-    /// time.
+    /// Reads the clock on the fast path, which is inlined. Returns false if this is not possible:
+    /// the estimator of the time-stamp counter needs an update, or the clock must ask the kernel.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };
@@ -90,8 +89,9 @@ impl Time {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the deadline `next`, or the nanosecond after the beginning of the latest turn if
-    /// that is later. Returns `u64::MAX` for `None`.
+    /// Returns the wake-up time to publish for the deadline `next`: the deadline, but at least 1 ns
+    /// after the latest turn began. Readers assume that this turn has served all wake-up times up
+    /// to its beginning. Returns `u64::MAX` for `None`.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

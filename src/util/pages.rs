@@ -1,19 +1,20 @@
 //! Tables of pages, and the free places of each page.
 //!
 //! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
-//! *places*, each for one entry or node, so a table grows without moving its entries. Each page has
-//! its own free list, so that a page can be freed without a search of other lists. The place that
-//! was freed last is reused first, because it is still in the cache. This place is kept outside the
-//! lists, so that the next add touches no list; its page counts it as used. It joins the page's
-//! list when another place is freed, usually when no timer is live, or before `trim` or `shrink`.
+//! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
+//! has its own free list, so that a page can be freed without a search of other lists. The place
+//! that was freed last is reused first, because it is still in the cache. This place is kept
+//! outside the lists, so that the next add touches no list; its page counts it as used. It joins
+//! its page's list when another place is freed, and before `trim` or `shrink`. Usually it also
+//! joins this list when the last live timer ends.
 //!
-//! # When memory goes back
+//! # When memory is committed and freed
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
 //! memory and zeroes it. Some empty pages are kept as *spare pages*, and further ones are freed
-//! (P8). Repeated batches of timers reuse the spare pages (P4). On Linux, with the feature `std`, a
-//! freed page's memory returns to the system at once.
+//! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (P4). On
+//! Linux, with the feature `std`, a freed page's memory returns to the system at once.
 
 #![allow(unsafe_code)]
 
@@ -49,8 +50,8 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner, by number. A lookup has no branch, so a lookup of a number without a
-/// page returns some other page.
+/// Maps numbers to pages, for one wheel or shard. A lookup has no branch, so a lookup of a number
+/// without a page returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
     /// At each number without a page, the vector contains page 0. The length is a power of two.
@@ -105,7 +106,7 @@ impl<P: Copy> PageTable<P> {
     }
 }
 
-/// The free places of one owner's pages.
+/// The free places of one owner's pages. The owner is a wheel, or the owner thread of a shard.
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
     pages: Vec<PageFreeList>,
@@ -383,7 +384,7 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
 
 /// # Safety
 ///
-/// The page is from [`allocate_page`], its parts have been dropped, and nothing refers to it any
+/// The page is from [`allocate_page`], its values have been dropped, and nothing refers to it any
 /// more.
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     // SAFETY: the caller promises a page of `allocate_page`, which stored the address before it.

@@ -15,8 +15,8 @@ pub(crate) fn prefetch<T>(value: &T) {
 #[inline(always)]
 fn line(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing that the program can see and faults at no address; SSE is
-    // part of x86_64.
+    // SAFETY: a prefetch has no effect that the program can observe, and never faults; SSE is part
+    // of x86_64.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(place.cast());

@@ -120,7 +120,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
     }
 
     /// Checks that `level` reaches an entry's slot, that the slot does not start after the
-    /// deadline, and that a pass will visit the slot.
+    /// deadline, and that a pass will visit the slot. Also checks that a `NEAR` entry is in the
+    /// slot of its deadline.
     fn check_entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let wheel = self.wheel;
         let current = Geometry::<BITS, LEVELS>::slot_number(level, wheel.current);

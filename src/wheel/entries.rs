@@ -207,8 +207,9 @@ impl<T> Entries<T> {
             return self.remove_slow(wheel, key);
         }
         let value = self.unlink_and_take(wheel, key)?;
-        // The index stays outside the lists, even if the wheel is empty now. But after several
-        // removals in a row, the last one takes the slow path, which flushes.
+        // The index stays outside the lists, even if the wheel is empty now. But of several
+        // removals in a row, the last one takes the slow path, which flushes the index if the wheel
+        // is empty.
         self.replace_last_freed(key.index, key.generation + 1);
         Some(value)
     }

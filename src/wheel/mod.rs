@@ -363,8 +363,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Returns true if the most recent [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) did not finish: its budget was used up or its
-    /// iterator was dropped early.
+    /// [`advance_within`](Self::advance_within) left entries to return or to move, because its
+    /// budget was used up or its iterator was dropped early.
     ///
     /// # Examples
     ///
@@ -388,7 +388,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// - The start of each occupied slot above the first level.
     /// - Each deadline from which entries were reset to a later one. If more than 96 entries were
-    ///   reset from one deadline, each entry beyond the 96th can add one more such tick.
+    ///   reset from one deadline, each entry beyond the 96th can add another tick before its new
+    ///   deadline.
     /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.
     ///
@@ -452,8 +453,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.len() == 0
     }
 
-    /// Returns the number of operations on entries since the wheel's creation. Each insertion,
-    /// reset, move between slots, return or removal of an entry adds one.
+    /// Returns the number of operations on entries since the wheel's creation. It rises by one each
+    /// time that an entry is inserted, reset, moved between slots, returned or removed.
     ///
     /// # Examples
     ///

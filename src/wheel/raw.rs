@@ -9,7 +9,7 @@
 //! * An entry that was already due when it was linked is in the *late* slot. Linking sets its
 //!   deadline to `pass_end`, the final tick of the current or previous pass. The next pass begins
 //!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
-//!   was linked during that pass (P5).
+//!   was linked during that pass (promise P5 in `ARCHITECTURE.md`).
 //! * An entry that was reset to a later deadline may be in a slot before that deadline, usually its
 //!   old one. The reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
@@ -26,14 +26,14 @@
 //!
 //! # No pauses
 //!
-//! A slot of an upper level cascades while the slot before it is current: each pass ends by
-//! cascading a portion of the slot's entries. A portion is proportional to the time since the
-//! previous portion, so that the slot is usually empty when it starts. A portion has at most
-//! [`CASCADED_PER_TURN_MAX`] entries (P7). New entries never go to a slot that is cascading,
-//! because a lower level already reaches its ticks. `next_deadline` is early enough that one
-//! portion per tick suffices, with the final portion at the slot's start. If the loop sleeps past
-//! `next_deadline`, the pass that reaches the slot's start cascades all remaining entries, within
-//! its budget.
+//! A slot of an upper level cascades while the slot before it is current: each pass cascades a
+//! portion of the slot's entries when it reaches its final tick. A portion is proportional to the
+//! time since the previous portion, so that the slot is usually empty when it starts. A portion has
+//! at most [`CASCADED_PER_TURN_MAX`] entries (P7). New entries never go to a slot that is
+//! cascading, because a lower level already reaches its ticks. `next_deadline` is early enough that
+//! one portion per tick suffices, with the final portion at the slot's start. If the loop sleeps
+//! past `next_deadline`, the pass that reaches the slot's start cascades all remaining entries,
+//! within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -55,8 +55,9 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) current: u64,
     /// The final tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
-    /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades and no
-    /// revolution ends. A pass that ends before this tick only stores `pass_end` and `current`.
+    /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades, and no
+    /// revolution of the first level ends. A pass that ends before this tick only stores `pass_end`
+    /// and `current`.
     pub(crate) idle_until: u64,
     /// The last tick that the first level reaches.
     last_near_tick: u64,
@@ -71,7 +72,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
     /// does not load both fields at once: such a wide load would stall after a narrow store.
     pub(super) len: u32,
-    /// For each slot of an upper level, the number of its entries, except late ones.
+    /// For each slot of an upper level, the number of its entries, except those spliced from the
+    /// late slot.
     pub(super) uncascaded_counts: Box<[u32]>,
     pub(super) uncascaded_total: u32,
     /// How often entries were linked, moved, unlinked or returned.
@@ -150,8 +152,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Returns true if [`link`](Self::link) would link a new entry as
-    /// [`link_new_near`](Self::link_new_near) does, which has fewer branches.
+    /// Returns true if a new entry with this deadline goes to the first level. Then
+    /// [`link_new_near`](Self::link_new_near), which has fewer branches, can replace
+    /// [`link`](Self::link).
     #[inline]
     pub(super) fn reaches_near(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_near_tick
@@ -418,7 +421,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Unlinks an entry that was not linked into a slot of the first level.
+    /// Unlinks an entry that was linked into the late slot or an upper level, without updating
+    /// `len` and `touched`.
     #[inline(never)]
     fn unlink_far_uncounted<S: Storage>(
         &mut self,
@@ -463,9 +467,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the
-    /// previous pass. If the first level does not reach this deadline, the slot belongs to an upper
-    /// level. In an upper level, late entries keep the location `LATE` and are not counted in
-    /// `uncascaded_counts`, but cascade with the slot's other entries.
+    /// previous pass. They keep the location `LATE`. If the first level does not reach this
+    /// deadline, the slot belongs to an upper level. Then the late entries cascade with the slot's
+    /// other entries, but `uncascaded_counts` does not count them.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -547,7 +551,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         matches!(self.stage, Stage::Done) && self.current == self.pass_end
     }
 
-    /// Returns true if the pass did not finish, because its budget was used up or it was abandoned.
+    /// Returns true if the pass left entries to return or to move, because its budget was used up
+    /// or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.is_pass_done() && self.leaves_due_entries()

@@ -5,8 +5,9 @@
 //! neighbors and does not read them, so it does not wait for their cache lines.
 //!
 //! ```text
-//!   head of a slot    entries deferred in it since it was empty (7 bits) | first entry, 0: none
-//!   previous          1 | slot: the entry is the first                   0 | index
+//!   head of a slot    deferred entries counted since it was last empty (7 bits) | first entry or 0
+//!   previous          of a slot's first entry: 1 (1 bit) | slot
+//!                     of any other entry:      0 (1 bit) | index of the previous entry
 //! ```
 //!
 //! Slot indices follow this order: first level, upper levels, late slot. The bit of the late slot

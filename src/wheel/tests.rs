@@ -294,7 +294,8 @@ mod shard_functions {
         }
     }
 
-    /// If a shard ends before it fires a timer, it hands the timer back with this stored deadline.
+    /// The stored deadline matters if the shard ends before it fires the timer: the shard hands the
+    /// timer back with this deadline.
     #[test]
     fn relink_unless_reached_unlinks_a_due_entry() {
         let mut wheel = Bare::starting_at(7);
@@ -317,7 +318,8 @@ mod shard_functions {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (is_behind, false));
         }
-        // The pass has ended, so an entry that is already due waits for the next pass.
+        // A pass is done after its last entry. A late entry that is linked then waits for the next
+        // pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);

@@ -3,7 +3,8 @@
 use std::{cell::Cell, rc::Rc};
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, OwnedTimer, TimerEnd, TimerStatus, When, local_timer,
+    AddErrorReason, Cancel, Config, OwnedTimer, PendingTimer, TimerEnd, TimerStatus, When,
+    local_timer,
 };
 
 use crate::support::{
@@ -113,6 +114,21 @@ fn a_callback_that_panics_is_kept() {
         assert_eq!((local_timer().counts().panicked, timer.status()), (1, TimerStatus::Pending));
         turn_after(clock, 3);
         assert_eq!(runs.get(), 2);
+    });
+}
+
+#[test]
+fn a_dropped_timer_does_not_run_after_a_drain() {
+    on_a_core(|_| {
+        let (timer, runs) = counting_timer();
+        let (kept, kept_runs) = counting_timer();
+        timer.arm(TICK);
+        kept.arm(TICK);
+        let pending = local_timer().drain();
+        drop(timer);
+        assert_eq!(pending.len(), 2);
+        pending.into_iter().for_each(PendingTimer::run);
+        assert_eq!((runs.get(), kept_runs.get()), (0, 1));
     });
 }
 

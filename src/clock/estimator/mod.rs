@@ -18,17 +18,19 @@
 //! A count is used only if it is greater than the latest used count and within the window;
 //! otherwise the clock is read. If the counter jumps ahead, the lower bound is ahead of the clock
 //! by at most the window. The upper bound falls behind the clock only if the counter slows, stops
-//! or goes backwards, and then continues within the window. Once the rate is known, each new anchor
-//! is checked against the previous one. A contradiction is a fault, and the rate is measured again.
+//! or goes backwards, and its later counts still pass the test above. Once the rate is known, each
+//! new anchor is checked against the previous one. A contradiction is a *fault*, and the rate is
+//! measured again.
 //! After eight faults, each within a minute of the previous one, the counter is abandoned.
 
 use super::Reading;
 
-/// How long an anchor is used, if the counter runs at the rate `max`. So the bounds of a reading
-/// are at most 10 us apart. This distance has three parts. The difference between the rates `min`
-/// and `max` adds about two fifths of the window. The *bracket*, the span between the two counts of
-/// an anchor, adds at most an eighth of the window. [`READ_ERROR_NANOS`] adds a microsecond. A
-/// shorter window would need more readings of the clock.
+/// The length of the window, if each count takes `max` nanoseconds. At the measured rate, the
+/// window is a fifth shorter. So the bounds of a reading are at most 10 us apart. This distance has
+/// three parts. The difference between the rates `min` and `max` adds about two fifths of the
+/// window. The *bracket*, the span between the two counts of an anchor, adds at most an eighth of
+/// the window. [`READ_ERROR_NANOS`] adds a microsecond. A shorter window would need more readings
+/// of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// This is added to the upper bound, because the processor may read the counter up to a microsecond

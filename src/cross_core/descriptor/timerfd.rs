@@ -122,8 +122,9 @@ impl Descriptor {
         // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `fire`.
         let done = self.fires_ended.load(Ordering::Acquire);
-        // Relaxed: a call of `fire` may be missed here. Then the descriptor is or becomes readable,
-        // or the owner arms it again and then checks for requests.
+        // Relaxed: this load may miss a call of `fire` that has begun. If the owner then skips the
+        // arming, that call makes the descriptor readable. Otherwise, the owner arms the descriptor
+        // and then checks for requests.
         let begun = self.fires_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }

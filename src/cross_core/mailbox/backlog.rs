@@ -1,6 +1,7 @@
-//! The messages that the owner has taken out of the mailbox and not consumed yet, and the message
-//! budget of a *pass*, the part of a turn that consumes messages and fires timers. The owner
-//! consumes urgent messages in FIFO order, and low-priority messages newest first.
+//! The messages that the owner has taken out of the mailbox and not consumed yet. A `Backlog` also
+//! holds the message budget of a *pass*, the part of a turn that consumes messages and fires
+//! timers. The owner consumes urgent messages in FIFO order, and low-priority messages newest
+//! first.
 
 use std::mem;
 
@@ -111,9 +112,9 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes all queued messages of each priority that the backlog lacks, at most once per pass.
-    /// Messages that arrive later wait for the next pass, so that a flood does not prolong this
-    /// pass.
+    /// For each priority of which the backlog has no messages, takes all queued messages, at most
+    /// once per pass. Messages that arrive later wait for the next pass, so that a flood does not
+    /// prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -216,8 +217,8 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken low-priority messages. From `FIRST_INEXACT_COUNT` on, the number
-    /// may be inexact.
+    /// Returns the number of taken messages about cancelled timers, which have low priority. From
+    /// `FIRST_INEXACT_COUNT` on, the number may be inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.taken[LOW].count()
     }

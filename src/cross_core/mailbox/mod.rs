@@ -87,7 +87,7 @@ pub(crate) struct Mailbox {
     low: Stack,
 }
 
-/// The queued messages of one kind.
+/// The queued messages of one priority.
 #[derive(Debug, Default)]
 struct Stack {
     head: AtomicU64,
@@ -98,7 +98,7 @@ struct Stack {
 #[derive(Debug, Default)]
 pub(crate) struct MailboxLink(AtomicU32);
 
-/// A list of messages of one kind: newest first, or oldest first after a reversal.
+/// A list of messages of one priority: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageList {
     /// The index of the first message, or 0. The link of this message leads to the third message.
@@ -113,7 +113,7 @@ pub(crate) enum Priority {
     Low,
     /// The message is about a cancelled timer whose payload another thread has taken.
     LowPayloadTaken,
-    /// The message is about an added or reset timer.
+    /// The message is about an added or reset timer, which may have been cancelled since.
     Urgent,
 }
 
@@ -145,8 +145,8 @@ impl Mailbox {
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
-    /// `backlog` low-priority messages are queued. Before a long sleep, a single message about a
-    /// payload to drop keeps the owner awake.
+    /// `backlog` low-priority messages are queued. If `ends_on_cancel` is true, a single message
+    /// about a payload to drop also keeps the owner awake.
     pub(crate) fn must_not_sleep(&self, backlog: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
         self.has_urgent() || self.low.depth() >= backlog || ends_on_cancel && self.low.has_payload()
@@ -169,18 +169,20 @@ impl Mailbox {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` of each kind.
+    /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` of each
+    /// priority.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued low-priority messages, counting at most `FIRST_INEXACT_COUNT`.
+    /// Returns the number of queued messages about cancelled timers, which have low priority.
+    /// Counts at most `FIRST_INEXACT_COUNT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
 
-    /// Returns the queued messages of each kind without taking them. Only the owner may call this
-    /// and follow the links, because only the owner takes messages.
+    /// Returns the queued messages of each priority without taking them. Only the owner may call
+    /// this and follow the links, because only the owner takes messages.
     pub(crate) fn peek(&self) -> [MessageList; 2] {
         self.stacks().map(Stack::peek)
     }

@@ -125,7 +125,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
 }
 
-/// The larger half of an odd budget goes to the two kinds alternately, so that neither kind
+/// The larger half of an odd budget goes to the two priorities alternately, so that neither
 /// starves.
 #[test]
 fn half_of_the_budget_is_reserved_for_low_priority() {

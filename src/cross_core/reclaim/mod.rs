@@ -59,13 +59,13 @@ pub(crate) fn pin() -> Pinned {
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
-/// A cell for a pointer: any thread may publish a pointer if the cell is empty, and one thread
-/// retracts it. The cell does not own the target.
+/// A cell for a pointer. Any thread may publish a pointer if the cell is empty. The owner of the
+/// target retracts it. The cell does not own the target.
 #[derive(Debug)]
 pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
-/// A cell for a value in an `Arc`: one thread publishes and later retracts the value, and other
-/// threads read it without waiting. The cell owns one reference to the value, which only
+/// A cell for a value in an `Arc`. One thread at a time publishes or retracts the value, and any
+/// thread reads it without waiting. The cell owns one reference to the value, which only
 /// [`retract`](Self::retract) releases.
 #[derive(Debug)]
 pub(crate) struct Published<T>(PublishedPointer<T>);
@@ -194,7 +194,8 @@ impl<T> PublishedPointer<T> {
 
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: the `Owned` becomes a pointer again below, never the `Box` that it stands for.
+        // SAFETY: an `Owned` stands for a `Box`, which this pointer is not. But the `Owned` is
+        // never dropped or dereferenced: it becomes a pointer again below.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
         let alone = unsafe { epoch::unprotected() };

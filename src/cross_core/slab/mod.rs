@@ -496,7 +496,8 @@ impl ReservedNode {
     }
 
     /// Ends the timer that this thread has armed and could not push, because the shard has ended.
-    /// Returns its callback, or `None` if the owner's sweep has ended the timer.
+    /// Returns its callback. Returns `None` if the owner's sweep or the holder of a guessed handle
+    /// has changed the state word first (`StateWord::undo_arm_remote`).
     pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();
         node.header.state.undo_arm_remote().then(|| {

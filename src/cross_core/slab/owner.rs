@@ -54,7 +54,8 @@ pub(crate) struct OwnerNodes<T> {
     /// The schedules of periodic timers, by page number and by place in the page.
     schedules: Vec<Vec<Schedule>>,
     freed_remote_nodes: FreedRemoteNodes,
-    /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
+    /// The retired pages that are not freed yet. A `RefCell`, because announcing a sleep takes
+    /// `&self` and frees such pages.
     retired: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     may_need_trim: bool,
@@ -313,8 +314,8 @@ impl<T> OwnerNodes<T> {
             };
             self.retract_page(number);
         }
-        // This call also hands this thread's deferred work (`reclaim`) to all threads. If the shard
-        // moves to another thread, the new thread cannot hand over this work.
+        // The second call also hands the deferred work of the retractions above (`reclaim`) to all
+        // threads. If the shard then moves to another thread, that thread could not do this.
         self.retired.get_mut().free_some();
         let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
         self.may_need_trim = has_surplus || !self.retired.get_mut().is_empty();

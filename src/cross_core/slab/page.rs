@@ -19,8 +19,9 @@ use crate::{
 
 /// The part of a node that does not depend on the payload type.
 ///
-/// One thread at a time uses the [`Exclusive`] values of a node and its page: the owner, or the
-/// adder that has taken the node. The state word may give the payload to another thread.
+/// One thread at a time uses the [`Exclusive`] values of a node, here and in the arrays of its
+/// page: the owner, or the adder that has taken the node. The state word may give the payload to
+/// another thread.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -87,9 +88,9 @@ pub(super) struct Page<T> {
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers (`state`). For a periodic
-    /// timer, which is never deferrable, the entry is the time from which the timer counts its
-    /// period after a remote reset to an elapsed time. The resetting thread writes it together with
-    /// the requested deadline.
+    /// timer, which is never deferrable, the element has another use: after a remote reset to an
+    /// elapsed time, the timer counts its period from this value. The resetting thread stores the
+    /// value together with the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -130,8 +131,8 @@ impl PageLayout {
 impl PageHeader {
     /// Makes all nodes available to the adders, except the first, which the caller keeps.
     pub(super) fn release_to_adders(&self, first_generation: u64) {
-        // Relaxed: the free list publishes the value to other adders, and the caller keeps the
-        // first node.
+        // Relaxed: the free list publishes the value to other adders. The caller, which keeps the
+        // first node, has stored the value itself.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
         self.free.init_without_first();
     }
@@ -247,7 +248,7 @@ impl PagePtr {
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }
 
-    /// Returns the deadline of the node at `place` from the array at the offset `array`.
+    /// Returns the deadline of the node at `place`. `array` is the byte offset of a deadline array.
     ///
     /// # Safety
     ///
@@ -391,7 +392,7 @@ impl FreeList {
     }
 
     pub(super) fn has_free(&self) -> bool {
-        // Relaxed: a hint; the caller's change of the room bit orders this load (R1 in `slab`).
+        // Relaxed: the caller's change of the room bit orders this load (R1 in `slab`).
         free_count_of(self.0.load(Ordering::Relaxed)) > 0
     }
 }

@@ -17,8 +17,8 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
-/// Marks a page as reclaimable. Runs after all threads that could read the page have unpinned.
-/// Frees nothing, because freeing would delay a canceller that runs this function.
+/// Marks a page as reclaimable. Runs after all threads that could read the page have unpinned, on
+/// any thread that pins. That thread may be cancelling a timer, so this function frees nothing.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr(page).header() };

@@ -232,7 +232,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
         own.trim();
     }
     assert!(has_node(&slab, stalled.index()));
-    // The stalled adder is pinned, so no page is freed, and no further page is retired.
+    // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
     assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
     stalled.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     assert!(stalled.disarm().is_some());

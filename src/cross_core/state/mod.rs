@@ -13,8 +13,8 @@
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
 //! timers' generations from a counter. A later shard with the same number continues this counter. A
 //! *remote timer*, which another thread has added, gets a generation above the node's previous one.
-//! One bit of the generation marks remote timers (`slab`). A handle is stale if its generation
-//! differs from the word's generation.
+//! One bit of the generation marks remote timers (`slab`). If a handle's generation differs from
+//! the word's generation, the handle is stale: its timer has ended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! | *new deadline* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
-//! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Resetting`, never with *queued* |
+//! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); present only in `Armed` and `Resetting`, never with *queued* |
 //!
 //! # Phases
 //!
@@ -100,12 +100,12 @@
 //!    that the next request pushes the node again. If a timer ends while its message is queued, its
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
-//! 2. *Leftover entries.* A timer has only one wheel entry, which is in at most one slot. A reset
-//!    leaves the entry in its slot or relinks it, and never makes a second entry. A `Resetting`,
-//!    `Cancelling` or `Cancelled` timer, or one with a *new deadline*, can have an entry that is in
-//!    no slot. In that case the owner has not admitted the timer, has cancelled it, or has popped
-//!    it as due and failed to claim it. Before the owner unlinks or relinks such an entry, it
-//!    checks whether the entry is in a slot.
+//! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
+//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. A
+//!    `Resetting`, `Cancelling` or `Cancelled` timer, or one with a *new deadline*, can have an
+//!    entry that is in no slot. In that case the owner has not admitted the timer, has cancelled
+//!    it, or has popped it as due and failed to claim it. Before the owner unlinks or relinks such
+//!    an entry, it checks whether the entry is in a slot.
 //! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused between these
 //!    swaps: a cancel only changes `Resetting` to `Cancelling`, and only the resetting thread ends
@@ -142,8 +142,8 @@
 //! deadline is not before the linked one, that thread sets *new deadline* and sends no message. At
 //! the linked deadline, the owner's `claim` finds the flag *new deadline*, and the owner applies
 //! the most recently requested deadline. To bound the work per tick (P7), each slot of the first
-//! level counts its deferrable timers, and those that the owner has postponed without relinking
-//! them. If this count is at its limit, the owner does not set *deferrable*.
+//! level counts its deferrable timers, and its timers that the owner has postponed without
+//! relinking them. If this count is at its limit, the owner does not set *deferrable*.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_deferred_reset` fails, and the thread
@@ -162,11 +162,12 @@
 //!   store in `arm_remote` publishes the effects, because the adder has acquired them by taking the
 //!   free node (G1 in `slab::page`). A swap continues the release sequence of the value that it
 //!   replaces.
-//! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. The owner's calls
-//!   that clear *new deadline* (`claim`, `reset_by_owner`, `consume_message`, `sweep`) acquire, and
-//!   so do `has_new_deadline_if_pending` and the next `begin_reset`. So each reset overwrites the
-//!   earlier requests, and the owner reads the most recently requested deadline and the adder's
-//!   period. `set_deferrable` releases the linked deadline to the next `begin_reset`.
+//! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. `claim`,
+//!   `reset_by_owner`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they clear *new
+//!   deadline*, and so do `has_new_deadline_if_pending` and the next `begin_reset`. So each reset
+//!   overwrites earlier requests for the node, and the owner reads the most recently requested
+//!   deadline and the adder's period. `set_deferrable` releases the linked deadline to the next
+//!   `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -471,8 +472,8 @@ impl StateWord {
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in this
-        // node before.
+        // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+        // callbacks.
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
@@ -481,8 +482,8 @@ impl StateWord {
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
-            // this node before.
+            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+            // callbacks.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
@@ -501,8 +502,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
-            // this node before. No other thread writes the word of a private timer.
+            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+            // callbacks. No other thread writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -552,15 +553,16 @@ impl StateWord {
         self.cancel_by_owner_slow(generation)
     }
 
-    /// Cancels a private timer. Returns false if there is none of this generation. After `true`, the
-    /// caller must take, drop or forget the payload before the node is freed.
+    /// Cancels a private timer. Returns false if the node has no pending private timer of this
+    /// generation. After `true`, the caller must take, drop or forget the payload before the node
+    /// is freed.
     #[inline]
     pub(crate) fn cancel_private(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
         let is_pending = self.load_relaxed() == Phase::Private.set_in(idle);
         if is_pending {
-            // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in
-            // this node before. No other thread writes the word of a private timer.
+            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+            // callbacks. No other thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
         }
         is_pending
@@ -587,8 +589,9 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Relaxed, both: the swap publishes no data. A failed swap is retried.
-            if self.cas(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            // Acquire (S3): a requested deadline is written before any request for the node's next
+            // timer. Relaxed: a failed swap is retried.
+            if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return answer;
             }
         }
@@ -644,8 +647,8 @@ impl StateWord {
         if word & PHASE_MASK != Phase::Cancelled as u64 {
             return self.consume_message_slow();
         }
-        // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in this
-        // node before. Only the owner changes a `Cancelled` word.
+        // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+        // callbacks. Only the owner changes a `Cancelled` word.
         self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
         if word & CANCELLED_BY_OWNER == 0 {
             ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -697,8 +700,8 @@ impl StateWord {
                     Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
-            // Acquire: sees the writes of a canceller that could not push (S1), and the deadline of
-            // a *new deadline* timer (S3). Relaxed: a failed swap is retried.
+            // Acquire: sees the writes of a canceller that could not push (S1), and the requested
+            // deadline (S3). Relaxed: a failed swap is retried.
             if self.cas(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
@@ -754,7 +757,8 @@ impl StateWord {
         }
     }
 
-    /// Returns whether a pending timer is *new deadline*, or `None` if the timer is not pending.
+    /// Returns whether a pending timer has the flag *new deadline*, or `None` if the timer is not
+    /// pending.
     pub(crate) fn has_new_deadline_if_pending(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
@@ -824,7 +828,7 @@ impl StateWord {
         let flags = QUEUED | NEW_DEADLINE | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release (S3): publishes the requested deadline, the period and the payload. Release (S2):
-        // a thread with a stale handle sees the effects of callbacks that ran in this node before.
+        // a thread with a stale handle sees the effects of this node's earlier callbacks.
         self.0.store(word, Ordering::Release);
     }
 
@@ -833,8 +837,8 @@ impl StateWord {
     /// ended the timer, or if the holder of a guessed handle has cancelled it or is resetting it.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): a thread with a stale handle sees the effects of callbacks that ran in this
-        // node before. Relaxed: a failed swap's value is unused.
+        // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+        // callbacks. Relaxed: a failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .cas(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
@@ -895,7 +899,7 @@ impl StateWord {
     /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
-        // The word of a timer whose latest reset sent no message.
+        // `likely` is the word of a timer whose latest reset sent no message.
         let idle = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] = [Phase::Armed, Phase::Resetting].map(|to| to.set_in(idle) | DEFERRABLE);
         // Acquire, both: as in `begin_reset_slow`.
@@ -990,8 +994,8 @@ impl StateWord {
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects. Also acquires the
-        // writes of a remote timer's adder (S3): after `TimerHandle::from_bits`, this thread may be
-        // the owner, whose cancel is Relaxed.
+        // writes of a remote timer's adder (S3), for `TimerHandle::from_bits`, which calls this
+        // function: on the owner's thread, a cancel by the new handle is Relaxed.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,

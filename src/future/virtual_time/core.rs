@@ -43,7 +43,7 @@ pub(super) struct VirtualCore {
 
 /// The tasks of a core. Only its thread uses them.
 struct Tasks {
-    /// The unfinished tasks by number. A `BTreeMap` drops them in the same order in each run.
+    /// The unfinished tasks by id. A `BTreeMap` drops them in the same order in each run.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
     ready_queue: Arc<ReadyQueue>,
@@ -107,7 +107,7 @@ impl VirtualCore {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Takes a step. Returns true if other cores may now need a turn.
+    /// Takes a step. Returns true if the step had an effect, so any core may need another turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),

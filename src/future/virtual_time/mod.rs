@@ -212,9 +212,9 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks, and
-    /// advances the clock to the next deadline whenever all are idle, until this future is ready.
-    /// Returns the future's output. Unfinished tasks stay for later calls.
+    /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks until
+    /// all cores are idle. Then returns the future's output if the future is ready, or else
+    /// advances the clock to the next deadline and repeats. Unfinished tasks stay for later calls.
     ///
     /// # Panics
     ///

@@ -8,12 +8,12 @@ pub(crate) use loom::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-/// True if loom sees the pointers of `crossbeam-epoch`.
+/// True if `crossbeam-epoch` uses loom's atomics, so that loom sees its pointers.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 
-/// A lock without waiting: an attempt to acquire it fails if it is held. The `Mutex` has a flag
-/// that shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`; no
-/// code relies on that order.
+/// A lock without waiting: an attempt to acquire it fails if it is held. A flag beside the `Mutex`
+/// shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`; no code
+/// relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -40,8 +40,8 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that one thread at a time uses. Loom checks this at each call of `get`; callers use the
-/// value before their next atomic operation.
+/// A value that one thread at a time uses. Loom checks this at each call of `get`, so a caller must
+/// stop using the value before its next atomic operation.
 pub(crate) struct Exclusive<T> {
     value: T,
     uses: UnsafeCell<()>,
@@ -94,9 +94,9 @@ impl<T> SetOnce<T> {
 /// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer. A
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
-/// Callers operate on the pointer directly after the call. Loom switches threads only before its
-/// own operations, so the call and the operation are one step. A read-modify-write of `changes`
-/// reads the newest value, as the operation on the pointer does.
+/// Callers access the pointer directly after `before_store` or `before_load`. Loom switches threads
+/// only before its own operations, so this call and the access are one step. A read-modify-write of
+/// `changes` reads the newest value, as the access to the pointer does.
 #[derive(Debug, Default)]
 pub(crate) struct LoomMemoryOrder {
     changes: AtomicU32,
@@ -120,14 +120,14 @@ impl LoomMemoryOrder {
     }
 }
 
-/// Asserts that no thread reads a released value, if loom sees the epochs.
+/// If [`LOOM_SEES_EPOCHS`] is true, asserts that no thread reads a value after `forbid_reads`.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
     released: AtomicU32,
 }
 
 impl ReadCheck {
-    /// Asserts that the value was not released before the read that ends here.
+    /// Asserts that `forbid_reads` was not called before the read that ends here.
     pub(crate) fn assert_read_allowed(&self) {
         if LOOM_SEES_EPOCHS {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`

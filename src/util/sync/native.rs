@@ -84,7 +84,7 @@ impl LoomMemoryOrder {
     pub(crate) fn before_load(&self) {}
 }
 
-/// Does nothing; loom's version asserts that no thread reads a released value.
+/// Does nothing; loom's version asserts that no thread reads a value after `forbid_reads`.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {}
 
