@@ -24,7 +24,7 @@ pub(crate) const PLACES_ADDED_AT_ONCE: usize = if SMALL_LIMITS { 1 } else { 64 }
 
 /// After each interval of this many turns, a purgatory frees a part of the memory that it did not
 /// need during the interval.
-pub(crate) const TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
+pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
     1
 } else if SMALL_LIMITS {
     4
@@ -36,19 +36,19 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^(`BITS` + `NEAR_REVOLUTION_COUNT_BITS`) slots, where `BITS` is
+/// The first level of a wheel has 2^(`BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where `BITS` is
 /// the wheel's parameter. A *revolution* is 2^`BITS` slots, as many ticks as one slot of the second
 /// level. At a tick of a millisecond, a shard's first level reaches at least 129 s ahead, so most
 /// timers of a server never cascade.
-pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
+pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a pass prefetches.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
-/// Maximum number of deferred entries of a slot of the first level. A deferred entry was reset to a
+/// Maximum number of postponed entries of a slot of the first level. A postponed entry was reset to a
 /// later deadline but stays in its slot, or another thread may reset it so without a message. A
 /// pass relinks it when the slot expires, so the limit bounds the cost of a tick (P7).
-pub(crate) const DEFERRED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
+pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
 pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
@@ -64,7 +64,7 @@ pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS 
 pub(crate) const INDEX_MAX: u32 = if SMALL_LIMITS { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
 /// A `Wheel<T>` retires an index whose generation reaches this value.
-pub(crate) const KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u32::MAX };
+pub(crate) const WHEEL_KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u32::MAX };
 
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
@@ -104,7 +104,7 @@ pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// Maximum number of messages that a purgatory sends to another core in one batch. A turn consumes
 /// a whole batch, even beyond its budget.
-pub(crate) const BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
+pub(crate) const PURGATORY_BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
 /// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
 /// Deeper hooks are not called.
@@ -143,7 +143,7 @@ pub(crate) const CHAINS_PER_KEY_MIN: usize = 4;
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
-pub(crate) const SPARE_COMPLETIONS_MAX: usize = 1024;
+pub(crate) const DEFERRED_COMPLETIONS_CAPACITY_MAX: usize = 1024;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
 pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
@@ -167,11 +167,11 @@ pub(crate) const UNDRIVEN_GRACE_NANOS: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
-pub(crate) const CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
+pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// Maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread has
 /// claimed a wheel.
-pub(crate) const CLAIMED_SLEEP_MAX_NANOS: u64 = 100_000;
+pub(crate) const WATCHER_RETRY_NANOS: u64 = 100_000;
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon. Entries and messages that are left wait for the next turn.
@@ -179,7 +179,7 @@ pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
 /// resets in a row, and leaves the timer to the next turn.
-pub(crate) const RESETS_APPLIED_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
+pub(crate) const RESETS_PER_TIMER_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
 /// into FIFO order. Each reversed message costs about a cache miss.
@@ -196,9 +196,9 @@ pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if IS_LOOM { 2 } else { usize::
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
-/// The number of cells of a histogram, which count durations. There are four per factor of two
+/// The number of buckets of a histogram, which count durations. There are four per factor of two
 /// from a microsecond to more than an hour, one for shorter durations, and one for longer ones.
-pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
+pub(crate) const HISTOGRAM_BUCKETS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

@@ -18,7 +18,7 @@ const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 const UPPER_SLOT_TICKS: usize = 2_048;
 /// Maximum number of entries that a tick relinks because they were reset to later deadlines but
 /// stayed in the tick's slot.
-const DEFERRED_PER_SLOT_MAX: usize = 96;
+const POSTPONED_PER_SLOT_MAX: usize = 96;
 
 /// Advances until the wheel is empty. Asserts that each tick touches at most `most` entries that it
 /// does not fire.
@@ -78,7 +78,7 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 let deadline = deadline(entry);
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
-            let most = DEFERRED_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
+            let most = POSTPONED_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
             advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
         }
     }
@@ -171,7 +171,7 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
             let most =
-                CASCADED_PER_TURN_MAX + if fired > 0 { DEFERRED_PER_SLOT_MAX as u64 } else { 0 };
+                CASCADED_PER_TURN_MAX + if fired > 0 { POSTPONED_PER_SLOT_MAX as u64 } else { 0 };
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }

@@ -258,7 +258,7 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
 
 /// Returns a shard and a timer that is due in two ticks. A remote reset has set this deadline,
 /// so a reset to a later deadline needs no message.
-fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
+fn shard_with_postponable<T: 'static>(payload: T) -> WithTimer<T> {
     shard_with_postponed(2, payload)
 }
 
@@ -281,7 +281,7 @@ fn shard_with_postponed<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(7_500, || {
-        let (mut shard, clock, handle) = shard_with_deferrable(());
+        let (mut shard, clock, handle) = shard_with_postponable(());
         clock.advance(TICK * 2);
         let resetter = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
         let fired = expired(&mut shard).len();
@@ -298,7 +298,7 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_500, || {
         let moves_to_later = |handle: TimerHandle| assert!(handle.reset(TICK * 5));
-        reset_on_both_sides(shard_with_deferrable(()), 4, moves_to_later, |_| ());
+        reset_on_both_sides(shard_with_postponable(()), 4, moves_to_later, |_| ());
     });
 }
 
@@ -344,10 +344,10 @@ fn the_last_of_two_remote_resets_wins() {
 }
 
 #[test]
-fn a_timer_racing_fire_cancel_and_deferred_reset_ends_once() {
+fn a_timer_racing_fire_cancel_and_postponed_reset_ends_once() {
     explore(31_000, || {
         let with_due = |payload| {
-            let due = shard_with_deferrable(payload);
+            let due = shard_with_postponable(payload);
             due.1.advance(TICK * 2);
             due
         };

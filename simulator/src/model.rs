@@ -74,7 +74,7 @@ pub(crate) struct Timer {
     queued_in: u64,
     /// The latest reset was remote, so a further remote reset to a later deadline may need no
     /// message.
-    may_be_deferrable: bool,
+    may_be_postponable: bool,
     is_remote: bool,
     /// The owner may not have admitted it yet.
     unadmitted: bool,
@@ -586,10 +586,10 @@ impl Model {
         let now = if own { self.read_clock(shard) } else { self.latest_time(shard) };
         if answer {
             self.unlink(id);
-            let may_be_deferrable =
-                std::mem::replace(&mut self.timers[id as usize].may_be_deferrable, !own);
+            let may_be_postponable =
+                std::mem::replace(&mut self.timers[id as usize].may_be_postponable, !own);
             if !own {
-                self.shards[shard].partial |= may_be_deferrable;
+                self.shards[shard].partial |= may_be_postponable;
                 self.enqueue(id, true);
             } else if let Some(turn) = &mut self.shards[shard].turn {
                 turn.nested += 1;

@@ -48,10 +48,10 @@ use crate::{
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<Time>);
+pub struct ManualClock(Arc<ManualState>);
 
 #[derive(Debug)]
-struct Time {
+struct ManualState {
     /// The instant of creation, at which the virtual time is zero.
     origin: Instant,
     nanos: AtomicU64,
@@ -69,7 +69,7 @@ impl ManualClock {
     /// assert_eq!(ManualClock::new().elapsed(), Duration::ZERO);
     /// ```
     pub fn new() -> Self {
-        Self(Arc::new(Time { origin: Instant::now(), nanos: AtomicU64::new(0) }))
+        Self(Arc::new(ManualState { origin: Instant::now(), nanos: AtomicU64::new(0) }))
     }
 
     /// Moves the clock forward, to at most 584 years after its start.

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_time_passes() {
+    fn a_boot_time_clock_advances() {
         let (clock, begun) = (Clock::boot_time(), Instant::now());
         std::thread::sleep(Duration::from_millis(2));
         let passed = begun.elapsed();
@@ -331,7 +331,7 @@ mod tests {
 
     /// The machine was suspended for eight hours between the creation of the two clocks.
     #[test]
-    fn a_suspension_between_two_clocks_changes_no_deadline() {
+    fn boot_time_deadlines_convert_across_suspensions() {
         const HOUR: u64 = 3_600_000_000_000;
         let origin = Instant::now();
         let [early, late] = [HOUR, 9 * HOUR]

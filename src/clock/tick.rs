@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reached_deadline_is_never_early() {
+    fn deadline_tick_rounds_up_by_less_than_a_tick() {
         for length in [1, 3, 1000] {
             let tick = micros(length);
             let edge = if cfg!(miri) { 50 } else { 20_000 };

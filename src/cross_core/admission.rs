@@ -18,13 +18,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct AdmissionLimit {
     limit: u32,
-    live: AtomicU32,
+    published_live: AtomicU32,
     reserved_count: AtomicU32,
 }
 
 impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { limit, live: AtomicU32::new(0), reserved_count: AtomicU32::new(0) }
+        Self { limit, published_live: AtomicU32::new(0), reserved_count: AtomicU32::new(0) }
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
@@ -37,7 +37,7 @@ impl AdmissionLimit {
         // which is read next; pairs with `release`.
         let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
-        let occupied = reserved_count.saturating_add(self.live.load(Ordering::Relaxed));
+        let occupied = reserved_count.saturating_add(self.published_live.load(Ordering::Relaxed));
         let has_room = occupied < self.limit || occupied.saturating_sub(cancelled()) < self.limit;
         if !has_room {
             self.release();
@@ -65,11 +65,11 @@ impl AdmissionLimit {
 
     /// Publishes the owner's count of live timers.
     #[inline]
-    pub(crate) fn publish_live_count(&self, live: u32) {
+    pub(crate) fn publish_live_for_limit(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
         // it.
-        if self.live.load(Ordering::Relaxed) != live {
-            self.live.store(live, Ordering::Relaxed);
+        if self.published_live.load(Ordering::Relaxed) != live {
+            self.published_live.store(live, Ordering::Relaxed);
         }
     }
 
@@ -86,14 +86,14 @@ mod tests {
     #[test]
     fn reservations_are_accepted_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
-        admission.publish_live_count(1);
+        admission.publish_live_for_limit(1);
         assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
         admission.release();
         assert!(admission.try_reserve(|| 0));
-        admission.publish_live_count(2);
+        admission.publish_live_for_limit(2);
         admission.release();
         assert!(!admission.try_reserve(|| 0));
-        admission.publish_live_count(1);
+        admission.publish_live_for_limit(1);
         admission.reserve_beyond_limit();
         assert!(!admission.try_reserve(|| 0), "a reservation beyond the limit counts");
         admission.release();

@@ -15,7 +15,7 @@ type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
-/// After `build_closure`, the storage holds a value of the type that `vtable.type_of` identifies,
+/// After `build_closure`, the storage holds a value of the type that `vtable.type_id` identifies,
 /// the closure or its box, until the value is moved out or dropped.
 #[repr(C)]
 pub(crate) struct Callback {
@@ -32,7 +32,7 @@ struct VTable {
     /// `None` if the drop has no effect.
     drop: Option<unsafe fn(*mut InlineStorage)>,
     is_repeatable: bool,
-    type_of: fn() -> TypeId,
+    type_id: fn() -> TypeId,
 }
 
 impl VTable {
@@ -47,7 +47,7 @@ impl VTable {
     const fn new<F: 'static>(call: unsafe fn(*mut InlineStorage), is_repeatable: bool) -> Self {
         let drop: Option<unsafe fn(*mut InlineStorage)> =
             if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None };
-        Self { call, drop, is_repeatable, type_of: TypeId::of::<F> }
+        Self { call, drop, is_repeatable, type_id: TypeId::of::<F> }
     }
 }
 
@@ -94,7 +94,7 @@ unsafe fn build_closure<F: 'static>(
 ) {
     // SAFETY: `dest` is valid for writes (caller).
     let storage = unsafe { &raw mut (*dest).storage };
-    let vtable = if const { fits::<F>() } {
+    let vtable = if const { fits_inline::<F>() } {
         // SAFETY: an `F` is not larger than the storage and needs no stricter alignment.
         unsafe { storage.cast::<F>().write(closure) };
         inline
@@ -196,11 +196,11 @@ impl Callback {
     pub(crate) fn call_and_drop(mut self) {
         let call = self.vtable.call;
         if self.vtable.is_repeatable {
-            // SAFETY: the storage holds a value of type `vtable.type_of`, which `self` owns.
+            // SAFETY: the storage holds a value of type `vtable.type_id`, which `self` owns.
             unsafe { call(&raw mut self.storage) }
         } else {
             let mut callback = ManuallyDrop::new(self);
-            // SAFETY: the storage holds a value of type `vtable.type_of`. The call moves it out,
+            // SAFETY: the storage holds a value of type `vtable.type_id`. The call moves it out,
             // and `ManuallyDrop` prevents a second drop.
             unsafe { call(&raw mut callback.storage) }
         }
@@ -213,7 +213,7 @@ impl Callback {
 
     /// Returns the original closure, unboxed, or `None` if its type is not `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
-        if const { fits::<F>() } {
+        if const { fits_inline::<F>() } {
             self.into_value()
         } else {
             self.into_value::<Box<F>>().map(|boxed| *boxed)
@@ -221,11 +221,11 @@ impl Callback {
     }
 
     fn into_value<F: 'static>(self) -> Option<F> {
-        if (self.vtable.type_of)() != TypeId::of::<F>() {
+        if (self.vtable.type_id)() != TypeId::of::<F>() {
             return None;
         }
         let mut closure = ManuallyDrop::new(self);
-        // SAFETY: the storage holds a value of type `vtable.type_of`, which is `F`. The value is
+        // SAFETY: the storage holds a value of type `vtable.type_id`, which is `F`. The value is
         // moved out, and `ManuallyDrop` prevents a second drop.
         Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
     }
@@ -234,7 +234,7 @@ impl Callback {
 impl Drop for Callback {
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage holds a value of type `vtable.type_of`, and is not used after the
+            // SAFETY: the storage holds a value of type `vtable.type_id`, and is not used after the
             // drop.
             unsafe { drop(&raw mut self.storage) }
         }
@@ -243,9 +243,9 @@ impl Drop for Callback {
 
 /// A pointer to a callback that is to run or to be dropped in its node.
 #[must_use]
-pub(crate) struct CallbackInPlace(NonNull<Callback>);
+pub(crate) struct CallbackPtr(NonNull<Callback>);
 
-impl CallbackInPlace {
+impl CallbackPtr {
     /// # Safety
     ///
     /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or
@@ -262,7 +262,7 @@ impl CallbackInPlace {
         let call = unsafe { self.0.as_ref() }.vtable.call;
         // SAFETY: the callback exists (`new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
-        // SAFETY: the storage holds a value of type `vtable.type_of`, and no other code uses it
+        // SAFETY: the storage holds a value of type `vtable.type_id`, and no other code uses it
         // (`new`).
         unsafe { call(storage) }
     }
@@ -274,7 +274,7 @@ impl CallbackInPlace {
     }
 }
 
-const fn fits<F>() -> bool {
+const fn fits_inline<F>() -> bool {
     size_of::<F>() <= size_of::<InlineStorage>() && align_of::<F>() <= align_of::<InlineStorage>()
 }
 
@@ -312,7 +312,7 @@ mod tests {
     fn run(dest: &mut MaybeUninit<Callback>) {
         let dest = NonNull::from(dest).cast();
         // SAFETY: `dest` holds a callback, which no other code uses.
-        unsafe { CallbackInPlace::new(dest) }.run();
+        unsafe { CallbackPtr::new(dest) }.run();
     }
 
     fn once_runs_and_drops<const BYTES: usize>() {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn in_place_and_boxed_callbacks_run_and_are_dropped_once() {
+    fn inline_and_boxed_callbacks_run_and_are_dropped_once() {
         once_runs_and_drops::<0>();
         once_runs_and_drops::<24>();
         once_runs_and_drops::<25>();
@@ -348,7 +348,7 @@ mod tests {
         repeated_runs_and_drops::<1000>();
     }
 
-    fn stored_and_taken<F: FnOnce() + 'static>(closure: F) -> F {
+    fn round_trip<F: FnOnce() + 'static>(closure: F) -> F {
         Callback::one_shot(closure).into_closure().expect("its own type")
     }
 
@@ -357,7 +357,7 @@ mod tests {
         let once = Callback::one_shot(closure_capturing::<BYTES>(&runs));
         assert!(once.into_closure::<fn()>().is_none(), "another type");
         assert_eq!(Rc::strong_count(&runs), 1);
-        stored_and_taken(closure_capturing::<BYTES>(&runs))();
+        round_trip(closure_capturing::<BYTES>(&runs))();
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 

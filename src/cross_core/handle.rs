@@ -210,7 +210,7 @@ impl TimerHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        match Owner::of(self) {
+        match Owner::current_for(self) {
             Some(owner) => (owner.ops.cancel)(self),
             None => self.cancel_remote(),
         }
@@ -226,35 +226,35 @@ impl TimerHandle {
         drop(pinned);
         let Some(RemoteOutcome { answer, wake }) = likely else { return self.cancel_slow() };
         if let Some(asleep) = wake {
-            self.wake(asleep);
+            self.wake_owner(asleep);
         }
         answer
     }
 
     #[inline(never)]
     fn cancel_slow(self) -> Cancel {
-        self.send_request(|shared, payload_out| {
+        self.with_remote_shard(|shared, payload_out| {
             shared.cancel(self.index(), self.generation, payload_out)
         })
         .unwrap_or(Cancel::Ended)
     }
 
-    /// Calls `ask` with the shard, wakes the owner if necessary, and drops the payload that `ask`
+    /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that `request`
     /// has stored. Returns `None` if the shard has ended. Waking and dropping may run user code, so
     /// the thread unpins first.
     #[inline]
-    fn send_request<R>(
+    fn with_remote_shard<R>(
         self,
-        ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
+        request: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
         let mut payload_out = None;
         let pinned = pin();
         let shared = registry::shard(self.shard(), &pinned)?;
         let serial = shared.gauges.serial();
-        let RemoteOutcome { answer, wake } = ask(shared, &mut payload_out);
+        let RemoteOutcome { answer, wake } = request(shared, &mut payload_out);
         drop(pinned);
         if let Some(asleep) = wake {
-            self.wake(asleep);
+            self.wake_owner(asleep);
         }
         if let Some(payload) = payload_out {
             self.drop_cancelled_payload(payload, serial);
@@ -264,8 +264,8 @@ impl TimerHandle {
 
     #[cold]
     #[inline(never)]
-    fn wake(self, asleep: SleepId) {
-        if let Some(shared) = registry::shared(self.shard()) {
+    fn wake_owner(self, asleep: SleepId) {
+        if let Some(shared) = registry::shard_arc(self.shard()) {
             shared.wake(asleep);
         }
     }
@@ -275,7 +275,7 @@ impl TimerHandle {
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
-        let shared = registry::shared(self.shard());
+        let shared = registry::shard_arc(self.shard());
         match shared.filter(|shared| shared.gauges.serial() == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.
@@ -343,7 +343,7 @@ impl TimerHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        match Owner::of(self) {
+        match Owner::current_for(self) {
             Some(owner) => (owner.ops.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
@@ -405,7 +405,7 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (Owner::of(self), when.as_delay()) {
+        match (Owner::current_for(self), when.as_delay()) {
             (Some(owner), Some(delay)) => (owner.ops.reset_after)(self, delay),
             (Some(owner), None) => (owner.ops.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
@@ -417,7 +417,7 @@ impl TimerHandle {
         if delay.is_zero() {
             return self.reset_remote(When::after(delay));
         }
-        self.send_request(|shared, payload_out| {
+        self.with_remote_shard(|shared, payload_out| {
             let due = (shared.nanos_after(delay), None);
             shared.reset(self.index(), self.generation, due, payload_out)
         })
@@ -426,8 +426,13 @@ impl TimerHandle {
 
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
-        self.send_request(|shared, payload_out| {
-            shared.reset(self.index(), self.generation, shared.due_of_reset(when), payload_out)
+        self.with_remote_shard(|shared, payload_out| {
+            shared.reset(
+                self.index(),
+                self.generation,
+                shared.reset_deadline_nanos(when),
+                payload_out,
+            )
         })
         .unwrap_or(false)
     }
@@ -517,7 +522,8 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.ops.cancel)(self.handle))
+        Owner::current_for(self.handle)
+            .map_or(Cancel::Ended, |owner| (owner.ops.cancel)(self.handle))
     }
 
     /// Returns true if the timer is pending. See [`TimerHandle::is_pending`].
@@ -534,7 +540,7 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.ops.is_pending)(self.handle))
+        Owner::current_for(self.handle).is_some_and(|owner| (owner.ops.is_pending)(self.handle))
     }
 
     /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
@@ -553,7 +559,7 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        Owner::of(self.handle).is_some_and(|owner| match when.as_delay() {
+        Owner::current_for(self.handle).is_some_and(|owner| match when.as_delay() {
             Some(delay) => (owner.ops.reset_after)(self.handle, delay),
             None => (owner.ops.reset)(self.handle, when),
         })
@@ -574,7 +580,7 @@ impl LocalHandle {
     /// assert_eq!(retry.cancel(), Cancel::Ended);
     /// ```
     pub fn share(self) -> TimerHandle {
-        if let Some(owner) = Owner::of(self.handle) {
+        if let Some(owner) = Owner::current_for(self.handle) {
             (owner.ops.share)(self.handle);
         }
         self.handle
@@ -705,7 +711,7 @@ impl Owner {
 
     /// Returns this thread's wheel if it owns the timer of `handle`, and `None` otherwise.
     #[inline]
-    fn of(handle: TimerHandle) -> Option<Self> {
+    fn current_for(handle: TimerHandle) -> Option<Self> {
         Self::current().filter(|owner| owner.shard == handle.shard())
     }
 

@@ -196,7 +196,7 @@ impl Hooks {
     /// - This thread is inside too many nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
-        self.descriptor.fire();
+        self.descriptor.trigger();
         let task_is_woken =
             self.driver_waker.get().is_none_or(|task| self.wake_driver_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken

@@ -106,7 +106,7 @@ impl Parker {
 
     /// Ends a sleep, unless the owner has announced a later one. The caller is the owner, or has
     /// woken the owner.
-    pub(crate) fn end_sleep(&self, SleepId(number): SleepId) {
+    pub(crate) fn clear_announcement(&self, SleepId(number): SleepId) {
         // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
@@ -144,7 +144,7 @@ impl Parker {
     /// fence F2. If the shard has ended, no fence is needed. The caller must wake the owner if the
     /// owner [sleeps past](Self::sleeps_past) the deadline.
     #[inline]
-    pub(crate) fn sleep_after_swap(&self) -> Option<SleepId> {
+    pub(crate) fn sleep_in_progress_after_swap(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `until`, read by `sleeps_past`, is the end of this sleep or of a later one.
@@ -152,10 +152,10 @@ impl Parker {
         SleepId::of(self.announced.load(Ordering::Acquire))
     }
 
-    /// Returns true if the sleep that [`sleep_after_swap`](Self::sleep_after_swap) has returned
+    /// Returns true if the sleep that [`sleep_in_progress_after_swap`](Self::sleep_in_progress_after_swap) has returned
     /// ends after `deadline`.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: `sleep_after_swap` has acquired the announcement, which publishes `until`.
+        // Relaxed: `sleep_in_progress_after_swap` has acquired the announcement, which publishes `until`.
         deadline < self.until.load(Ordering::Relaxed)
     }
 }
@@ -182,7 +182,7 @@ mod tests {
 
     /// Returns the sleep in progress if it ends after `deadline`.
     fn sleep_past(parker: &Parker, deadline: u64) -> Option<SleepId> {
-        parker.sleep_after_swap().filter(|_| parker.sleeps_past(deadline))
+        parker.sleep_in_progress_after_swap().filter(|_| parker.sleeps_past(deadline))
     }
 
     #[test]
@@ -192,21 +192,21 @@ mod tests {
         let announcement = parker.announce(0, false);
         let woken = parker.sleep_to_interrupt().expect("it sleeps");
         assert_eq!(parker.sleep_to_interrupt(), Some(woken), "the first wake-up may be unfinished");
-        parker.end_sleep(woken);
+        parker.clear_announcement(woken);
         assert_eq!((parker.sleep_to_interrupt(), parker.sleep_in_progress()), (None, None));
-        parker.end_sleep(announcement);
+        parker.clear_announcement(announcement);
         assert_eq!(parker.sleep_in_progress(), None);
     }
 
     #[test]
-    fn a_payload_ends_only_a_long_sleep() {
+    fn a_cancel_interrupts_only_a_sleep_that_ends_on_cancel() {
         let parker = Parker::default();
         assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
         for ends_on_cancel in [true, false, true] {
             let announcement = parker.announce(0, ends_on_cancel);
             assert!(parker.sleep_to_interrupt().is_some());
             assert_eq!(parker.sleep_to_interrupt_for_cancel().is_some(), ends_on_cancel);
-            parker.end_sleep(announcement);
+            parker.clear_announcement(announcement);
             assert_eq!(
                 (parker.sleep_to_interrupt_for_cancel(), parker.sleep_in_progress()),
                 (None, None)
@@ -221,7 +221,7 @@ mod tests {
         let _announcement = parker.announce(100, false);
         assert_eq!([100, 101].map(|deadline| sleep_past(&parker, deadline)), [None; 2]);
         let woken = sleep_past(&parker, 99).expect("the deadline is earlier");
-        parker.end_sleep(woken);
+        parker.clear_announcement(woken);
         assert_eq!(sleep_past(&parker, 98), None);
     }
 
@@ -239,7 +239,7 @@ mod tests {
         let announcement = parker.announce(100, false);
         assert!(!parker.is_undriven() && sleep_past(&parker, 100).is_none());
         parker.set_undriven();
-        parker.end_sleep(announcement);
+        parker.clear_announcement(announcement);
         assert!(parker.is_undriven(), "only an earlier sleep has ended");
     }
 
@@ -248,9 +248,9 @@ mod tests {
         let parker = Parker::default();
         let first = parker.announce(7, false);
         let second = parker.announce(7, false);
-        parker.end_sleep(first);
+        parker.clear_announcement(first);
         assert_eq!(parker.sleep_in_progress(), Some(second));
-        parker.end_sleep(second);
+        parker.clear_announcement(second);
         assert_eq!((parker.sleep_in_progress(), parker.sleep_to_interrupt()), (None, None));
     }
 }

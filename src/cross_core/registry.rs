@@ -92,7 +92,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 /// Removes a shard from the table. Handles with its number find no shard until a new shard gets the
 /// number. The new shard uses generations from `next_generation` on.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
-    REGISTRY.shards[number as usize].retract(reclaim::defer_free);
+    REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
         REGISTRY.free_numbers().reusable.push(FreeNumber { number, next_generation });
@@ -112,7 +112,7 @@ pub(crate) fn shard(number: u32, pinned: &Pinned) -> Option<Protected<'_, Shared
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].get(pinned)
 }
 
-pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
+pub(crate) fn shard_arc(number: u32) -> Option<Arc<Shared>> {
     Some(shard(number, &pin())?.to_arc())
 }
 

@@ -132,7 +132,7 @@ impl Shared {
         if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, ends_on_cancel) {
             return Some(announcement);
         }
-        self.parker.end_sleep(announcement);
+        self.parker.clear_announcement(announcement);
         None
     }
 
@@ -145,7 +145,7 @@ impl Shared {
         }
         let has_woken = self.hooks.wake(asleep);
         if has_woken {
-            self.parker.end_sleep(asleep);
+            self.parker.clear_announcement(asleep);
         }
         has_woken
     }
@@ -276,24 +276,25 @@ impl Shared {
 
     /// Returns the deadline, before rounding, of a timer that is added or reset now.
     #[inline(always)]
-    pub(crate) fn due(&self, when: When) -> u64 {
+    pub(crate) fn deadline_nanos(&self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 self.tick.backdate_if_elapsed(self.nanos_after(delay), delay.is_zero())
             }
             (Deadline::AtNanos(nanos), _) => nanos,
-            _ => self.due_with_slack(when, Reading::exact(self.nanos_after(Duration::ZERO))),
+            _ => self
+                .deadline_nanos_with_slack(when, Reading::exact(self.nanos_after(Duration::ZERO))),
         }
     }
 
     /// Returns the deadline, before rounding, of a timer that is reset now. For a delay or an
     /// instant, also returns the time from which a periodic timer counts its period.
-    pub(crate) fn due_of_reset(&self, when: When) -> (u64, Option<u64>) {
+    pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, Option<u64>) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
         }
         let now = self.nanos_after(Duration::ZERO);
-        let nanos = self.due_with_slack(when, Reading::exact(now));
+        let nanos = self.deadline_nanos_with_slack(when, Reading::exact(now));
         (nanos, Some(self.tick.period_start(nanos, now, now)))
     }
 
@@ -301,7 +302,7 @@ impl Shared {
     /// future ticks, chooses the one that is divisible by the largest power of two, so that timers
     /// share ticks.
     #[inline(never)]
-    pub(crate) fn due_with_slack(&self, when: When, now: Reading) -> u64 {
+    pub(crate) fn deadline_nanos_with_slack(&self, when: When, now: Reading) -> u64 {
         let offset = Duration::from_nanos(self.spread.next(when.spread_range));
         let nanos_after_deadline = |offset: Duration| match when.deadline {
             Deadline::After(delay) => {
@@ -349,7 +350,7 @@ impl Shared {
     /// number of urgent messages after this thread's push, or 0 if it pushed none.
     #[inline]
     fn sleep_to_interrupt(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
-        let asleep = self.parker.sleep_after_swap()?;
+        let asleep = self.parker.sleep_in_progress_after_swap()?;
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && asleep.is_undriven() {
@@ -445,11 +446,11 @@ impl Protected<'_, Shared> {
         match node.state.begin_reset(generation) {
             ResetOutcome::Refused => return RemoteOutcome::without_wake(false),
             ResetOutcome::Superseded => return RemoteOutcome::without_wake(true),
-            ResetOutcome::Begun { deferrable } => {
-                let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
+            ResetOutcome::Begun { postponable } => {
+                let is_later = postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
-                // A deferrable timer is never periodic.
-                if !deferrable && node.state.is_periodic() {
+                // A postponable timer is never periodic.
+                if !postponable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
                 }
                 if is_later && node.state.end_deferred_reset() {
@@ -528,7 +529,7 @@ mod tests {
     #[test]
     fn an_add_to_a_closed_mailbox_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
-        let (slab, _nodes) = Slab::of_callbacks();
+        let (slab, _nodes) = Slab::for_callbacks();
         let shared =
             Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, 0, slab);
         let _ = shared.mailbox.close();

@@ -20,7 +20,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. The turns between these sleeps only send
 /// messages of purgatories.
-const SLEEP_AFTER_END: Duration = Duration::from_millis(100);
+const SLEEP_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
 /// executor. Dropping the future stops the driving.
@@ -75,8 +75,11 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
             // next turn.
-            let timeout =
-                if ThreadWheel::has_ended() { Some(SLEEP_AFTER_END) } else { announced.timeout() };
+            let timeout = if ThreadWheel::has_ended() {
+                Some(SLEEP_AFTER_WHEEL_END)
+            } else {
+                announced.timeout()
+            };
             let must_yield = timeout == Some(Duration::ZERO);
             let timeout = timeout.filter(|_| !must_yield);
             let slept =

@@ -179,7 +179,7 @@ impl<H: Backend> Interval<H> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend().now_nanos()?;
         let (tick, instant) = (self.sleep.deadline_nanos(), self.sleep.deadline());
-        self.sleep.reset_without_timer(Ok(self.missed_behavior.next(tick, now, self.period)));
+        self.sleep.set_deadline_unarmed(Ok(self.missed_behavior.next(tick, now, self.period)));
         Poll::Ready(Ok(instant))
     }
 

@@ -195,7 +195,7 @@ impl<H: Backend> Sleep<H> {
             self.deadline = nanos;
             self.state = State::Armed(handle, waker_id, has_elapsed);
         } else {
-            self.reset_without_timer(self.backend.nanos_at(deadline));
+            self.set_deadline_unarmed(self.backend.nanos_at(deadline));
         }
     }
 
@@ -226,7 +226,7 @@ impl<H: Backend> Sleep<H> {
             self.deadline = nanos;
             self.state = State::Armed(handle, waker_id, duration.is_zero());
         } else {
-            self.reset_without_timer(self.backend.nanos_after(duration));
+            self.set_deadline_unarmed(self.backend.nanos_after(duration));
             if duration.is_zero() && matches!(self.state, State::Unarmed) {
                 self.state = State::ZeroDelay;
             }
@@ -234,7 +234,7 @@ impl<H: Backend> Sleep<H> {
     }
 
     /// Sets another deadline. The sleep must have no pending timer.
-    pub(super) fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
+    pub(super) fn set_deadline_unarmed(&mut self, deadline: Result<u64, AddErrorReason>) {
         self.state = match deadline {
             Ok(deadline) => {
                 self.deadline = deadline;

@@ -74,7 +74,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
-    limits::{CLAIM_TRIES, CLAIMED_SLEEP_MAX_NANOS},
+    limits::{WATCHER_RETRY_NANOS, WHEEL_CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
@@ -99,7 +99,7 @@ struct OwnerState {
     /// The earliest deadline before `announced_until` that an add or reset has requested;
     /// `u64::MAX` if there is none. Until this deadline has elapsed, no announced sleep lasts
     /// beyond it, even if the timer was cancelled.
-    earliest_woken_deadline: u64,
+    sleep_limit: u64,
 }
 
 // SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` require. An
@@ -146,7 +146,7 @@ impl Drop for ClaimGuard<'_> {
 
 impl WorkerWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let mut engine = Engine::of_callbacks(config)?;
+        let mut engine = Engine::for_callbacks(config)?;
         let shared = Arc::clone(engine.shared());
         shared.gauges.set_long_undriven_grace();
         let _ = engine.allow_adds(0);
@@ -156,7 +156,7 @@ impl WorkerWheel {
             owner_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
-                earliest_woken_deadline: u64::MAX,
+                sleep_limit: u64::MAX,
             })),
             shared,
         })
@@ -184,7 +184,7 @@ impl WorkerWheel {
     #[cold]
     #[inline(never)]
     fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
-        (1..CLAIM_TRIES).find_map(|_| {
+        (1..WHEEL_CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
         })
@@ -246,10 +246,10 @@ impl WorkerWheel {
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
-            engine.publish_live_count();
-            let due = engine.due_nanos(handle.index());
+            engine.publish_live_for_limit();
+            let due = engine.owner_deadline_nanos(handle.index());
             if overdue.is_some() {
-                let _ = engine.publish_before_first_turn();
+                let _ = engine.publish_without_loop();
             }
             self.release_and_wake_watcher_for(guard, due);
         } else {
@@ -273,7 +273,7 @@ impl WorkerWheel {
         if engine.loop_has_begun() {
             return engine.allow_adds(u64::MAX);
         }
-        let (next, _) = engine.publish_before_first_turn();
+        let (next, _) = engine.publish_without_loop();
         *overdue = Some(engine.now_nanos().saturating_sub(next));
         engine.allow_adds(engine.adds_until_loop_check())
     }
@@ -283,7 +283,7 @@ impl WorkerWheel {
     fn release_and_wake_watcher_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
         let is_missed = due < guard.announced_until;
         if is_missed {
-            guard.earliest_woken_deadline = guard.earliest_woken_deadline.min(due);
+            guard.sleep_limit = guard.sleep_limit.min(due);
         }
         drop(guard);
         if is_missed {
@@ -315,7 +315,7 @@ impl WorkerWheel {
         let callback =
             left.map(|freed| guard.engine.take_payload_cancelled_by_owner(handle, freed));
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
-        guard.engine.publish_live_count();
+        guard.engine.publish_live_for_limit();
         drop(guard);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
@@ -375,7 +375,7 @@ impl WorkerWheel {
             self.shared.hooks.drop_catching_panic(callback);
             guard = self.wait_for_claim();
         }
-        guard.engine.finish(index, run);
+        guard.engine.finish_run(index, run);
         guard
     }
 
@@ -395,11 +395,11 @@ impl WorkerWheel {
         let mut guard = self.try_claim()?;
         let (until, ends_on_cancel) = guard.engine.sleep_end();
         guard.engine.trim_before_long_sleep(until);
-        let OwnerState { engine, announced_until, earliest_woken_deadline } = &mut *guard;
-        if engine.has_elapsed(*earliest_woken_deadline) {
-            *earliest_woken_deadline = u64::MAX;
+        let OwnerState { engine, announced_until, sleep_limit } = &mut *guard;
+        if engine.has_elapsed(*sleep_limit) {
+            *sleep_limit = u64::MAX;
         }
-        *announced_until = until.unwrap_or(u64::MAX).min(*earliest_woken_deadline);
+        *announced_until = until.unwrap_or(u64::MAX).min(*sleep_limit);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
         let timeout = engine.record_sleep_until(until);
         Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
@@ -533,10 +533,9 @@ impl Watcher {
         let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce_sleep).collect();
         let mut timeout = None;
         for sleep in &sleeps {
-            let until = sleep.as_ref().map_or(
-                Some(Duration::from_nanos(CLAIMED_SLEEP_MAX_NANOS)),
-                PreparedSleep::timeout,
-            );
+            let until = sleep
+                .as_ref()
+                .map_or(Some(Duration::from_nanos(WATCHER_RETRY_NANOS)), PreparedSleep::timeout);
             timeout = until.into_iter().chain(timeout).min();
         }
         wait(if self.is_stopping() { Some(Duration::ZERO) } else { timeout })

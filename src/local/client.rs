@@ -30,7 +30,7 @@ pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
     /// The indices of the free places, and perhaps indices beyond the end of `places`.
     free_places: BinaryHeap<Reverse<u32>>,
-    forbids_place_reuse: bool,
+    forbids_id_reuse: bool,
 }
 
 impl Clients {
@@ -53,7 +53,7 @@ impl Clients {
     /// client, and frees all memory once no client is left.
     pub(super) fn remove(&mut self, ClientId(place): ClientId) {
         self.places[place as usize] = None;
-        if self.forbids_place_reuse {
+        if self.forbids_id_reuse {
             return;
         }
         self.free_places.push(Reverse(place));
@@ -64,8 +64,8 @@ impl Clients {
     }
 
     /// Prevents the reuse of places, because drained timers refer to them.
-    pub(super) fn forbid_place_reuse(&mut self) {
-        self.forbids_place_reuse = true;
+    pub(super) fn forbid_id_reuse(&mut self) {
+        self.forbids_id_reuse = true;
         self.free_places = BinaryHeap::new();
     }
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_visits_no_places_after_the_last_client() {
+    fn remove_frees_trailing_ids_for_reuse() {
         let mut clients = Clients::default();
         let client: Rc<dyn WheelClient> = Rc::new(Client);
         let ids: Vec<_> = (0..10).map(|_| clients.add(Rc::downgrade(&client))).collect();

@@ -108,7 +108,7 @@ struct CoresShared {
 /// as due timers by the end of the turn that consumes the first message. If this message has waited
 /// in the backlog, the second may run in the same turn, before the closures. The third always runs
 /// in a later turn.
-const STOP_MESSAGES: u32 = 3;
+const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. Each message contains the request, and its callback passes the
 /// request on to the next message. After the last message, the request is dropped, which sets the
@@ -401,7 +401,7 @@ impl<R> Cores<R> {
             return;
         }
         for index in 0..self.shared.shards.len() {
-            StopRequest { shared: Arc::clone(&self.shared), index }.send(STOP_MESSAGES);
+            StopRequest { shared: Arc::clone(&self.shared), index }.send(STOP_MESSAGE_COUNT);
         }
     }
 
@@ -630,7 +630,7 @@ mod tests {
     /// The adds use up all nodes, so none is left for the request to stop.
     #[test]
     #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
-    fn a_sleeping_core_without_a_free_node_stops() {
+    fn stop_ends_a_sleeping_core_without_a_free_node() {
         let cores = Cores::builder().shards(1).pin(false).start(|core| core.run_timers());
         let cores = cores.expect("started");
         let hour = Duration::from_secs(3_600);

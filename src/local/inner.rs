@@ -21,12 +21,12 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, CallbackInPlace, RunOnce},
+        callback::{BuildInPlace, Callback, CallbackPtr, RunOnce},
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         shared::Shared,
         slab::OwnerNodes,
-        state::{Freed, TimerKind},
+        state::{FreeNode, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
@@ -35,13 +35,13 @@ use crate::{
 };
 
 per_thread! {
-    static LOCAL: OnceCell<ThreadWheel> = OnceCell::new();
+    static THREAD_WHEEL: OnceCell<ThreadWheel> = OnceCell::new();
 }
 
 per_thread! {
-    /// A pointer to the value in `LOCAL`. The pointer needs no destructor, so on most platforms an
-    /// access need not check whether the thread has destroyed `CURRENT`.
-    static CURRENT: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
+    /// A pointer to the value in `THREAD_WHEEL`. The pointer needs no destructor, so on most platforms an
+    /// access need not check whether the thread has destroyed `THREAD_WHEEL_PTR`.
+    static THREAD_WHEEL_PTR: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
 
 /// Whether a loop drives the wheel.
@@ -156,7 +156,7 @@ const AWAKE: u64 = 0;
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.measure_one_in);
-        let engine = Engine::of_callbacks(config)?;
+        let engine = Engine::for_callbacks(config)?;
         Owner::set_current(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
         let shared = Arc::clone(engine.shared());
         let local = Self {
@@ -180,7 +180,7 @@ impl ThreadWheel {
 
     /// Creates this thread's wheel. If `has_loop`, registers a driver.
     pub(super) fn install(config: Config, has_loop: bool) -> Result<(), ConfigError> {
-        let installed = LOCAL.try_with(|place| {
+        let installed = THREAD_WHEEL.try_with(|place| {
             if place.get().is_some() {
                 return Err(ConfigError::AlreadyRunning);
             }
@@ -200,7 +200,7 @@ impl ThreadWheel {
         let local = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or in
         // `process::exit`, which does not return to a call that has the reference. The destructor
-        // first clears `CURRENT`. The reference does not leave this call.
+        // first clears `THREAD_WHEEL_PTR`. The reference does not leave this call.
         Ok(look(unsafe { local.as_ref() }))
     }
 
@@ -213,7 +213,7 @@ impl ThreadWheel {
 
     #[inline]
     fn get_or_create() -> Result<NonNull<Self>, AddErrorReason> {
-        match CURRENT.try_with(Cell::get) {
+        match THREAD_WHEEL_PTR.try_with(Cell::get) {
             Ok(Some(local)) => Ok(local),
             _ => Self::create(),
         }
@@ -222,7 +222,7 @@ impl ThreadWheel {
     #[cold]
     #[inline(never)]
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
-        let made = LOCAL.try_with(|place| {
+        let made = THREAD_WHEEL.try_with(|place| {
             // The default configuration is valid, so the only possible error is too many shards.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
             Ok(NonNull::from(Self::set_current(place, local)))
@@ -233,8 +233,8 @@ impl ThreadWheel {
     /// Makes `local` the wheel of this thread, which has none yet.
     fn set_current(place: &OnceCell<Self>, local: Self) -> &Self {
         let local = place.get_or_init(|| local);
-        // Fails only if the exiting thread has destroyed `CURRENT`.
-        let _ = CURRENT.try_with(|here| here.set(Some(NonNull::from(local))));
+        // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
+        let _ = THREAD_WHEEL_PTR.try_with(|here| here.set(Some(NonNull::from(local))));
         local
     }
 
@@ -251,7 +251,7 @@ impl ThreadWheel {
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
-        LOCAL.try_with(has_ended).unwrap_or(true)
+        THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
 
     /// Resets a timer of this thread to the deadline that `due` returns, and ends an announced
@@ -306,7 +306,7 @@ impl ThreadWheel {
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut engine = self.engine_with_room()?;
-        let schedule = engine.schedule(when, kind);
+        let schedule = engine.schedule_for(when, kind);
         let handle = engine.insert(schedule, kind, call_site, callback)?;
         drop(engine);
         if self.may_be_asleep() {
@@ -327,12 +327,12 @@ impl ThreadWheel {
         Ok(self.engine.borrow_mut())
     }
 
-    /// Allows further adds, after [a check for a missing loop](Self::check_for_loop). If the
+    /// Allows further adds, after [a check for a missing loop](Self::check_for_missing_loop). If the
     /// wheel is full, first removes timers that other threads have cancelled.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
-        let adds = self.check_for_loop();
+        let adds = self.check_for_missing_loop();
         let make_room =
             || self.with_engine(|engine| engine.make_room(adds, OwnerNodes::needs_drop));
         while let Some(callback) = make_room()? {
@@ -361,7 +361,7 @@ impl ThreadWheel {
         let is_last = self.driver_count.get() == 0 && !self.has_registered_loop.get();
         if is_last && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended) {
             self.driver.set(DriverState::Undriven);
-            let (_, now) = self.with_engine(|engine| engine.publish_before_first_turn());
+            let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
             self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
         }
     }
@@ -384,7 +384,7 @@ impl ThreadWheel {
             self.shared.hooks.catch_panic(PanicPlace::Wake, move || task.wake_by_ref());
         }
         if self.driver_count.get() > 1 {
-            self.shared.hooks.descriptor().fire();
+            self.shared.hooks.descriptor().trigger();
         }
     }
 
@@ -442,9 +442,9 @@ impl ThreadWheel {
 
     /// If a driver has registered, but its loop has not begun, reports a timer that has been
     /// overdue for too long. Returns the number of adds until the next check.
-    fn check_for_loop(&self) -> u64 {
+    fn check_for_missing_loop(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
-        let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
+        let (next, _) = self.with_engine(|engine| engine.publish_without_loop());
         let next = next.min(self.shared.gauges.remote_due_while_undriven());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next), true);
         self.with_engine(|engine| engine.adds_until_loop_check())
@@ -461,13 +461,13 @@ impl ThreadWheel {
             DriverState::Registered => {
                 self.announced_until.set(AWAKE);
                 self.with_engine(|engine| {
-                    let _ = engine.publish_before_first_turn();
+                    let _ = engine.publish_without_loop();
                     // The second add from now checks for an overdue timer.
                     let _ = engine.allow_adds(1);
                 });
             }
             DriverState::Undriven => {
-                let (next, now) = self.with_engine(|engine| engine.publish_before_first_turn());
+                let (next, now) = self.with_engine(|engine| engine.publish_without_loop());
                 let next = next.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next < nanos {
@@ -478,7 +478,7 @@ impl ThreadWheel {
     }
 
     pub(super) fn turn(budget: usize) -> Turn {
-        if let Ok(Some(local)) = CURRENT.try_with(Cell::get) {
+        if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get) {
             // SAFETY: as in `with`.
             let local = unsafe { local.as_ref() };
             let mut engine = local.engine.borrow_mut();
@@ -545,11 +545,11 @@ impl ThreadWheel {
             turn.fired += 1;
             engine = self.run_callback(claimed, callback);
         }
-        if engine.take_remaining_messages() {
+        if engine.begin_low_priority_phase() {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        if self.has_requested_work() {
+        if self.has_client_requests() {
             drop(engine);
             self.flush_clients();
             self.trim_clients(false);
@@ -558,7 +558,7 @@ impl ThreadWheel {
         turn.behind = engine.end_pass();
         turn.live = engine.len();
         turn.touched = engine.touched() - touched;
-        if self.has_requested_work() {
+        if self.has_client_requests() {
             engine.request_pass();
         }
         turn
@@ -598,14 +598,14 @@ impl ThreadWheel {
     fn run_callback(
         &self,
         claimed: ClaimedTimer,
-        callback: CallbackInPlace,
+        callback: CallbackPtr,
     ) -> RefMut<'_, Engine<Callback>> {
         self.call_and_sample(|| callback.run());
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
         }
         let mut engine = self.engine.borrow_mut();
-        engine.finish(claimed.index, claimed.run);
+        engine.finish_run(claimed.index, claimed.run);
         engine
     }
 
@@ -621,7 +621,7 @@ impl ThreadWheel {
             Err(callback) => {
                 // The drop comes before `finish`, so that `cancel_wait` also waits for the drop.
                 self.shared.hooks.drop_catching_panic(callback);
-                self.with_engine(|engine| engine.finish(index, run));
+                self.with_engine(|engine| engine.finish_run(index, run));
             }
         }
         self.engine.borrow_mut()
@@ -641,20 +641,20 @@ impl ThreadWheel {
     /// After a cancel, publishes the lower number of live timers, unless the thread is known to be
     /// awake.
     #[inline]
-    pub(super) fn publish_live_count_unless_awake(&self) {
+    pub(super) fn publish_live_for_limit_unless_awake(&self) {
         if self.announced_until.get() != AWAKE {
-            self.publish_live_after_cancel();
+            self.publish_live_for_limit_slow();
         }
     }
 
     /// Publishes the number of live timers and, without a driver, the counts and the next deadline.
     #[cold]
-    fn publish_live_after_cancel(&self) {
+    fn publish_live_for_limit_slow(&self) {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
-            engine.publish_live_count();
+            engine.publish_live_for_limit();
             if let DriverState::Undriven = self.driver.get() {
-                let _ = engine.publish_before_first_turn();
+                let _ = engine.publish_without_loop();
             }
         });
     }
@@ -738,7 +738,7 @@ impl ThreadWheel {
         // seem to own that shard.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
-        self.clients.borrow_mut().forbid_place_reuse();
+        self.clients.borrow_mut().forbid_id_reuse();
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared);
         let clock = self.shared.clock();
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
@@ -758,7 +758,7 @@ impl ThreadWheel {
         self.clients.borrow().get(client)
     }
 
-    pub(crate) fn request_flush(&self) {
+    pub(crate) fn request_client_flush(&self) {
         if !self.flush_is_pending() {
             self.flush_requested.set(true);
             self.with_engine(|engine| engine.request_pass());
@@ -784,7 +784,7 @@ impl ThreadWheel {
     }
 
     #[inline]
-    fn has_requested_work(&self) -> bool {
+    fn has_client_requests(&self) -> bool {
         self.flush_requested.get() || self.trim_requested.get()
     }
 
@@ -825,7 +825,9 @@ impl ThreadWheel {
 
     #[cold]
     pub(super) fn wake_for_timer(&self, timer: TimerHandle) {
-        self.wake_for_deadline_slow(self.with_engine(|engine| engine.due_nanos(timer.index())));
+        self.wake_for_deadline_slow(
+            self.with_engine(|engine| engine.owner_deadline_nanos(timer.index())),
+        );
     }
 
     /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
@@ -863,24 +865,24 @@ impl ThreadWheel {
             match engine.cancel(handle, OwnerNodes::needs_drop) {
                 Ok(None) => {
                     drop(engine);
-                    local.publish_live_count_unless_awake();
+                    local.publish_live_for_limit_unless_awake();
                 }
-                Ok(Some(Freed::Now)) => {
+                Ok(Some(FreeNode::Now)) => {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
-                    local.publish_live_count_unless_awake();
+                    local.publish_live_for_limit_unless_awake();
                     local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.in_place_drop_count.update(|drops| drops - 1);
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
-                Ok(Some(Freed::Later)) => {
+                Ok(Some(FreeNode::Later)) => {
                     // Dropping the callback runs user code, which may run a turn. Such a turn may
                     // consume the timer's message and free the node. So the callback is first taken
                     // out of the node.
-                    let callback = engine.take_payload_cancelled_by_owner(handle, Freed::Later);
+                    let callback = engine.take_payload_cancelled_by_owner(handle, FreeNode::Later);
                     drop(engine);
-                    local.publish_live_count_unless_awake();
+                    local.publish_live_for_limit_unless_awake();
                     local.shared.hooks.drop_catching_panic(callback);
                 }
                 Err(answer) => return answer,
@@ -918,7 +920,7 @@ impl ThreadWheel {
             return None;
         }
         let callback = &mut Some(RunOnce(expire));
-        let schedule = engine.schedule(When::after(delay), TimerKind::Private);
+        let schedule = engine.schedule_for(When::after(delay), TimerKind::Private);
         let added = engine.insert(schedule, TimerKind::Private, call_site, callback);
         added.ok().map(LocalHandle::new)
     }
@@ -942,7 +944,7 @@ impl ThreadWheel {
         // The callback has no destructor to run.
         let cancelled = local.engine.borrow_mut().cancel_private(timer.handle());
         if cancelled {
-            local.publish_live_count_unless_awake();
+            local.publish_live_for_limit_unless_awake();
         }
         cancelled
     }
@@ -985,7 +987,7 @@ fn panic_without_driver() -> ! {
 
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
-        let _ = CURRENT.try_with(|here| here.set(None));
+        let _ = THREAD_WHEEL_PTR.try_with(|here| here.set(None));
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads that it
             // started may still use the callback's captures, which are in its node. So the nodes
@@ -1012,11 +1014,11 @@ static OWNER_OPS: OwnerOps = OwnerOps {
 };
 
 fn reset(handle: TimerHandle, when: When) -> bool {
-    ThreadWheel::reset(handle, |engine| engine.due(when)).is_some()
+    ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()
 }
 
 fn reset_after(handle: TimerHandle, delay: Duration) -> bool {
-    ThreadWheel::reset(handle, |engine| engine.due(When::after(delay))).is_some()
+    ThreadWheel::reset(handle, |engine| engine.deadline_nanos(When::after(delay))).is_some()
 }
 
 fn is_in_turn() -> bool {

@@ -944,12 +944,12 @@ impl LocalTimer {
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         let mut callback = Some(callback);
         ThreadWheel::add_to_current(kind, call_site, when, &mut callback)
-            .map_err(|reason| Self::refused_add(reason, callback))
+            .map_err(|reason| Self::add_error(reason, callback))
     }
 
     /// Builds the error of a refused add from the callback that the add has left in `callback`.
     #[inline]
-    fn refused_add<C: IntoCallback>(
+    fn add_error<C: IntoCallback>(
         reason: AddErrorReason,
         callback: Option<C>,
     ) -> AddError<C::Closure> {

@@ -66,7 +66,7 @@ type OwnedCallback = dyn FnMut(&OwnedTimer);
 /// The state that the `OwnedTimer` and the armed callback share.
 struct OwnedTimerState<F: ?Sized> {
     /// The handle of the latest arming. It stays set after the timer has ended.
-    armed_handle: Cell<Option<LocalHandle>>,
+    latest_handle: Cell<Option<LocalHandle>>,
     /// True if the timer has fired since its latest arming.
     has_fired: Cell<bool>,
     /// True once the program has dropped the `OwnedTimer` that `new` returned.
@@ -118,7 +118,7 @@ impl OwnedTimer {
     /// ```
     pub fn new(callback: impl FnMut(&OwnedTimer) + 'static) -> Self {
         let shared = OwnedTimerState {
-            armed_handle: Cell::new(None),
+            latest_handle: Cell::new(None),
             has_fired: Cell::new(false),
             is_dropped: Cell::new(false),
             callback: RefCell::new(callback),
@@ -175,14 +175,14 @@ impl OwnedTimer {
     #[track_caller]
     pub fn try_arm(&self, when: impl Into<When>) -> Result<bool, AddErrorReason> {
         let when = when.into();
-        if self.shared.armed_handle.get().is_some_and(|timer| timer.reset(when)) {
+        if self.shared.latest_handle.get().is_some_and(|timer| timer.reset(when)) {
             return Ok(true);
         }
         let shared = Rc::clone(&self.shared);
         let added =
             local_timer().try_add_local(when, move || Self { shared, is_owner: false }.fire());
         let timer = added.map_err(|refused| refused.reason())?;
-        self.shared.armed_handle.set(Some(timer));
+        self.shared.latest_handle.set(Some(timer));
         self.shared.has_fired.set(false);
         Ok(false)
     }
@@ -211,7 +211,7 @@ impl OwnedTimer {
     /// assert_eq!(flush.cancel(), Cancel::Ended);
     /// ```
     pub fn cancel(&self) -> Cancel {
-        self.shared.armed_handle.get().map_or(Cancel::Ended, LocalHandle::cancel)
+        self.shared.latest_handle.get().map_or(Cancel::Ended, LocalHandle::cancel)
     }
 
     /// Returns whether the timer is pending, running or ended. A timer that was never armed counts
@@ -229,7 +229,7 @@ impl OwnedTimer {
     /// assert_eq!(flush.status(), TimerStatus::Pending);
     /// ```
     pub fn status(&self) -> TimerStatus {
-        self.shared.armed_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
+        self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
     }
 
     /// Returns how the timer ended after its latest arming. Returns `None` while it is pending or
@@ -252,7 +252,7 @@ impl OwnedTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn last_end(&self) -> Option<TimerEnd> {
-        let has_ended = self.shared.armed_handle.get()?.handle().status() == TimerStatus::Ended;
+        let has_ended = self.shared.latest_handle.get()?.handle().status() == TimerStatus::Ended;
         let end = if self.shared.has_fired.get() { TimerEnd::Fired } else { TimerEnd::Cancelled };
         has_ended.then_some(end)
     }
@@ -274,7 +274,7 @@ impl OwnedTimer {
     /// assert_eq!(flush.last_end(), Some(TimerEnd::Cancelled));
     /// ```
     pub fn handle(&self) -> Option<TimerHandle> {
-        self.shared.armed_handle.get().map(LocalHandle::share)
+        self.shared.latest_handle.get().map(LocalHandle::share)
     }
 }
 

@@ -299,9 +299,9 @@ impl ShardRef {
         if self.is_own() {
             let mut callback = Some(RunOnce(callback));
             return Self::add_to_own(call_site, when, &mut callback)
-                .map_err(|reason| LocalTimer::refused_add(reason, callback));
+                .map_err(|reason| LocalTimer::add_error(reason, callback));
         }
-        let schedule = Schedule { due: self.shared.due(when.into()), period: 0 };
+        let schedule = Schedule { due: self.shared.deadline_nanos(when.into()), period: 0 };
         self.send(schedule, call_site, RunOnce(callback))
     }
 
@@ -352,7 +352,7 @@ impl ShardRef {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn metrics(&self) -> ShardMetrics {
-        ShardMetrics::read_requesting_levels(self.number, &self.shared)
+        ShardMetrics::read_and_request_levels(self.number, &self.shared)
     }
 
     /// Returns the number of pending timers of the wheel.

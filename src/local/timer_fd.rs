@@ -113,7 +113,7 @@ impl ThreadWheel {
         descriptor.arm(until, || self.with_engine(|engine| engine.record_sleep_until(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
-            descriptor.fire();
+            descriptor.trigger();
         }
         Some(sleep)
     }

@@ -176,7 +176,7 @@ impl Exporter {
             false
         });
         for number in registry::ever_used_numbers() {
-            let Some(shared) = registry::shared(number) else { continue };
+            let Some(shared) = registry::shard_arc(number) else { continue };
             let (now, serial) = (ShardMetrics::of(number, &shared), shared.gauges.serial());
             let before = self.last_exported.insert(serial, (now.clone(), shared));
             export_changes(&now, before.as_ref().map(|(before, _)| before));

@@ -183,7 +183,7 @@ impl Level {
 }
 
 impl ShardMetrics {
-    pub(crate) fn read_requesting_levels(number: u32, shared: &Shared) -> Self {
+    pub(crate) fn read_and_request_levels(number: u32, shared: &Shared) -> Self {
         shared.gauges.request_occupancy();
         Self::of(number, shared)
     }
@@ -238,7 +238,7 @@ impl ShardMetrics {
 pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| {
         let pinned = pin();
-        Some(ShardMetrics::read_requesting_levels(number, &*registry::shard(number, &pinned)?))
+        Some(ShardMetrics::read_and_request_levels(number, &*registry::shard(number, &pinned)?))
     };
     registry::ever_used_numbers().filter_map(read).collect()
 }

@@ -22,7 +22,7 @@ use super::{
     operation::{Id, WatchKey},
 };
 use crate::{
-    limits::{BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
+    limits::{PURGATORY_BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
     local::{ShardRef, ThreadWheel},
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
@@ -111,7 +111,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn new() -> Self {
         let hasher = BuildKeyHasher::new();
-        Self::by(move |key| hasher.of(key) as usize)
+        Self::by(move |key| hasher.hash_u32(key) as usize)
     }
 
     /// Creates a group in which `core_of` returns the core of a key.
@@ -171,7 +171,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         // An event gets no answer, so it does not matter which core would get one: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
-        self.0.post(self.0.core_of(key, shards.len()), batch);
+        self.0.send_batch(self.0.core_of(key, shards.len()), batch);
     }
 
     /// Creates this thread's membership in the group, as the core with the wheel `shards[index]`.
@@ -223,7 +223,7 @@ impl<K: Send + 'static> Group<K> {
     }
 
     /// Sends a batch to a core, which handles it in a turn.
-    fn post(&self, core: u32, batch: Batch<K>) {
+    fn send_batch(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
             shard.run_ignoring_limit(move || batch.deliver());
         }
@@ -232,7 +232,7 @@ impl<K: Send + 'static> Group<K> {
     fn send_answers(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
         if !answers.is_empty() {
             // An answer gets no answer, so it does not matter which core would get one.
-            self.post(core, Batch::new(self, core, answers));
+            self.send_batch(core, Batch::new(self, core, answers));
         }
     }
 }
@@ -308,12 +308,12 @@ impl<K: Send + 'static> Member<K> {
 
     /// Adds a message to the batch for another core. The batch is sent when it is full, and at the
     /// latest when this thread next calls `turn` or prepares to sleep.
-    pub(super) fn send(&self, core: u32, message: Message<K>) {
+    pub(super) fn enqueue(&self, core: u32, message: Message<K>) {
         self.add_to_batch(core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event on a key of `core` to the batch for that core. See [`send`](Self::send).
-    pub(super) fn send_event(&self, core: u32, key: K) {
+    /// Adds an event on a key of `core` to the batch for that core. See [`enqueue`](Self::enqueue).
+    pub(super) fn enqueue_event(&self, core: u32, key: K) {
         self.add_to_batch(core, |batch| batch.events.push(key));
     }
 
@@ -325,12 +325,12 @@ impl<K: Send + 'static> Member<K> {
             let batch = place.get_or_insert_with(|| self.take_empty_batch());
             add(&mut batch.0);
             let count = batch.len();
-            (count, if count >= BATCH_MESSAGES_MAX { place.take() } else { None })
+            (count, if count >= PURGATORY_BATCH_MESSAGES_MAX { place.take() } else { None })
         };
         if let Some(batch) = full {
-            self.group.post(core, batch);
+            self.group.send_batch(core, batch);
         } else if count == 1 {
-            let _ = ThreadWheel::with(ThreadWheel::request_flush);
+            let _ = ThreadWheel::with(ThreadWheel::request_client_flush);
         }
     }
 
@@ -362,7 +362,7 @@ impl<K: Send + 'static> Member<K> {
         for (core, at) in (0..).zip(0..core_count) {
             let batch = self.unsent_batches.borrow_mut()[at].take();
             if let Some(batch) = batch {
-                self.group.post(core, batch);
+                self.group.send_batch(core, batch);
             }
         }
     }

@@ -16,7 +16,7 @@ const PRIME: u64 = (1 << 61) - 1;
 
 /// Words with this value or more are split into two coefficients. The first coefficient has bit 58
 /// set, so it differs from a word that is not split.
-const SPLIT_FROM: u64 = 1 << 58;
+const SPLIT_THRESHOLD: u64 = 1 << 58;
 
 pub(super) struct BuildKeyHasher {
     /// Below 2^60, so that the addition in [`KeyHasher::append`] does not overflow.
@@ -30,7 +30,7 @@ impl BuildKeyHasher {
 
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // `finish` mixes the low half best.
-    pub(super) fn of(&self, key: &impl Hash) -> u32 {
+    pub(super) fn hash_u32(&self, key: &impl Hash) -> u32 {
         self.hash_one(key) as u32
     }
 }
@@ -54,7 +54,7 @@ impl KeyHasher {
     /// Appends a coefficient, which must be below 2^59.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The product is below 2^124.
-    fn append(&mut self, word: u64) {
+    fn append_coefficient(&mut self, word: u64) {
         let product = u128::from(self.sum + word) * u128::from(self.secret_point);
         self.sum = (product as u64 & PRIME) + (product >> 61) as u64;
     }
@@ -69,27 +69,27 @@ impl Hasher for KeyHasher {
             // Marks the end of the chunk. Without the mark, trailing zeros would not change the
             // word.
             word[chunk.len()] = 1;
-            self.append(u64::from_le_bytes(word));
+            self.append_coefficient(u64::from_le_bytes(word));
         }
     }
 
     #[inline]
     fn write_u8(&mut self, word: u8) {
-        self.append(word.into());
+        self.append_coefficient(word.into());
     }
 
     #[inline]
     fn write_u32(&mut self, word: u32) {
-        self.append(word.into());
+        self.append_coefficient(word.into());
     }
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        if word < SPLIT_FROM {
-            self.append(word);
+        if word < SPLIT_THRESHOLD {
+            self.append_coefficient(word);
         } else {
-            self.append(SPLIT_FROM | word & u64::from(u32::MAX));
-            self.append(word >> 32);
+            self.append_coefficient(SPLIT_THRESHOLD | word & u64::from(u32::MAX));
+            self.append_coefficient(word >> 32);
         }
     }
 
@@ -160,7 +160,16 @@ mod tests {
         assert_eq!(
             count_hashes(
                 &hash,
-                [u64::MAX, 0, PRIME, PRIME + 1, SPLIT_FROM, SPLIT_FROM - 1, SPLIT_FROM | 1, 1]
+                [
+                    u64::MAX,
+                    0,
+                    PRIME,
+                    PRIME + 1,
+                    SPLIT_THRESHOLD,
+                    SPLIT_THRESHOLD - 1,
+                    SPLIT_THRESHOLD | 1,
+                    1
+                ]
             ),
             8
         );

@@ -90,7 +90,7 @@ use self::{
 use crate::{
     cross_core::{call_site::CallSite, hooks::PanicPlace},
     error::{AddError, AddErrorReason},
-    limits::{NESTED_COMPLETIONS_MAX, SPARE_COMPLETIONS_MAX},
+    limits::{DEFERRED_COMPLETIONS_CAPACITY_MAX, NESTED_COMPLETIONS_MAX},
     local::{ClientId, ShardRef, ThreadWheel, WheelClient},
     util::sync::per_thread,
 };
@@ -260,7 +260,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ) -> Result<Outcome, AddError<Op>> {
         let inner = &self.0;
         let changes = inner.change_count.get();
-        if condition_holds(&mut operation) {
+        if call_try_complete(&mut operation) {
             inner.complete_at_once(operation);
             return Ok(Outcome::Completed);
         }
@@ -313,7 +313,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[inline]
     pub fn check_and_complete(&self, key: &K) -> usize {
-        self.0.run_event(key)
+        self.0.handle_event(key)
     }
 
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
@@ -384,8 +384,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[inline]
     pub fn notify(&self, key: &K) {
         match self.0.other_core_of(key) {
-            Some((member, core)) => member.send_event(core, key.clone()),
-            None => _ = self.0.run_event(key),
+            Some((member, core)) => member.enqueue_event(core, key.clone()),
+            None => _ = self.0.handle_event(key),
         }
     }
 
@@ -440,7 +440,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[must_use = "the operations that were taken out"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
-        let hash = self.0.hash_builder.of(key);
+        let hash = self.0.hash_builder.hash_u32(key);
         let table = self.0.table.borrow();
         let own_id = |watcher| match watcher {
             WatchOwner::Own(index) => table.id_at(index),
@@ -495,7 +495,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn watched(&self, key: &K) -> usize {
-        let hash = self.0.hash_builder.of(key);
+        let hash = self.0.hash_builder.hash_u32(key);
         self.0.table.borrow().watchers(hash, key).count()
     }
 
@@ -671,8 +671,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, (Op, Option<K>)> {
         let mut table = self.table.borrow_mut();
-        let entry = key.map(|key| table.entry(self.hash_builder.of(&key), key));
-        let index = table.next_index();
+        let entry = key.map(|key| table.key_entry(self.hash_builder.hash_u32(&key), key));
+        let index = table.vacant_index();
         let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout, CallSite::caller())
         else {
             return Err((operation, entry.map(KeyEntry::into_key)));
@@ -752,20 +752,20 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         if let Some((member, core)) = self.other_core_of(&key) {
             let waits = self.table.borrow_mut().is_parked(id);
             if waits {
-                member.send(core, Message::Watch { key, operation: id });
+                member.enqueue(core, Message::Watch { key, operation: id });
             }
             return waits;
         }
-        let hash = self.hash_builder.of(&key);
+        let hash = self.hash_builder.hash_u32(&key);
         let waits = self.table.borrow_mut().watch(id, hash, key);
         self.drop_removed_keys();
         waits
     }
 
     #[inline]
-    fn run_event(&self, key: &K) -> usize {
+    fn handle_event(&self, key: &K) -> usize {
         self.count_change();
-        let hash = self.hash_builder.of(key);
+        let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
             KeyWatchers::Unwatched => 0,
@@ -802,7 +802,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
                 Some(WatchOwner::Remote { core, operation, watch }) => {
                     drop(table);
-                    self.send(core, Message::Recheck { operation, watch: Some(watch) });
+                    self.enqueue(core, Message::Recheck { operation, watch: Some(watch) });
                 }
                 None => (),
             }
@@ -829,16 +829,16 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;
         loop {
-            let condition_holds = condition_holds(&mut operation);
+            let condition_holds = call_try_complete(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
                 CheckOutcome::ConditionHeld(latest) => {
-                    self.after_removal(table, latest);
+                    self.finish_removal(table, latest);
                     self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
                 CheckOutcome::Completed(how) => {
-                    self.finish(table, index, operation, how);
+                    self.remove_and_complete(table, index, operation, how);
                     return false;
                 }
                 CheckOutcome::Waits => {
@@ -855,14 +855,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn complete(&self, index: u32, how: Completion) {
         let mut table = self.table.borrow_mut();
         if let Some(operation) = table.complete_and_take(index, how) {
-            self.finish(table, index, operation, how);
+            self.remove_and_complete(table, index, operation, how);
         }
     }
 
     /// Counts a completed operation, removes its record and watches, and runs or defers
     /// `on_complete`.
     #[inline(never)]
-    fn finish(
+    fn remove_and_complete(
         &self,
         mut table: RefMut<'_, Table<K, Op>>,
         index: u32,
@@ -877,13 +877,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         self.count_change();
         let latest = table.remove(index);
-        self.after_removal(table, latest);
+        self.finish_removal(table, latest);
     }
 
     /// Drops keys that have no watch left, and removes an operation's watches on other cores.
     /// `latest` is the index of the operation's latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
-    fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
+    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
         drop(table);
         self.drop_removed_keys();
         if latest != NONE {
@@ -925,7 +925,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
         self.has_deferred_completions.set(false);
-        self.deferred_completions.borrow_mut().shrink_to(SPARE_COMPLETIONS_MAX);
+        self.deferred_completions.borrow_mut().shrink_to(DEFERRED_COMPLETIONS_CAPACITY_MAX);
     }
 
     /// Removes the operations with these `ids` and returns them, except those that are checked out.
@@ -950,9 +950,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Some((member, member.other_core_of(key)?))
     }
 
-    fn send(&self, core: u32, message: Message<K>) {
+    fn enqueue(&self, core: u32, message: Message<K>) {
         if let Some(member) = &self.member {
-            member.send(core, message);
+            member.enqueue(core, message);
         }
     }
 
@@ -960,9 +960,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         match message {
             Message::Recheck { operation, .. } => _ = self.check_by_id(operation),
             Message::Watch { key, operation } => {
-                let hash = self.hash_builder.of(&key);
+                let hash = self.hash_builder.hash_u32(&key);
                 let watch = self.table.borrow_mut().watch_for_remote(from, operation, hash, key);
-                self.send(from, Message::WatchAck { operation, watch });
+                self.enqueue(from, Message::WatchAck { operation, watch });
                 self.drop_removed_keys();
             }
             Message::WatchAck { operation, watch } => {
@@ -972,7 +972,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     // the watch was added.
                     self.check_by_id(operation);
                 } else {
-                    self.send(from, Message::Unwatch { watch });
+                    self.enqueue(from, Message::Unwatch { watch });
                 }
             }
             Message::Unwatch { watch } => {
@@ -992,7 +992,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             is_handled = true;
         });
         if let Some(refusal) = refusal.filter(|_| !is_handled) {
-            self.send(from, refusal);
+            self.enqueue(from, refusal);
         }
     }
 
@@ -1002,7 +1002,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         while latest != NONE {
             let taken = self.table.borrow_mut().take_remote_watch(latest);
             let RemoteWatch { core, watch, previous } = taken;
-            self.send(core, Message::Unwatch { watch });
+            self.enqueue(core, Message::Unwatch { watch });
             latest = previous;
         }
     }
@@ -1013,9 +1013,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let Some(member) = &self.member else { return };
         // Collects the operations first, because sending may call a wake hook, which may use the
         // table.
-        let others: Vec<_> = self.table.borrow().remote_operations().collect();
+        let others: Vec<_> = self.table.borrow().remote_watchers().collect();
         for (core, operation) in others {
-            member.send(core, Message::Recheck { operation, watch: None });
+            member.enqueue(core, Message::Recheck { operation, watch: None });
         }
         member.flush();
     }
@@ -1025,7 +1025,9 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
             let on_event = |key: K| {
-                ThreadWheel::catch_panic(PanicPlace::Operation, move || _ = self.run_event(&key));
+                ThreadWheel::catch_panic(PanicPlace::Operation, move || {
+                    _ = self.handle_event(&key);
+                });
             };
             member.consume(batch, on_event, |from, message| {
                 self.handle_catching_panic(from, message);
@@ -1078,7 +1080,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 
 /// Calls `try_complete`. A panic counts as false.
 #[inline]
-fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
+fn call_try_complete<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut condition_holds = false;
     ThreadWheel::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
     condition_holds

@@ -116,7 +116,7 @@ impl<T> Records<T> {
     fn free_spare_pages(&mut self, kept: usize) {
         while self.spare.len() > kept {
             let Some(number) = self.spare.pop() else { break };
-            let page = mem::replace(&mut self.pages[number as usize], Page::ABSENT);
+            let page = mem::replace(&mut self.pages[number as usize], Page::UNALLOCATED);
             pages::free_to_system(page.records);
         }
         self.fewest_spare_pages = self.fewest_spare_pages.min(kept);
@@ -124,7 +124,7 @@ impl<T> Records<T> {
 }
 
 impl<T> Page<T> {
-    const ABSENT: Self = Self { records: Vec::new(), first_free: NONE, used_count: 0 };
+    const UNALLOCATED: Self = Self { records: Vec::new(), first_free: NONE, used_count: 0 };
 }
 
 impl<T: Record> Records<T> {
@@ -137,12 +137,12 @@ impl<T: Record> Records<T> {
     }
 
     #[inline]
-    pub(super) fn next_index(&self) -> u32 {
-        if self.first_free == NONE { self.next_index_slow() } else { self.first_free }
+    pub(super) fn vacant_index(&self) -> u32 {
+        if self.first_free == NONE { self.vacant_index_slow() } else { self.first_free }
     }
 
     #[inline(never)]
-    fn next_index_slow(&self) -> u32 {
+    fn vacant_index_slow(&self) -> u32 {
         let fresh = |number: usize, place: usize| {
             let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
             let index = index.filter(|&index| index < INDICES_END);
@@ -163,7 +163,7 @@ impl<T: Record> Records<T> {
         fresh(absent.unwrap_or(self.pages.len()), 0)
     }
 
-    /// Occupies the record at `index`, which must be the [`next_index`](Self::next_index). The
+    /// Occupies the record at `index`, which must be the [`vacant_index`](Self::vacant_index). The
     /// caller writes the record.
     #[inline]
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
@@ -180,16 +180,16 @@ impl<T: Record> Records<T> {
 
     /// Makes the page of `index` the current page, with `index` as its first free record. If
     /// necessary, allocates the page and appends the record. `index` must be the
-    /// [`next_index`](Self::next_index), and the current page must have no free record.
+    /// [`vacant_index`](Self::vacant_index), and the current page must have no free record.
     #[inline(never)]
     fn make_page_current(&mut self, index: u32) {
         let number = page_number_of(index);
         if number >= self.pages.len() {
-            self.pages.push(Page::ABSENT);
+            self.pages.push(Page::UNALLOCATED);
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used_count = PAGE_LEN_U32;
-            // `next_index` chose the last page of `pages_with_room`, else the last of `spare`, else
+            // `vacant_index` chose the last page of `pages_with_room`, else the last of `spare`, else
             // a page without memory.
             if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare.len());
@@ -230,16 +230,16 @@ impl<T: Record> Records<T> {
 
     /// Returns a record in use, which the caller may free.
     #[inline]
-    pub(super) fn occupied(&mut self, index: u32) -> Occupied<'_, T> {
+    pub(super) fn occupied_record(&mut self, index: u32) -> OccupiedRecord<'_, T> {
         let page = self.pages.get_mut(page_number_of(index));
         let record = page.and_then(|page| page.records.get_mut(place_of(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
         let Self { current, first_free, len, .. } = self;
-        Occupied { record, index, current, first_free, len }
+        OccupiedRecord { record, index, current, first_free, len }
     }
 }
 
-pub(super) struct Occupied<'a, T> {
+pub(super) struct OccupiedRecord<'a, T> {
     record: &'a mut T,
     index: u32,
     current: &'a u32,
@@ -247,7 +247,7 @@ pub(super) struct Occupied<'a, T> {
     len: &'a mut u32,
 }
 
-impl<'a, T: Record> Occupied<'a, T> {
+impl<'a, T: Record> OccupiedRecord<'a, T> {
     #[inline]
     pub(super) fn get_mut(&mut self) -> &mut T {
         self.record
@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
-        let (record, unlisted_index) = records.occupied(index).free();
+        let (record, unlisted_index) = records.occupied_record(index).free();
         let number = record.0.take();
         if unlisted_index != NONE && records.put_in_free_list(unlisted_index) {
             records.free_surplus_pages();
@@ -347,7 +347,7 @@ mod tests {
                 let (index, number) = used.swap_remove(random.usize(..used.len()));
                 assert_eq!(free(&mut records, index), Some(number));
             } else {
-                let index = records.next_index();
+                let index = records.vacant_index();
                 let needs_page = records.pages_with_room.is_empty() && !records.has_spare_page();
                 let before = records.capacity();
                 let record = records.occupy(index);
@@ -370,15 +370,15 @@ mod tests {
     fn pages_in_use_are_preferred_to_spare_pages() {
         let mut records = Records::<Numbered>::new();
         for index in 0..first_index_of_page(4) {
-            assert_eq!(records.next_index(), index);
+            assert_eq!(records.vacant_index(), index);
             records.occupy(index).0 = Some(0);
         }
         // Page 3 is current. Frees all of page 1, and then one record of page 0.
         let freed = (first_index_of_page(1)..first_index_of_page(2)).chain([0]);
         freed.for_each(|index| _ = free(&mut records, index));
-        assert_eq!(records.next_index(), 0);
+        assert_eq!(records.vacant_index(), 0);
         records.occupy(0).0 = Some(0);
-        assert_eq!(page_number_of(records.next_index()), 1);
+        assert_eq!(page_number_of(records.vacant_index()), 1);
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
         let mut records = Records::<Numbered>::new();
         let round = |records: &mut Records<Numbered>| {
             (0..first_index_of_page(2))
-                .for_each(|_| records.occupy(records.next_index()).0 = Some(0));
+                .for_each(|_| records.occupy(records.vacant_index()).0 = Some(0));
             (0..first_index_of_page(2)).for_each(|index| _ = free(records, index));
         };
         round(&mut records);

@@ -21,13 +21,13 @@ use std::{
 
 use super::{
     operation::{Completion, Id, PurgatoryCounts},
-    records::{NONE, Occupied, Record, Records},
+    records::{NONE, OccupiedRecord, Record, Records},
 };
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
         CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX, CHAINS_PER_KEY_MIN,
-        CHAINS_REMOVED_PER_TURN, SPARE_CHAINS_MAX, TRIM_INTERVAL_TURNS,
+        CHAINS_REMOVED_PER_TURN, PURGATORY_TRIM_INTERVAL_TURNS, SPARE_CHAINS_MAX,
     },
     local::ThreadWheel,
 };
@@ -242,7 +242,7 @@ impl<K, Op> ParkedOperation<K, Op> {
 
 impl<K> FreedOperation<K> {
     #[inline(always)]
-    fn free<Op>(mut occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
+    fn free<Op>(mut occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
         let last_remote_watch_index = occupied.get_mut().last_remote_watch_index;
         let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
@@ -285,8 +285,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline]
-    pub(super) fn next_index(&self) -> u32 {
-        self.operations.next_index()
+    pub(super) fn vacant_index(&self) -> u32 {
+        self.operations.vacant_index()
     }
 
     /// Returns the record of an operation, unless it was removed.
@@ -324,7 +324,7 @@ impl<K, Op> Table<K, Op> {
         condition_holds: bool,
         is_second_check: bool,
     ) -> CheckOutcome {
-        let mut occupied = self.operations.occupied(index);
+        let mut occupied = self.operations.occupied_record(index);
         let parked = occupied.get_mut();
         if let Some(how) = parked.completion {
             CheckOutcome::Completed(how)
@@ -374,7 +374,7 @@ impl<K, Op> Table<K, Op> {
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
     /// its latest [`RemoteWatch`], or [`NONE`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
-        let freed = FreedOperation::free(self.operations.occupied(index));
+        let freed = FreedOperation::free(self.operations.occupied_record(index));
         self.unlink_watches(index, freed)
     }
 
@@ -405,7 +405,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Removes an extra watch, and returns the next one of the same operation.
     fn remove_extra_watch(&mut self, index: u32) -> WatchIndex {
-        let (extra, unlisted_index) = self.extra_watches.occupied(index).free();
+        let (extra, unlisted_index) = self.extra_watches.occupied_record(index).free();
         extra.number = None;
         let watch = extra.watch.take();
         if unlisted_index != NONE && self.extra_watches.put_in_free_list(unlisted_index) {
@@ -417,7 +417,7 @@ impl<K, Op> Table<K, Op> {
     /// Records that an operation of this core has a watch on `core`. Returns false if the operation
     /// has ended.
     pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
-        let latest = self.remote_watches.next_index();
+        let latest = self.remote_watches.vacant_index();
         let Some(parked) = self.get(operation) else { return false };
         let previous = mem::replace(&mut parked.last_remote_watch_index, latest);
         *self.remote_watches.occupy(latest) = RemoteWatch { core, watch, previous };
@@ -426,7 +426,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Frees the record of a watch on another core, and returns its contents.
     pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
-        let mut occupied = self.remote_watches.occupied(index);
+        let mut occupied = self.remote_watches.occupied_record(index);
         let watch = *occupied.get_mut();
         let (_, unlisted_index) = occupied.free();
         if unlisted_index != NONE && self.remote_watches.put_in_free_list(unlisted_index) {
@@ -694,7 +694,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns the operations of other cores that watch a key of this core, once for each watch.
-    pub(super) fn remote_operations(&self) -> impl Iterator<Item = (u32, Id)> {
+    pub(super) fn remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.iter().map(|(_, watch)| watch);
         let watches = watches.filter(|watch| watch.number.is_some());
         let others = watches.filter(|watch| watch.core != THIS_CORE);
@@ -755,11 +755,11 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Counts a turn. Removes some surplus chains, or all of them before a long sleep. After
-    /// [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the trim interval, which may
+    /// [`PURGATORY_TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the trim interval, which may
     /// free pages. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_trim_interval += 1;
-        if is_long_sleep || self.turns_in_trim_interval >= TRIM_INTERVAL_TURNS {
+        if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
             self.turns_in_trim_interval = 0;
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
@@ -833,11 +833,11 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Looks up a key. An add calls the key's `Eq` only here, so a panic of `Eq` cannot occur while
     /// the table changes.
     #[inline]
-    pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
+    pub(super) fn key_entry(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }
     }
 
-    /// Parks an operation at `index`, which must be the [`next_index`](Self::next_index). If there
+    /// Parks an operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If there
     /// is an `entry`, adds a watch on its key.
     #[inline(always)]
     pub(super) fn park(
@@ -866,7 +866,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
     /// Adds a watch. Returns false if the operation has ended.
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
-        let entry = self.entry(hash, key);
+        let entry = self.key_entry(hash, key);
         let Some(parked) = self.get(operation) else {
             self.defer_drop(entry.key);
             return false;
@@ -889,7 +889,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     pub(super) fn watch_for_remote(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
-        let (key, number) = (self.entry(hash, key), self.next_id_number());
+        let (key, number) = (self.key_entry(hash, key), self.next_id_number());
         Id { number, index: self.add_extra_watch(number, core, operation, key) }
     }
 
@@ -900,7 +900,7 @@ impl<K: Eq, Op> Table<K, Op> {
         operation: Id,
         entry: KeyEntry<K>,
     ) -> u32 {
-        let index = self.extra_watches.next_index();
+        let index = self.extra_watches.vacant_index();
         let (at, first) = (WatchIndex::extra(index), entry.first);
         let new_watch = self.make_watch(at, entry);
         let extra = self.extra_watches.occupy(index);
@@ -1034,7 +1034,7 @@ mod tests {
     }
 
     fn add(table: &mut Numbers, keys: &[u32]) -> Id {
-        let id = table.park(table.next_index(), 0, LocalHandle::NONE, None);
+        let id = table.park(table.vacant_index(), 0, LocalHandle::NONE, None);
         watch(table, id, keys);
         id
     }
@@ -1119,7 +1119,7 @@ mod tests {
         let mut table = Numbers::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
         let watch = table.watch_for_remote(3, elsewhere, hash(1), 1);
-        assert_eq!(table.remote_operations().collect::<Vec<_>>(), [(3, elsewhere)]);
+        assert_eq!(table.remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
         table.unwatch(watch);
         assert_empty(&table);
         let next = table.watch_for_remote(3, elsewhere, hash(1), 1);
@@ -1181,24 +1181,24 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes half an hour, and nothing here is unsafe")]
-    fn equal_rounds_keep_their_memory_and_smaller_ones_do_not() {
+    fn equal_bursts_reuse_memory_and_smaller_bursts_free_it() {
         let mut table = Numbers::new();
         add_and_remove(&mut table, 100);
         let large = capacities(&table);
-        for _ in 0..10 * TRIM_INTERVAL_TURNS {
+        for _ in 0..10 * PURGATORY_TRIM_INTERVAL_TURNS {
             assert!(table.trim(false), "there is memory to free");
             add_and_remove(&mut table, 100);
             // The first page has room for two more records than a later page.
             let now = capacities(&table);
             assert!(now.iter().zip(large).all(|(&now, large)| now + 2 >= large), "{now:?}");
         }
-        for _ in 0..2 * TRIM_INTERVAL_TURNS {
+        for _ in 0..2 * PURGATORY_TRIM_INTERVAL_TURNS {
             table.trim(false);
             add_and_remove(&mut table, 10);
         }
         let small = capacities(&table);
         assert!(small[2] < large[2], "{small:?} {large:?}");
-        for _ in 0..10 * TRIM_INTERVAL_TURNS {
+        for _ in 0..10 * PURGATORY_TRIM_INTERVAL_TURNS {
             table.trim(false);
         }
         assert!(!table.trim(false), "there is nothing to free");

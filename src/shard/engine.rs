@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{stats::Stats, time::Time};
+use super::{stats::Stats, time::ShardClock};
 use crate::{
     clock::{
         Clock, Reading,
@@ -23,7 +23,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, CallbackInPlace},
+        callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
         mailbox::{Backlog, MessageList, Priority},
@@ -32,15 +32,15 @@ use crate::{
         shared::Shared,
         slab::{EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
-            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, OwnerResetOutcome,
-            ResetBy, ResetOutcome, Swept, TimerKind,
+            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, FreeNode,
+            OwnerResetOutcome, ResetBy, ResetOutcome, Swept, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
         GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, PUBLISH_INTERVAL_TURNS,
-        RESERVE_MAX, RESETS_APPLIED_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
+        RESERVE_MAX, RESETS_PER_TIMER_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
     },
     metrics::ShardMetrics,
     util::pages::as_u32,
@@ -57,11 +57,11 @@ pub(crate) struct Engine<T> {
     next_generation: u64,
     /// Once this many timers have been added, remote ones included, an add must check the limit
     /// again ([`allow_adds`](Self::allow_adds)).
-    added_until_limit_check: u64,
+    limit_check_at_added: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
-    pub(super) time: Time,
+    pub(super) time: ShardClock,
     /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner soon drops remotely
     /// cancelled payloads.
     pub(super) short_sleeps_until: u64,
@@ -98,7 +98,7 @@ pub(crate) enum PassStep<P, R> {
 }
 
 #[must_use]
-pub(crate) struct SweptTimers<T> {
+pub(crate) struct TimersAtClose<T> {
     /// The payloads of pending timers with their deadlines, in nanoseconds of the clock.
     pending: Vec<(u64, T)>,
     /// The payloads of remotely cancelled timers.
@@ -107,7 +107,7 @@ pub(crate) struct SweptTimers<T> {
     cancelled_count: u32,
 }
 
-impl<T> SweptTimers<T> {
+impl<T> TimersAtClose<T> {
     /// Drops the payloads of cancelled timers, and frees memory of ended shards. Both may run user
     /// code. Returns the payloads of pending timers with their deadlines, in nanoseconds of the
     /// clock.
@@ -137,14 +137,14 @@ impl<T> Engine<T> {
             slab,
         ));
         let registration = registry::register(&shared)?;
-        let time = Time::new(clock, tick);
+        let time = ShardClock::new(clock, tick);
         shared.spread.seed_from(registration.number);
         let mut engine = Self {
             shared,
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
-            added_until_limit_check: 0,
+            limit_check_at_added: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
@@ -241,7 +241,7 @@ impl<T> Engine<T> {
     /// delay. If the delay is zero, subtracts almost a tick from the deadline, so that the next
     /// turn fires the timer.
     #[inline(always)]
-    fn due_nanos_after(&mut self, delay: Duration) -> u64 {
+    fn deadline_nanos_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock();
         let delay = saturating_nanos(delay);
         let from = if delay == 0 { now.min } else { now.max };
@@ -251,31 +251,31 @@ impl<T> Engine<T> {
     /// Returns the schedule of a timer that is added now: its deadline, before rounding, and its
     /// period. For a periodic timer, `when` must be a delay without slack or spread: the period.
     #[inline(always)]
-    pub(crate) fn schedule(&mut self, when: When, kind: TimerKind) -> Schedule {
+    pub(crate) fn schedule_for(&mut self, when: When, kind: TimerKind) -> Schedule {
         if let TimerKind::Periodic = kind
             && let Some(period) = when.as_delay()
         {
             let period = self.time.tick.period_nanos(period);
             return Schedule { due: self.nanos_after(Duration::from_nanos(period)), period };
         }
-        Schedule { due: self.due(when), period: 0 }
+        Schedule { due: self.deadline_nanos(when), period: 0 }
     }
 
     /// Returns the deadline, before rounding, of a timer that is reset now, or of a one-shot timer
     /// that is added now.
     #[inline(always)]
-    pub(crate) fn due(&mut self, when: When) -> u64 {
+    pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
-            (_, Some(delay)) => self.due_nanos_after(delay),
+            (_, Some(delay)) => self.deadline_nanos_after(delay),
             (Deadline::AtNanos(nanos), _) => nanos,
-            _ => self.due_slow(when),
+            _ => self.deadline_nanos_slow(when),
         }
     }
 
     #[inline(never)]
-    fn due_slow(&mut self, when: When) -> u64 {
+    fn deadline_nanos_slow(&mut self, when: When) -> u64 {
         let now = self.read_clock();
-        self.shared.due_with_slack(when, now)
+        self.shared.deadline_nanos_with_slack(when, now)
     }
 
     #[inline]
@@ -292,7 +292,7 @@ impl<T> Engine<T> {
     /// [`allow_adds`](Self::allow_adds).
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
-        self.stats.counts.added < self.added_until_limit_check
+        self.stats.counts.added < self.limit_check_at_added
     }
 
     /// Allows up to `most` further adds, or fewer if the limit or the remaining generations permit
@@ -304,7 +304,7 @@ impl<T> Engine<T> {
         let room = u64::from(self.limit.saturating_sub(self.stats.live));
         let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(left).min(most);
-        self.added_until_limit_check = self.stats.counts.added + adds;
+        self.limit_check_at_added = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -347,14 +347,14 @@ impl<T> Engine<T> {
         &mut self,
         handle: TimerHandle,
         wants_payload: impl FnOnce(NodeRef<'_, T>) -> bool,
-    ) -> Result<Option<Freed>, Cancel> {
+    ) -> Result<Option<FreeNode>, Cancel> {
         let (index, generation) = (handle.index(), handle.generation());
         if !self.nodes.try_adopt_page_of(index, generation) {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
         let freed = node.state().cancel_by_owner(generation)?;
-        if freed == Freed::Later {
+        if freed == FreeNode::Later {
             return Ok(Some(self.unlink_cancelled_with_message(index)));
         }
         let wants_payload = wants_payload(node);
@@ -385,10 +385,10 @@ impl<T> Engine<T> {
     pub(crate) fn take_payload_cancelled_by_owner(
         &mut self,
         handle: TimerHandle,
-        freed: Freed,
+        freed: FreeNode,
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
-        if let Freed::Now = freed {
+        if let FreeNode::Now = freed {
             self.free(handle.index(), handle.generation());
         }
         payload
@@ -406,7 +406,7 @@ impl<T> Engine<T> {
     /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed.
     /// Consuming the message frees the node.
     #[cold]
-    fn unlink_cancelled_with_message(&mut self, index: u32) -> Freed {
+    fn unlink_cancelled_with_message(&mut self, index: u32) -> FreeNode {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.count_cancelled_before_admission();
@@ -414,7 +414,7 @@ impl<T> Engine<T> {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        Freed::Later
+        FreeNode::Later
     }
 
     /// Counts a remotely added timer that was cancelled before its admission, and releases the room
@@ -487,7 +487,7 @@ impl<T> Engine<T> {
             ResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
-                // Only a periodic timer needs this value: a one-shot timer is not *deferrable* yet.
+                // Only a periodic timer needs this value: a one-shot timer is not *postponable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
@@ -515,15 +515,15 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
-        self.pending_due_nanos(handle).map(|nanos| self.time.clock.instant_at(nanos))
+        self.pending_deadline_nanos(handle).map(|nanos| self.time.clock.instant_at(nanos))
     }
 
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
-        let nanos = self.pending_due_nanos(handle)?;
+        let nanos = self.pending_deadline_nanos(handle)?;
         Some(self.time.time_until(nanos, self.time.clock.nanos()))
     }
 
-    fn pending_due_nanos(&self, handle: TimerHandle) -> Option<u64> {
+    fn pending_deadline_nanos(&self, handle: TimerHandle) -> Option<u64> {
         let index = handle.index();
         if handle.shard() != self.number || !self.nodes.has_page_of(index) {
             return None;
@@ -532,12 +532,12 @@ impl<T> Engine<T> {
         if node.state().has_new_deadline_if_pending(handle.generation())? {
             Some(self.time.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
-            Some(self.due_nanos(index))
+            Some(self.owner_deadline_nanos(index))
         }
     }
 
     /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
-    pub(crate) fn due_nanos(&self, index: u32) -> u64 {
+    pub(crate) fn owner_deadline_nanos(&self, index: u32) -> u64 {
         self.time.tick.start_nanos(self.nodes.entry(index).deadline().get())
     }
 
@@ -562,7 +562,7 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock with inlined code; returns false if this is [not possible](Time::try_read).
+    /// Reads the clock with inlined code; returns false if this is [not possible](ShardClock::try_read).
     /// After a successful reading, an idle turn calls no function, so it saves no registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
@@ -607,7 +607,7 @@ impl<T> Engine<T> {
         if is_idle {
             self.time.begin_turn(now);
             self.stats.counts.turns += 1;
-            self.publish_live_count();
+            self.publish_live_for_limit();
         }
         is_idle
     }
@@ -634,7 +634,7 @@ impl<T> Engine<T> {
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
-        self.publish_live_count();
+        self.publish_live_for_limit();
         // Within the budget, the urgent messages, which request adds and resets, are consumed
         // before the first due timer fires. So timers fire in tick order, regardless of which
         // thread added or reset them.
@@ -687,7 +687,7 @@ impl<T> Engine<T> {
     /// Urgent messages in the mailbox wait for the next pass. Returns true if the backlog is not
     /// empty.
     #[inline]
-    pub(crate) fn take_remaining_messages(&mut self) -> bool {
+    pub(crate) fn begin_low_priority_phase(&mut self) -> bool {
         self.has_messages() && self.end_urgent_phase()
     }
 
@@ -763,16 +763,16 @@ impl<T> Engine<T> {
         if periodic || deadline <= self.wheel.now() {
             return self.apply_remote_reset_slow(index, periodic);
         }
-        if self.wheel.relink_deferrable(&self.nodes, node, deadline) {
+        if self.wheel.relink_postponable(&self.nodes, node, deadline) {
             node.linked_deadline().store_nanos(nanos);
-            node.state().set_deferrable();
+            node.state().set_postponable();
         }
         None
     }
 
     #[inline(never)]
     fn apply_remote_reset_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
-        for _ in 0..RESETS_APPLIED_MAX {
+        for _ in 0..RESETS_PER_TIMER_MAX {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
@@ -827,17 +827,17 @@ impl<T> Engine<T> {
     }
 
     #[inline]
-    pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: Freed) {
+    pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: FreeNode) {
         self.stats.count_fired();
-        if let Freed::Now = freed {
+        if let FreeNode::Now = freed {
             self.free(claimed.index, claimed.run.generation());
         }
     }
 
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
-        if let Freed::Now = self.nodes.entry(index).state().finish(run) {
+    pub(crate) fn finish_run(&mut self, index: u32, run: ClaimedRun) {
+        if let FreeNode::Now = self.nodes.entry(index).state().finish(run) {
             self.free(index, run.generation());
         }
     }
@@ -952,10 +952,10 @@ impl<T> Engine<T> {
     /// to [`WAKE_BACKLOG`] cancelled timers in the backlog. A remote add itself subtracts those in
     /// the mailbox.
     #[inline]
-    pub(crate) fn publish_live_count(&self) {
+    pub(crate) fn publish_live_for_limit(&self) {
         if self.limit < INDEX_MAX {
             let cancelled = self.backlog.cancelled_count().min(WAKE_BACKLOG);
-            self.shared.admission.publish_live_count(self.stats.live.saturating_sub(cancelled));
+            self.shared.admission.publish_live_for_limit(self.stats.live.saturating_sub(cancelled));
         }
     }
 
@@ -963,7 +963,7 @@ impl<T> Engine<T> {
     /// begun, or it has lost its last driver. Returns this deadline, or `u64::MAX` if there is
     /// none, and the lower bound of the latest reading of the clock.
     #[cold]
-    pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
+    pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
         self.publish();
         self.stats.set_loop_not_begun();
@@ -987,7 +987,7 @@ impl<T> Engine<T> {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
             self.stats.end_pass(is_behind, &self.time, &self.shared.gauges);
-            self.publish_live_count();
+            self.publish_live_for_limit();
             if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
                 self.publish();
             }
@@ -999,7 +999,7 @@ impl<T> Engine<T> {
     fn record_sleep(&self, now: u64, next: Option<u64>) {
         // The loop may have cancelled timers since its last turn. During the sleep, remote adds can
         // use the room of these timers.
-        self.publish_live_count();
+        self.publish_live_for_limit();
         // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
         // is calling this function, not the loop.
         if self.stats.in_pass && self.shared.slab.holds_callbacks() {
@@ -1050,14 +1050,17 @@ impl<T> Engine<T> {
 
     /// Closes the mailbox, ends every timer that is not running, and frees the shard's number.
     /// Returns the ended timers, or none if the shard was already closed. The caller must call
-    /// [`drop_cancelled`](SweptTimers::drop_cancelled) where user code may run.
-    pub(crate) fn close(&mut self) -> SweptTimers<T> {
-        let mut found =
-            SweptTimers { pending: Vec::new(), cancelled_payloads: Vec::new(), cancelled_count: 0 };
+    /// [`drop_cancelled`](TimersAtClose::drop_cancelled) where user code may run.
+    pub(crate) fn close(&mut self) -> TimersAtClose<T> {
+        let mut found = TimersAtClose {
+            pending: Vec::new(),
+            cancelled_payloads: Vec::new(),
+            cancelled_count: 0,
+        };
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.added_until_limit_check = 0;
+        self.limit_check_at_added = 0;
         let _ = self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
@@ -1078,7 +1081,7 @@ impl<T> Engine<T> {
         found
     }
 
-    fn sweep(&mut self, index: u32, found: &mut SweptTimers<T>) {
+    fn sweep(&mut self, index: u32, found: &mut TimersAtClose<T>) {
         let node = self.nodes.entry(index);
         let (swept, payload) = node.sweep();
         if swept == Swept::NoPayload {
@@ -1092,7 +1095,7 @@ impl<T> Engine<T> {
             Swept::HandedBack { has_new_deadline: true } => {
                 self.time.tick.round_up(node.requested_deadline().load_nanos())
             }
-            _ => self.due_nanos(index),
+            _ => self.owner_deadline_nanos(index),
         };
         self.wheel.unlink_if_linked(&self.nodes, node);
         if let Swept::Cancelled { .. } = swept {
@@ -1121,7 +1124,7 @@ impl<T> Engine<T> {
         if let Some((claimed, fired)) = self.claim_next_due(&fire) {
             return Some(PassStep::Due(claimed, fired));
         }
-        if self.take_remaining_messages()
+        if self.begin_low_priority_phase()
             && let Some(step) = self.next_message_step(&fire)
         {
             return Some(step);
@@ -1179,7 +1182,7 @@ impl<T> Engine<T> {
                         return Some(PassStep::Cancelled(index));
                     }
                 }
-                ConsumedMessage::Freed => {
+                ConsumedMessage::AlreadyEnded => {
                     let generation = node.state().generation();
                     self.free(index, generation);
                 }
@@ -1199,7 +1202,7 @@ impl<T> Engine<T> {
                         // The live count includes the timer before its reservation ends. So a
                         // remote add, which reads the reservations and then the live count, never
                         // misses the timer; see `admission`.
-                        self.publish_live_count();
+                        self.publish_live_for_limit();
                         self.shared.admission.release();
                     }
                     let nanos = node.requested_deadline().load_nanos();
@@ -1342,7 +1345,7 @@ impl<T> Engine<T> {
                 if index == 0 {
                     break;
                 }
-                let (link, has_uncollected_timer) = self.link_and_has_uncollected_timer(index);
+                let (link, has_uncollected_timer) = self.inspect_message(index);
                 waiting = waiting.without_first(link);
                 messages += 1;
                 uncollected += u64::from(has_uncollected_timer);
@@ -1353,7 +1356,7 @@ impl<T> Engine<T> {
 
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
     /// timer.
-    fn link_and_has_uncollected_timer(&self, index: u32) -> (u32, bool) {
+    fn inspect_message(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (
@@ -1369,13 +1372,13 @@ impl<T> Engine<T> {
 
 impl Engine<Callback> {
     /// Creates a shard to which other threads can add timers.
-    pub(crate) fn of_callbacks(config: Config) -> Result<Self, ConfigError> {
-        Self::new(config, Slab::of_callbacks())
+    pub(crate) fn for_callbacks(config: Config) -> Result<Self, ConfigError> {
+        Self::new(config, Slab::for_callbacks())
     }
 
     /// Claims the next due timer of this pass, and returns its callback.
     #[inline]
-    pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackInPlace)> {
+    pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackPtr)> {
         let (claimed, callback) = self.claim_next_due(OwnerNodes::claimed_callback)?;
         self.count_fired_if_one_shot(claimed.run);
         Some((claimed, callback))
@@ -1384,13 +1387,13 @@ impl Engine<Callback> {
     /// Returns the callback that a cancel has left in its node. The caller drops the callback in
     /// place, and then [frees](Self::free) the node.
     #[inline]
-    pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackInPlace {
+    pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackPtr {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
     /// Takes the next callback of this pass, if a pass has begun. If no callback is left, ends the
     /// pass and returns `None`.
-    pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback, CallbackInPlace>> {
+    pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback, CallbackPtr>> {
         if !self.stats.in_pass {
             return None;
         }

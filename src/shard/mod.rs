@@ -298,7 +298,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return false;
         }
-        let due = self.engine.due(when.into());
+        let due = self.engine.deadline_nanos(when.into());
         self.engine.reset_to_nanos(handle, due)
     }
 
@@ -1069,7 +1069,7 @@ impl<T> Shard<T> {
         call_site: CallSite,
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
-        let schedule = self.engine.schedule(when, kind);
+        let schedule = self.engine.schedule_for(when, kind);
         let mut payload = Some(ByValue(payload));
         let added = if self.engine.may_add() {
             self.engine.insert(schedule, kind, call_site, &mut payload)
@@ -1096,11 +1096,11 @@ impl<T> Shard<T> {
             self.make_room(u64::MAX)?;
             return self.engine.insert(schedule, kind, call_site, payload);
         }
-        let (next, now) = self.engine.publish_before_first_turn();
+        let (next, now) = self.engine.publish_without_loop();
         self.engine.shared.report_undriven(now.saturating_sub(next), true);
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
-        let _ = self.engine.publish_before_first_turn();
+        let _ = self.engine.publish_without_loop();
         Ok(handle)
     }
 
@@ -1127,7 +1127,7 @@ impl<T> Shard<T> {
         }
         let expired = self.expired(claimed, claimed.run.generation(), ());
         if let Err(payload) = self.engine.rearm(index) {
-            self.engine.finish(index, claimed.run);
+            self.engine.finish_run(index, claimed.run);
             return Some(Expiry::Ended(expired.with_payload(payload)));
         }
         Some(Expiry::Periodic(expired.with_payload(self.engine.nodes.rearmed_payload_mut(index))))

@@ -117,7 +117,7 @@ impl PreparedSleep<'_> {
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
         if let Some((shared, announcement)) = &self.announcement {
-            shared.parker.end_sleep(*announcement);
+            shared.parker.clear_announcement(*announcement);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, mem};
 
-use super::time::Time;
+use super::time::ShardClock;
 use crate::gauges::{Counts, Gauges, LateCause};
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Stats {
     }
 
     #[inline]
-    pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
+    pub(super) fn begin_pass(&mut self, time: &mut ShardClock, gauges: &Gauges) {
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
         // An abandoned pass counts as leaving work.
@@ -79,7 +79,7 @@ impl Stats {
 
     /// Ends a pass. `is_behind` is true if the pass leaves work to the next one.
     #[inline]
-    pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
+    pub(super) fn end_pass(&mut self, is_behind: bool, time: &ShardClock, gauges: &Gauges) {
         self.in_pass = false;
         self.publish_due_lateness(time, gauges);
         self.work_left = is_behind;
@@ -103,7 +103,7 @@ impl Stats {
 
     /// Counts a run of a timer that was due at tick `due`.
     #[inline]
-    pub(super) fn count_due_run(&mut self, due: u64, time: &Time, gauges: &Gauges) {
+    pub(super) fn count_due_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
         self.counts.runs += 1;
         if due != self.last_due_tick {
             self.publish_due_lateness(time, gauges);
@@ -115,7 +115,7 @@ impl Stats {
     /// Counts a run of a remotely added or reset timer whose deadline the pass had already reached
     /// when the owner applied the add or reset. `due` is this deadline in nanoseconds, rounded up
     /// to a tick.
-    pub(super) fn count_already_due_run(&mut self, due: u64, time: &Time, gauges: &Gauges) {
+    pub(super) fn count_already_due_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
         self.counts.runs += 1;
         // A deadline of zero means "run at once", which is never late.
         if due > 0 {
@@ -125,7 +125,7 @@ impl Stats {
 
     /// Publishes the lateness of the timers of `last_due_tick`.
     #[inline]
-    pub(super) fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
+    pub(super) fn publish_due_lateness(&mut self, time: &ShardClock, gauges: &Gauges) {
         let timers = mem::take(&mut self.unpublished_due_count);
         if timers > 0 {
             self.record_lateness(time.tick.start_nanos(self.last_due_tick), timers, time, gauges);
@@ -134,7 +134,7 @@ impl Stats {
 
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
-    fn record_lateness(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
+    fn record_lateness(&self, due: u64, timers: u32, time: &ShardClock, gauges: &Gauges) {
         let cause = match (due > time.previous_turn_start, self.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
@@ -148,7 +148,7 @@ impl Stats {
     /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
     /// took.
     #[inline]
-    pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
+    pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &ShardClock, gauges: &Gauges) {
         self.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if self.in_pass {

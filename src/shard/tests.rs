@@ -14,7 +14,7 @@ use crate::{
         state::{Cancel, FollowUp, ResetBy, ResetOutcome},
     },
     error::AddErrorReason,
-    limits::{DEFERRED_PER_SLOT_MAX, GENERATION_MAX, INDEX_MAX},
+    limits::{GENERATION_MAX, INDEX_MAX, POSTPONED_PER_SLOT_MAX},
     local_timer,
     wheel::Storage,
 };
@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn shard() -> (Shard<Callback>, ManualClock) {
     let clock = ManualClock::new();
-    let engine = Engine::of_callbacks(Config::new().tick(TICK).clock(&clock));
+    let engine = Engine::for_callbacks(Config::new().tick(TICK).clock(&clock));
     (Shard { engine: engine.expect("valid") }, clock)
 }
 
@@ -32,7 +32,7 @@ fn callback() -> Callback {
 }
 
 /// Adds a timer due at `nanos` through the mailbox.
-fn add_remote(
+fn add_through_mailbox(
     shared: &Shared,
     nanos: u64,
     callback: impl FnOnce() + Send + 'static,
@@ -47,13 +47,13 @@ fn add_remote(
 }
 
 /// Adds a timer on another thread.
-fn add_as_remote(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
+fn add_on_other_thread(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     let shared = shard.engine.shared();
     let added = thread::scope(|scope| {
         scope
             .spawn(|| {
                 let due = shared.nanos_after(TICK * ticks);
-                add_remote(shared, due, || ())
+                add_through_mailbox(shared, due, || ())
             })
             .join()
             .expect("no panic")
@@ -72,7 +72,7 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     let (mut shard, _clock) = shard();
     // Each add spawns a thread, which is slow under Miri.
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
-        let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_on_other_thread(&shard, 100)).collect();
         assert_eq!(turn_and_count_fired(&mut shard), 0);
         assert_eq!(shard.len(), 40);
         let pages = shard.engine.nodes.page_count();
@@ -94,13 +94,13 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     }
 }
 
-/// Returns a shard with a timer due in two ticks. The timer is deferrable: its latest remote reset
+/// Returns a shard with a timer due in two ticks. The timer is postponable: its latest remote reset
 /// sent no message.
-fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
+fn shard_with_postponable() -> (Shard<Callback>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let timer = shard.add(TICK, callback());
     for messages in [1, 0] {
-        assert!(reset_as_remote(timer, 2));
+        assert!(reset_on_other_thread(timer, 2));
         assert_eq!(shard.counts().queued, messages);
         assert_eq!(turn_and_count_fired(&mut shard), 0);
     }
@@ -110,8 +110,8 @@ fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
 #[test]
 fn an_owner_reset_overrides_earlier_remote_resets() {
     for ticks in [1, 9] {
-        let (mut shard, clock, timer) = shard_with_deferrable();
-        assert!(reset_as_remote(timer, ticks));
+        let (mut shard, clock, timer) = shard_with_postponable();
+        assert!(reset_on_other_thread(timer, ticks));
         let state = shard.engine.nodes.entry(timer.index()).state();
         let begun = state.begin_reset(timer.generation());
         assert!(matches!(begun, ResetOutcome::Begun { .. }));
@@ -121,14 +121,14 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
     }
 }
 
-fn reset_as_remote(timer: TimerHandle, ticks: u32) -> bool {
+fn reset_on_other_thread(timer: TimerHandle, ticks: u32) -> bool {
     thread::spawn(move || timer.reset(TICK * ticks)).join().expect("no panic")
 }
 
 #[test]
-fn a_deferred_reset_sends_no_message_and_takes_effect() {
-    let (mut shard, clock, timer) = shard_with_deferrable();
-    assert!(reset_as_remote(timer, 4) && reset_as_remote(timer, 3));
+fn a_postponed_reset_sends_no_message_and_takes_effect() {
+    let (mut shard, clock, timer) = shard_with_postponable();
+    assert!(reset_on_other_thread(timer, 4) && reset_on_other_thread(timer, 3));
     assert_eq!(shard.counts().queued, 0);
     assert_eq!(shard.time_left(timer), Some(TICK * 3));
     assert_eq!(shard.time_until_next(), Some(TICK * 2), "still linked at two ticks");
@@ -136,8 +136,8 @@ fn a_deferred_reset_sends_no_message_and_takes_effect() {
     assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert_eq!(shard.counts().remote_resets, 2);
     assert_eq!(shard.time_left(timer), Some(TICK));
-    // The timer is deferrable again.
-    assert!(reset_as_remote(timer, 5));
+    // The timer is postponable again.
+    assert!(reset_on_other_thread(timer, 5));
     assert_eq!(shard.counts().queued, 0);
     let now = shard.now();
     let pending: Vec<_> = shard.drain().into_iter().map(|(deadline, _)| deadline - now).collect();
@@ -147,16 +147,16 @@ fn a_deferred_reset_sends_no_message_and_takes_effect() {
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
     for own_reset in [false, true] {
-        let (mut shard, clock, timer) = shard_with_deferrable();
+        let (mut shard, clock, timer) = shard_with_postponable();
         let ticks = if own_reset {
-            // The owner's reset clears the timer's flag *deferrable*.
+            // The owner's reset clears the timer's flag *postponable*.
             assert!(shard.reset(timer, TICK * 9));
             3
         } else {
-            assert!(reset_as_remote(timer, 9));
+            assert!(reset_on_other_thread(timer, 9));
             1
         };
-        assert!(reset_as_remote(timer, ticks));
+        assert!(reset_on_other_thread(timer, ticks));
         assert_eq!(shard.counts().queued, 1);
         let turn_and_count_fired = (0..=9).find(|_| {
             let turn_and_count_fired = turn_and_count_fired(&mut shard) > 0;
@@ -168,11 +168,11 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
 }
 
 #[test]
-fn a_slot_defers_a_bounded_number_of_remote_resets() {
+fn a_slot_postpones_a_bounded_number_of_remote_resets() {
     let (mut shard, clock) = shard();
     let timers: Vec<_> = (0..20).map(|_| shard.add(TICK, callback())).collect();
-    for messages in [20, 20 - u64::from(DEFERRED_PER_SLOT_MAX)] {
-        assert!(timers.iter().all(|&timer| reset_as_remote(timer, 2)));
+    for messages in [20, 20 - u64::from(POSTPONED_PER_SLOT_MAX)] {
+        assert!(timers.iter().all(|&timer| reset_on_other_thread(timer, 2)));
         assert_eq!(shard.counts().queued, messages);
         assert_eq!(turn_and_count_fired(&mut shard), 0);
     }
@@ -184,7 +184,7 @@ fn a_slot_defers_a_bounded_number_of_remote_resets() {
 fn reserved_pages_are_allocated_and_kept() {
     let (mut shard, _clock) = shard();
     // Pages of remote timers have no room for the owner's timers.
-    let remote: Vec<_> = (0..2).map(|_| add_as_remote(&shard, 100)).collect();
+    let remote: Vec<_> = (0..2).map(|_| add_on_other_thread(&shard, 100)).collect();
     assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert!(remote.into_iter().all(|timer| shard.cancel(timer).is_some()));
     shard.reserve(9);
@@ -205,7 +205,7 @@ fn reserved_pages_are_allocated_and_kept() {
 fn nodes_of_remote_timers_are_reused() {
     let (mut shard, _clock) = shard();
     for turns in 0..if cfg!(miri) { 2 } else { 30 } {
-        let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_on_other_thread(&shard, 100)).collect();
         (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
@@ -223,7 +223,7 @@ fn a_remote_add_to_a_full_shard_is_refused() {
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     assert!(shard.try_add(TICK, callback()).is_err());
     let shared = Arc::clone(shard.engine.shared());
-    let add = || add_remote(&shared, 0, || ());
+    let add = || add_through_mailbox(&shared, 0, || ());
     assert!(matches!(add(), Err(AddErrorReason::Full)));
     assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
     assert!(attempts().any(|_| {
@@ -235,7 +235,7 @@ fn a_remote_add_to_a_full_shard_is_refused() {
 #[test]
 fn the_owner_cancels_and_resets_timers_before_admission() {
     let (mut shard, clock) = shard();
-    let [cancelled, moved] = [1, 1].map(|ticks| add_as_remote(&shard, ticks));
+    let [cancelled, moved] = [1, 1].map(|ticks| add_on_other_thread(&shard, ticks));
     assert!(shard.cancel(cancelled).is_some());
     assert!(shard.reset(moved, TICK * 5));
     assert!(shard.cancel(cancelled).is_none() && moved.is_pending());
@@ -250,7 +250,7 @@ fn the_owner_cancels_and_resets_timers_before_admission() {
 /// Adds a remote timer whose callback owns a clone of `count`.
 fn add_remote_holding(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.engine.shared(), Arc::clone(count));
-    let added = add_remote(shared, shared.nanos_after(TICK), move || drop(captured));
+    let added = add_through_mailbox(shared, shared.nanos_after(TICK), move || drop(captured));
     let armed = added.expect("there is room").answer;
     TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
@@ -267,7 +267,7 @@ fn with_remote_reset(
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
             node.state.begin_reset(timer.generation()),
-            ResetOutcome::Begun { deferrable: false }
+            ResetOutcome::Begun { postponable: false }
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
@@ -331,7 +331,7 @@ fn an_ended_pass_consumes_no_messages() {
     let [_, own] = [1, 100].map(|ticks| shard.add(TICK * ticks, callback()));
     clock.advance(TICK);
     assert_eq!(turn_and_count_fired(&mut shard), 1);
-    add_as_remote(&shard, 100);
+    add_on_other_thread(&shard, 100);
     assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), Cancel::Cancelled);
     for _ in 0..3 {
         assert!(shard.next_expired().is_none());
@@ -395,7 +395,7 @@ fn refused_adds_keep_no_node() {
     let (shared, callback) = (shard.engine.shared(), Arc::new(()));
     let add = || {
         let captured = Arc::clone(&callback);
-        add_remote(shared, 0, move || drop(captured)).map(drop)
+        add_through_mailbox(shared, 0, move || drop(captured)).map(drop)
     };
     shared.slab.raise_first_generation(GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {

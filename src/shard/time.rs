@@ -9,7 +9,7 @@ use crate::clock::{Clock, ClockReader, Reading, tick::TickLength};
 
 /// The clock of a shard. Times are in nanoseconds of this clock.
 #[derive(Debug)]
-pub(super) struct Time {
+pub(super) struct ShardClock {
     pub(super) clock: Clock,
     pub(super) tick: TickLength,
     reader: ClockReader,
@@ -24,7 +24,7 @@ pub(super) struct Time {
     pub(super) regressions: u64,
 }
 
-impl Time {
+impl ShardClock {
     pub(super) fn new(clock: Clock, tick: TickLength) -> Self {
         let mut reader = clock.reader();
         let latest = reader.read_slow(&clock);

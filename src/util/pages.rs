@@ -131,7 +131,7 @@ struct PageFreeList {
     first_free_plus_one: u16,
     used: u16,
     /// This place and all later ones were never in the list.
-    first_unused: u16,
+    first_never_used: u16,
     /// True if the page exists and belongs to this owner.
     is_own: bool,
     /// True if the page is in `pages_with_room`.
@@ -236,8 +236,8 @@ impl FreePlaces {
         page.first_free_plus_one = as_u16(as_u32(place)) + 1;
         page.used -= 1;
         self.current = number;
-        let has_surplus =
-            (page.used == 0 || !page.is_in_pages_with_room) && self.list_and_check_surplus(number);
+        let has_surplus = (page.used == 0 || !page.is_in_pages_with_room)
+            && self.record_room_and_check_surplus(number);
         (link, has_surplus)
     }
 
@@ -245,7 +245,7 @@ impl FreePlaces {
     /// true if an empty page should be freed.
     #[cold]
     #[inline(never)]
-    fn list_and_check_surplus(&mut self, number: usize) -> bool {
+    fn record_room_and_check_surplus(&mut self, number: usize) -> bool {
         let page = &mut self.pages[number];
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
@@ -262,9 +262,9 @@ impl FreePlaces {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
-            let first = usize::from(page.first_unused);
+            let first = usize::from(page.first_never_used);
             if page.first_free_plus_one == 0 && page.is_own && first < PAGE_LEN {
-                page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + PLACES_ADDED_AT_ONCE)));
+                page.first_never_used = as_u16(as_u32(PAGE_LEN.min(first + PLACES_ADDED_AT_ONCE)));
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
             if page.first_free_plus_one != 0 {
@@ -273,7 +273,7 @@ impl FreePlaces {
                 self.current = number;
                 return Some(NeverUsedPlaces {
                     number,
-                    places: first..usize::from(page.first_unused),
+                    places: first..usize::from(page.first_never_used),
                 });
             }
             page.is_in_pages_with_room = false;
@@ -291,7 +291,7 @@ impl FreePlaces {
         }
         let is_first = number == 0;
         let page = &mut self.pages[number];
-        (page.first_unused, page.used) = (u16::from(is_first), u16::from(is_first));
+        (page.first_never_used, page.used) = (u16::from(is_first), u16::from(is_first));
         page.is_own = true;
         self.empty_page_count += u32::from(!is_first);
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
@@ -320,7 +320,7 @@ impl FreePlaces {
     /// such as one for remote adds, returns all places.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
-        0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
+        0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
     }
 
     /// Panics if an invariant is broken. `link_of` returns the link of a free place.
@@ -337,9 +337,9 @@ impl FreePlaces {
                 link = link_of(number, link as usize - 1);
             }
             let is_full = !page.is_own
-                || page.first_free_plus_one == 0 && usize::from(page.first_unused) == PAGE_LEN;
+                || page.first_free_plus_one == 0 && usize::from(page.first_never_used) == PAGE_LEN;
             if page.is_own {
-                assert_eq!(page.used + free, page.first_unused, "places of page {number}");
+                assert_eq!(page.used + free, page.first_never_used, "places of page {number}");
                 empty += u32::from(page.used == 0);
             } else {
                 assert_eq!(free, 0, "free places of page {number}, which is not there");
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lookup_without_a_page_returns_page_0() {
+    fn a_lookup_without_a_page_returns_another_page() {
         let mut table = PageTable::new('a');
         table.set(5, 'b');
         assert_eq!([0, 1, 5, 7, 800].map(|number| table.get(number)), ['a', 'a', 'b', 'a', 'a']);

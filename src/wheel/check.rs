@@ -27,7 +27,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         let Self { wheel, storage } = *self;
         assert!(wheel.current <= wheel.pass_end, "`current` is past the end of the pass");
         let entries: usize = (0..LEVELS).map(|level| self.check_level(level)).sum();
-        let late = wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
+        let late = wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE_SLOT);
         for &index in &late {
             assert!(
                 storage.entry(index).deadline().get() >= wheel.pass_end,
@@ -84,12 +84,12 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             let entries = wheel.slots.entries(storage, position);
             let is_marked = wheel.slots.is_marked(position);
             assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {position}");
-            let is_deferred =
-                |&&index: &&u32| storage.entry(index).location().get() == Location::DEFERRED;
-            let deferred = entries.iter().filter(is_deferred).count();
+            let is_postponed =
+                |&&index: &&u32| storage.entry(index).location().get() == Location::POSTPONED;
+            let postponed = entries.iter().filter(is_postponed).count();
             assert!(
-                deferred <= wheel.slots.deferred_since_empty(position) as usize,
-                "more deferred entries than the slot has counted"
+                postponed <= wheel.slots.postponed_since_empty(position) as usize,
+                "more postponed entries than the slot has counted"
             );
             return self.check_entries(0, position, &entries);
         }
@@ -134,7 +134,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         assert!(start <= deadline, "the entry would fire late");
         assert!(
             start == deadline || location != Location::NEAR,
-            "the slot starts before the deadline, but the entry is not deferred"
+            "the slot starts before the deadline, but the entry is not postponed"
         );
         let is_within_reach =
             Geometry::<BITS, LEVELS>::reaches(level, wheel.current, start.max(wheel.current));

@@ -17,7 +17,7 @@ use super::{
     storage::{Entry, Links, Location, Storage},
 };
 use crate::{
-    limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES},
+    limits::{INDEX_MAX, RESERVE_MAX, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX},
     util::{
         pages::{
             self, FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_number_of, place_of,
@@ -49,7 +49,7 @@ struct Page<T> {
 /// All entries of a wheel. Index 0 is never used.
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
-    free: FreePlaces,
+    free_places: FreePlaces,
     /// The number of each freed page, and the generation at which its entries start when the page
     /// is allocated again.
     freed_pages: Vec<(usize, u32)>,
@@ -145,7 +145,7 @@ impl<T> Entries<T> {
     pub(super) fn new() -> Self {
         Self {
             pages: PageTable::new(Page::allocate_page(0)),
-            free: FreePlaces::new(),
+            free_places: FreePlaces::new(),
             freed_pages: Vec::new(),
             page_numbers_end: 1,
             owned_pages: PhantomData,
@@ -163,7 +163,7 @@ impl<T> Entries<T> {
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
-        if wheel.reaches_near(deadline)
+        if wheel.goes_to_near(deadline)
             && let Some(index) = self.take_index_at_hand()
         {
             let entry = self.fill(index, value);
@@ -203,7 +203,7 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        if !self.entry(key.index).location().get().is_near() || self.free.has_last_freed() {
+        if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
             return self.remove_slow(wheel, key);
         }
         let value = self.unlink_and_take(wheel, key)?;
@@ -273,7 +273,11 @@ impl<T> Entries<T> {
     /// If the index's generations are used up, retires the index and returns 0 instead.
     #[inline]
     fn replace_last_freed(&mut self, index: u32, generation: u32) -> u32 {
-        if generation < KEY_GENERATION_MAX { self.free.replace_last_freed(index) } else { 0 }
+        if generation < WHEEL_KEY_GENERATION_MAX {
+            self.free_places.replace_last_freed(index)
+        } else {
+            0
+        }
     }
 
     /// Puts the index that was freed last into the free list of its page. Until then, the page
@@ -281,7 +285,7 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free.take_last_freed() {
+        if let Some(last) = self.free_places.take_last_freed() {
             self.put_in_free_list(last);
         }
     }
@@ -297,7 +301,7 @@ impl<T> Entries<T> {
     /// Takes the index that was freed last, or a free index of the current page.
     #[inline(always)]
     fn take_index_at_hand(&mut self) -> Option<u32> {
-        self.free.take_last_freed().or_else(|| {
+        self.free_places.take_last_freed().or_else(|| {
             let (number, place) = self.take_from_current_page()?;
             Some(index_of(number, place))
         })
@@ -308,7 +312,7 @@ impl<T> Entries<T> {
         let pages = &self.pages;
         // SAFETY: as in `page`.
         let page = |number| unsafe { pages.get(number).as_ref() };
-        self.free
+        self.free_places
             .take_from_current_page(|number, place| page(number).entries[place].links.next.get())
     }
 
@@ -358,7 +362,7 @@ impl<T> Entries<T> {
     /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        self.free.raise_spare_pages_to_keep(as_u32(pages));
+        self.free_places.raise_spare_pages_to_keep(as_u32(pages));
         while self.page_numbers_end - self.freed_pages.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -367,23 +371,23 @@ impl<T> Entries<T> {
 
     /// Returns the number of entries, used or free.
     pub(super) fn capacity(&self) -> usize {
-        self.free.capacity()
+        self.free_places.capacity()
     }
 
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
         self.flush_last_freed();
-        self.free.lower_spare_pages_to_keep(0);
-        while self.free.has_surplus() {
+        self.free_places.lower_spare_pages_to_keep(0);
+        while self.free_places.has_surplus() {
             self.free_surplus_page();
         }
-        self.free.raise_spare_pages_to_keep(SPARE_PAGES);
+        self.free_places.raise_spare_pages_to_keep(SPARE_PAGES);
     }
 
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_number_of(index), place_of(index));
-        let (next, has_surplus) = self.free.put_in_free_list(number, place);
+        let (next, has_surplus) = self.free_places.put_in_free_list(number, place);
         self.page(number).entries[place].links.next.set(next);
         if has_surplus {
             self.free_surplus_page();
@@ -394,7 +398,9 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
-        let Some(fresh) = self.free.switch_to_page_with_room() else { return self.add_page() };
+        let Some(fresh) = self.free_places.switch_to_page_with_room() else {
+            return self.add_page();
+        };
         let page = self.page(fresh.number);
         fresh.places.clone().for_each(|place| page.init_place(place, fresh.link(place)));
         self.take_from_current_page()
@@ -413,7 +419,7 @@ impl<T> Entries<T> {
             self.freed_pages.reserve(self.page_numbers_end);
         }
         self.pages.set(number, Page::allocate_page(generation));
-        self.free.add_page(number);
+        self.free_places.add_page(number);
         self.take_from_other_page()
     }
 
@@ -421,7 +427,7 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn free_surplus_page(&mut self) {
-        let Some(number) = self.free.remove_surplus_page() else { return };
+        let Some(number) = self.free_places.remove_surplus_page() else { return };
         let page = self.page(number);
         let generations = page.entries.iter().map(|entry| entry.generation.get());
         let generation = generations.fold(page.generation.get(), u32::max);
@@ -442,7 +448,7 @@ impl<T> Entries<T> {
     /// Returns the indices of all initialized entries, used or free.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.numbers().flat_map(|number| {
-            self.free.possibly_used_places(number).map(move |place| index_of(number, place))
+            self.free_places.possibly_used_places(number).map(move |place| index_of(number, place))
         });
         indices.filter(|&index| index != 0)
     }
@@ -450,7 +456,7 @@ impl<T> Entries<T> {
     /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
-        self.free.check(|number, place| self.page(number).entries[place].links.next.get());
+        self.free_places.check(|number, place| self.page(number).entries[place].links.next.get());
         assert_eq!(
             self.pages.numbers().count(),
             self.page_numbers_end - self.freed_pages.len(),
@@ -523,6 +529,6 @@ impl<T> Storage for Entries<T> {
 
 impl<T> fmt::Debug for Entries<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entries").field("free", &self.free).finish_non_exhaustive()
+        f.debug_struct("Entries").field("free_places", &self.free_places).finish_non_exhaustive()
     }
 }

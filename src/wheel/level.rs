@@ -11,10 +11,10 @@
 
 use core::ops::Range;
 
-use crate::limits::NEAR_REVOLUTION_COUNT_BITS;
+use crate::limits::FIRST_LEVEL_REVOLUTIONS_LOG2;
 
 /// The number of revolutions that the first level reaches, including the current one.
-const NEAR_REVOLUTION_COUNT: u64 = 1 << NEAR_REVOLUTION_COUNT_BITS;
+const NEAR_REVOLUTION_COUNT: u64 = 1 << FIRST_LEVEL_REVOLUTIONS_LOG2;
 
 /// Returns the tick from `first` to `last` that is divisible by the largest power of two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
@@ -28,7 +28,7 @@ pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The number of slots of the first level.
-    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + NEAR_REVOLUTION_COUNT_BITS);
+    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + FIRST_LEVEL_REVOLUTIONS_LOG2);
     /// The number of slots of every other level.
     pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
     /// A check at compile time: a wheel with an invalid geometry does not compile.
@@ -106,10 +106,10 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     }
 
     /// The slot of late entries.
-    pub(super) const LATE: u32 = Self::far_slot(LEVELS, 0);
+    pub(super) const LATE_SLOT: u32 = Self::far_slot(LEVELS, 0);
     /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
     /// bounds.
-    pub(super) const SLOT_ARRAY_LEN: usize = (Self::LATE as usize + 1).next_power_of_two();
+    pub(super) const SLOT_ARRAY_LEN: usize = (Self::LATE_SLOT as usize + 1).next_power_of_two();
 
     /// Returns the last tick that the first level reaches when the time is `now`.
     pub(super) fn last_near_tick(now: u64) -> u64 {
@@ -123,13 +123,13 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         if level == 0 {
             deadline <= Self::last_near_tick(now)
         } else {
-            Self::revolutions(level, now, deadline) <= 1
+            Self::revolutions_ahead(level, now, deadline) <= 1
         }
     }
 
     /// Returns how many revolutions of `level` start after `now`, up to the deadline.
     #[inline]
-    fn revolutions(level: usize, now: u64, deadline: u64) -> u64 {
+    fn revolutions_ahead(level: usize, now: u64, deadline: u64) -> u64 {
         debug_assert!(now <= deadline);
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn highest_starting_at_agrees_with_slot_start() {
+    fn highest_level_starting_at_agrees_with_slot_start() {
         for tick in 0..1000 {
             let highest = Tiny::highest_level_starting_at(tick);
             for level in 0..8 {

@@ -11,11 +11,11 @@
 //!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
 //!   was linked during that pass (promise P5 in `ARCHITECTURE.md`).
 //! * An entry that was reset to a later deadline may be in a slot before that deadline, usually its
-//!   old one. The reset is *deferred*: the entry is relinked when that slot expires or cascades.
+//!   old one. The reset is *postponed*: the entry is relinked when that slot expires or cascades.
 //!
 //! To bound the number of entries that a tick relinks, each slot of the first level counts its
-//! deferred entries. Once a slot's count has reached
-//! [`DEFERRED_PER_SLOT_MAX`](crate::limits::DEFERRED_PER_SLOT_MAX), a reset of another entry of the
+//! postponed entries. Once a slot's count has reached
+//! [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX), a reset of another entry of the
 //! slot relinks that entry at once (P7).
 //!
 //! # The passage of time
@@ -156,7 +156,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// [`link_new_near`](Self::link_new_near), which has fewer branches, can replace
     /// [`link`](Self::link).
     #[inline]
-    pub(super) fn reaches_near(&self, deadline: u64) -> bool {
+    pub(super) fn goes_to_near(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_near_tick
     }
 
@@ -203,29 +203,29 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location().get();
         let is_later = deadline > self.pass_end && deadline >= entry.deadline().get();
-        if is_later && (location.may_precede_deadline() || self.try_defer(entry, location)) {
+        if is_later && (location.may_precede_deadline() || self.try_postpone(entry, location)) {
             self.touched += 1;
             entry.deadline().set(deadline);
         } else if is_later && location == Location::NEAR {
-            self.relink_crowded(storage, entry, deadline);
+            self.relink_from_crowded_slot(storage, entry, deadline);
         } else {
             self.relink_now(storage, entry, deadline);
         }
     }
 
-    /// Marks an entry as deferred, and counts it in its slot. Returns false if the entry is not
-    /// `NEAR`, or the slot has too many deferred entries.
+    /// Marks an entry as postponed, and counts it in its slot. Returns false if the entry is not
+    /// `NEAR`, or the slot has too many postponed entries.
     #[inline]
-    fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
+    fn try_postpone(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline().get());
-        let is_deferred = location == Location::NEAR && self.slots.try_count_deferred(slot);
-        if is_deferred {
-            entry.location().set(Location::DEFERRED);
+        let is_postponed = location == Location::NEAR && self.slots.try_count_postponed(slot);
+        if is_postponed {
+            entry.location().set(Location::POSTPONED);
         }
-        is_deferred
+        is_postponed
     }
 
-    /// Relinks an entry whose reset cannot be deferred. The fast path is for an entry that is alone
+    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is alone
     /// in its slot. The slow path is a separate function, so that the fast path need not save
     /// registers.
     #[inline(never)]
@@ -256,14 +256,19 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Relinks an entry whose reset to a later deadline cannot be deferred, because its slot has
-    /// too many deferred entries. Links the entry as deferred or in an upper level, so that its
+    /// Relinks an entry whose reset to a later deadline cannot be postponed, because its slot has
+    /// too many postponed entries. Links the entry as postponed or in an upper level, so that its
     /// next reset to a later deadline is only a store. If the slot of the new deadline also has too
-    /// many deferred entries, tries a pseudo-random earlier slot. If both slots have too many,
+    /// many postponed entries, tries a pseudo-random earlier slot. If both slots have too many,
     /// links the entry at its deadline as `NEAR`.
     #[cold]
     #[inline(never)]
-    fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn relink_from_crowded_slot<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+    ) {
         self.unlink_uncounted(storage, entry);
         self.touched += 1;
         let half = (deadline - self.pass_end).div_ceil(2);
@@ -272,8 +277,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if tick > self.last_near_tick {
                 return self.link_far(storage, entry, deadline, tick);
             }
-            if self.slots.try_count_deferred(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
-                return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
+            if self.slots.try_count_postponed(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
+                return self.link_near(storage, entry, deadline, tick, Location::POSTPONED);
             }
         }
         self.link_near(storage, entry, deadline, deadline, Location::NEAR);
@@ -295,11 +300,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the entry is counted as deferred in its new slot. The caller may postpone the
+    /// true if the entry is counted as postponed in its new slot. The caller may postpone the
     /// entry's next reset until that slot expires, but only if this returns true (P7).
     #[cfg(feature = "std")]
     #[inline]
-    pub(crate) fn relink_deferrable<S: Storage>(
+    pub(crate) fn relink_postponable<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -307,7 +312,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(deadline);
-        if deadline > self.last_near_tick || !self.slots.may_defer(slot) {
+        if deadline > self.last_near_tick || !self.slots.may_postpone(slot) {
             self.relink_or_link(storage, entry, deadline);
             return false;
         }
@@ -318,10 +323,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         // Counts the entry only now: `unlink_uncounted` may empty this slot, which clears the
         // slot's count.
-        let is_counted = self.slots.try_count_deferred(slot);
+        let is_counted = self.slots.try_count_postponed(slot);
         debug_assert!(is_counted, "detaching an entry counts none");
         self.touched += 1;
-        self.link_near(storage, entry, deadline, deadline, Location::DEFERRED);
+        self.link_near(storage, entry, deadline, deadline, Location::POSTPONED);
         true
     }
 
@@ -415,7 +420,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn unlink_uncounted<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let location = entry.location().replace(Location::UNLINKED);
         if !location.is_near() {
-            self.unlink_far_uncounted(storage, entry, location);
+            self.unlink_late_or_far(storage, entry, location);
         } else if let Some(slot) = self.slots.unlink(storage, entry.links()) {
             self.slots.mark_empty(slot);
         }
@@ -424,7 +429,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Unlinks an entry that was linked into the late slot or an upper level, without updating
     /// `len` and `touched`.
     #[inline(never)]
-    fn unlink_far_uncounted<S: Storage>(
+    fn unlink_late_or_far<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -555,10 +560,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        !self.is_pass_done() && self.leaves_due_entries()
+        !self.is_pass_done() && self.leaves_work()
     }
 
-    fn leaves_due_entries(&self) -> bool {
+    fn leaves_work(&self) -> bool {
         // No slot before `current` has entries. Late entries are due at `pass_end`.
         let is_due = || {
             self.has_late_entries()
@@ -784,7 +789,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     pub(super) fn has_late_entries(&self) -> bool {
-        !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
+        !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE_SLOT)
     }
 
     fn has_work_at_current(&self) -> bool {

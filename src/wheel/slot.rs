@@ -5,13 +5,13 @@
 //! neighbors and does not read them, so it does not wait for their cache lines.
 //!
 //! ```text
-//!   head of a slot    deferred entries counted since it was last empty (7 bits) | first entry or 0
+//!   head of a slot    postponed entries counted since it was last empty (7 bits) | first entry or 0
 //!   previous          of a slot's first entry: 1 (1 bit) | slot
 //!                     of any other entry:      0 (1 bit) | index of the previous entry
 //! ```
 //!
 //! Slot indices follow this order: first level, upper levels, late slot. The bit of the late slot
-//! is never read. The module `raw` explains the late slot and *deferred* entries.
+//! is never read. The module `raw` explains the late slot and *postponed* entries.
 
 #![allow(unsafe_code)]
 
@@ -22,15 +22,15 @@ use super::{
     level::Geometry,
     storage::{Entry, Links, Storage},
 };
-use crate::limits::{DEFERRED_PER_SLOT_MAX, INDEX_MAX};
+use crate::limits::{INDEX_MAX, POSTPONED_PER_SLOT_MAX};
 
 /// Marks a `previous` link that holds a slot instead of an entry.
 const SLOT_FLAG: u32 = 1 << 31;
-/// The number that each deferred entry adds to a head.
-const DEFERRED_ONE: u32 = 1 << 25;
-const FIRST_MASK: u32 = DEFERRED_ONE - 1;
+/// The number that each postponed entry adds to a head.
+const POSTPONED_ONE: u32 = 1 << 25;
+const FIRST_MASK: u32 = POSTPONED_ONE - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST_MASK && DEFERRED_PER_SLOT_MAX < u32::MAX / DEFERRED_ONE,
+    INDEX_MAX <= FIRST_MASK && POSTPONED_PER_SLOT_MAX < u32::MAX / POSTPONED_ONE,
     "an index and a count fit a head"
 );
 
@@ -143,20 +143,20 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.head(slot) & FIRST_MASK
     }
 
-    /// Returns true if a slot has counted fewer deferred entries than the maximum.
+    /// Returns true if a slot has counted fewer postponed entries than the maximum.
     #[inline]
-    pub(super) fn may_defer(&self, slot: u32) -> bool {
-        self.head(slot) < DEFERRED_PER_SLOT_MAX * DEFERRED_ONE
+    pub(super) fn may_postpone(&self, slot: u32) -> bool {
+        self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONED_ONE
     }
 
-    /// Counts one more deferred entry in a slot. Returns false if the count is at its maximum.
+    /// Counts one more postponed entry in a slot. Returns false if the count is at its maximum.
     #[inline]
-    pub(super) fn try_count_deferred(&mut self, slot: u32) -> bool {
-        let may_defer = self.may_defer(slot);
-        if may_defer {
-            *self.head_mut(slot) += DEFERRED_ONE;
+    pub(super) fn try_count_postponed(&mut self, slot: u32) -> bool {
+        let may_postpone = self.may_postpone(slot);
+        if may_postpone {
+            *self.head_mut(slot) += POSTPONED_ONE;
         }
-        may_defer
+        may_postpone
     }
 
     /// Links an entry to the front of a slot.
@@ -172,7 +172,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Links an entry to the front of the late slot.
     pub(super) fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let late = Geometry::<BITS, LEVELS>::LATE;
+        let late = Geometry::<BITS, LEVELS>::LATE_SLOT;
         if self.is_empty(late) {
             self.last_late = entry.index();
         }
@@ -244,7 +244,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Moves all entries of the late slot to the front of another slot, in constant time. The late
     /// slot must not be empty.
     pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
-        let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE));
+        let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
         let head = self.head_mut(slot);
         let first = *head & FIRST_MASK;
         *head ^= first ^ from;
@@ -267,7 +267,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
             (previous, at) = (at, entry.links().next.get());
         }
         let last = entries.last().copied().unwrap_or(0);
-        let is_late = slot == Geometry::<BITS, LEVELS>::LATE;
+        let is_late = slot == Geometry::<BITS, LEVELS>::LATE_SLOT;
         assert!(!is_late || self.last_late == last, "the last entry of the late slot");
         entries
     }
@@ -277,10 +277,10 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.first_occupied(slot..slot + 1).is_some()
     }
 
-    /// Returns how many entries of a slot have been deferred since it was empty.
+    /// Returns how many entries of a slot have been postponed since it was empty.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn deferred_since_empty(&self, slot: u32) -> u32 {
-        self.head(slot) / DEFERRED_ONE
+    pub(super) fn postponed_since_empty(&self, slot: u32) -> u32 {
+        self.head(slot) / POSTPONED_ONE
     }
 }
 
@@ -306,7 +306,7 @@ mod tests {
         fn link(&mut self, slot: u32) -> u32 {
             let index = self.entries.take_index().expect("there is room");
             let entry = self.entries.entry(index);
-            if slot == Tiny::LATE {
+            if slot == Tiny::LATE_SLOT {
                 self.slots.link_late(&self.entries, entry);
             } else {
                 self.slots.link(&self.entries, slot, entry);
@@ -345,28 +345,28 @@ mod tests {
         for present in 0..=2 {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..present).map(|_| list.link(1)).collect();
-            entries.extend((0..3).map(|_| list.link(Tiny::LATE)));
+            entries.extend((0..3).map(|_| list.link(Tiny::LATE_SLOT)));
             assert_eq!(list.unlink(entries[present]), None);
             entries.remove(present);
             list.slots.splice_late(&list.entries, 1);
-            assert!(list.slots.is_empty(Tiny::LATE));
+            assert!(list.slots.is_empty(Tiny::LATE_SLOT));
             entries.reverse();
             assert_eq!(list.of(1), entries);
         }
     }
 
     #[test]
-    fn a_slot_defers_a_bounded_number_of_entries() {
+    fn a_slot_postpones_a_bounded_number_of_entries() {
         let mut list = List::new();
         // Makes the indices differ from the slot numbers.
         (0..5).for_each(|_| _ = list.link(0));
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
             for count in 0..10 {
-                assert_eq!(list.slots.try_count_deferred(1), count < DEFERRED_PER_SLOT_MAX);
+                assert_eq!(list.slots.try_count_postponed(1), count < POSTPONED_PER_SLOT_MAX);
                 assert_eq!(
-                    list.slots.deferred_since_empty(1),
-                    DEFERRED_PER_SLOT_MAX.min(count + 1)
+                    list.slots.postponed_since_empty(1),
+                    POSTPONED_PER_SLOT_MAX.min(count + 1)
                 );
             }
             // Unlinks from the middle, the end and the front, and pops from the front.
@@ -375,7 +375,7 @@ mod tests {
             assert_eq!(list.unlink(entries[3]), None);
             let again = list.link(1);
             assert!(list.slots.pop(&list.entries, 1, again, entries[2]));
-            assert!(!list.slots.try_count_deferred(1));
+            assert!(!list.slots.try_count_postponed(1));
             assert!(!list.slots.pop(&list.entries, 1, entries[2], 0));
             assert!(list.slots.is_empty(1));
         }

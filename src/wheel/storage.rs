@@ -53,35 +53,35 @@ impl Location {
     pub(super) const LATE: Self = Self(2);
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(3);
-    /// In a slot of the first level that counts the entry as deferred: the entry's deadline may be
+    /// In a slot of the first level that counts the entry as postponed: the entry's deadline may be
     /// later than the slot's tick.
-    pub(super) const DEFERRED: Self = Self(4);
+    pub(super) const POSTPONED: Self = Self(4);
     // The values are ordered so that each predicate below is one comparison.
-    const FAR: u32 = 1 << 31;
+    const FAR_FLAG: u32 = 1 << 31;
 
     /// Returns the location of an entry that will cascade from `slot` of an upper level.
     #[inline]
     pub(super) fn far(slot: u32) -> Self {
-        Self(Self::FAR | slot)
+        Self(Self::FAR_FLAG | slot)
     }
 
     /// Returns the slot from which the entry will cascade, if any.
     #[inline]
     pub(super) fn far_slot(self) -> Option<u32> {
-        (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
+        (self.0 & Self::FAR_FLAG != 0).then_some(self.0 & !Self::FAR_FLAG)
     }
 
     /// Returns true if the entry's slot can start before its deadline.
     #[inline]
     pub(super) fn may_precede_deadline(self) -> bool {
-        self.0 >= Self::DEFERRED.0
+        self.0 >= Self::POSTPONED.0
     }
 
     /// Returns true if the entry was linked into a slot of the first level. Late entries that were
     /// spliced into such a slot do not count.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        // As a signed number, a value with the bit `FAR` is negative, so it does not count.
+        // As a signed number, a value with the bit `FAR_FLAG` is negative, so it does not count.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 

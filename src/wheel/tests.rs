@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, SPARE_PAGES};
+use crate::limits::{INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -11,17 +11,17 @@ mod with_tiny_limits {
     use super::super::model::{agrees_with_the_model, common::operations};
 
     #[test]
-    fn one_bit_and_64_levels() {
+    fn a_wheel_of_1_bit_agrees_with_the_model() {
         agrees_with_the_model::<1, 64>(operations(8_000), 500, 40);
     }
 
     #[test]
-    fn two_bits_and_32_levels() {
+    fn a_wheel_of_2_bits_agrees_with_the_model() {
         agrees_with_the_model::<2, 32>(operations(16_000), 500, 40);
     }
 
     #[test]
-    fn three_bits_and_22_levels() {
+    fn a_wheel_of_3_bits_agrees_with_the_model() {
         agrees_with_the_model::<3, 22>(operations(16_000), 500, 12);
     }
 }
@@ -38,7 +38,7 @@ fn a_retired_index_is_never_reused() {
             assert_eq!(wheel.remove(key), Some(round));
         }
         for key in keys {
-            assert!(key.generation < KEY_GENERATION_MAX, "{key:?} has a retired index");
+            assert!(key.generation < WHEEL_KEY_GENERATION_MAX, "{key:?} has a retired index");
             assert_eq!(wheel.remove(key), None);
         }
     }
@@ -261,12 +261,12 @@ fn an_entry_with_elapsed_slack_is_due() {
 mod shard_functions {
     use super::{super::entries::Entries, *};
 
-    struct Bare {
+    struct BareWheel {
         raw: RawWheel<2, 32>,
         entries: Entries<()>,
     }
 
-    impl Bare {
+    impl BareWheel {
         fn starting_at(now: u64) -> Self {
             Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
         }
@@ -298,7 +298,7 @@ mod shard_functions {
     /// timer back with this deadline.
     #[test]
     fn relink_unless_reached_unlinks_a_due_entry() {
-        let mut wheel = Bare::starting_at(7);
+        let mut wheel = BareWheel::starting_at(7);
         let linked = wheel.link(100);
         let unlinked = wheel.index();
         for index in [linked, unlinked] {
@@ -309,7 +309,7 @@ mod shard_functions {
 
     #[test]
     fn a_pass_is_behind_until_its_last_due_entry_expires() {
-        let mut wheel = Bare::starting_at(0);
+        let mut wheel = BareWheel::starting_at(0);
         for deadline in [5, 8, 11, 300] {
             wheel.link(deadline);
         }
@@ -330,9 +330,9 @@ mod shard_functions {
 
     #[test]
     fn touched_and_linked_entries_are_counted() {
-        let mut wheel = Bare::starting_at(10);
+        let mut wheel = BareWheel::starting_at(10);
         let mut seen = 0;
-        let mut check_counts = |wheel: &Bare, touched: u64, linked: usize, what: &str| {
+        let mut check_counts = |wheel: &BareWheel, touched: u64, linked: usize, what: &str| {
             assert_eq!((wheel.raw.touched - seen, wheel.raw.len()), (touched, linked), "{what}");
             seen = wheel.raw.touched;
         };
@@ -362,11 +362,11 @@ mod shard_functions {
         check_counts(&wheel, 0, 3, "in order, but due");
         assert_eq!(wheel.relink_unless_reached(far, 3000), Ok(()));
         check_counts(&wheel, 1, 4, "in order, from no slot");
-        for (deadline, is_deferrable) in [(3000, false), (21, true), (20, true), (20, true)] {
+        for (deadline, is_postponable) in [(3000, false), (21, true), (20, true), (20, true)] {
             let entry = wheel.entries.entry(near);
-            let linked = wheel.raw.relink_deferrable(&wheel.entries, entry, deadline);
-            assert_eq!(linked, is_deferrable);
-            check_counts(&wheel, 1, 4, "deferrable");
+            let linked = wheel.raw.relink_postponable(&wheel.entries, entry, deadline);
+            assert_eq!(linked, is_postponable);
+            check_counts(&wheel, 1, 4, "postponable");
             check::check(&wheel.raw, &wheel.entries, wheel.entries.indices());
         }
         wheel.raw.unlink(&wheel.entries, wheel.entries.entry(farther));
@@ -382,7 +382,7 @@ mod shard_functions {
     #[test]
     fn far_entries_cascade_evenly() {
         for ticks in [1, 3, 16] {
-            let mut wheel = Bare::starting_at(0);
+            let mut wheel = BareWheel::starting_at(0);
             for deadline in 1024..1074 {
                 wheel.link(deadline);
             }

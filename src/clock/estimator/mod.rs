@@ -137,9 +137,9 @@ impl ClockEstimator {
             }
             Calibration::Calibrating { since, guess } => self.measure_rate(since, guess, anchor),
             Calibration::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
-                self.start_window(rate, anchor);
+                self.set_anchor(rate, anchor);
             }
-            Calibration::Calibrated { .. } => return self.tolerate_fault(anchor),
+            Calibration::Calibrated { .. } => return self.record_fault(anchor),
         }
         true
     }
@@ -150,13 +150,13 @@ impl ClockEstimator {
         }
         match (guess, Rate::measured(since, anchor)) {
             (Some(guess), Some(rate)) if rate.agrees_with(guess) => {
-                self.start_window(rate.with_margin(), anchor);
+                self.set_anchor(rate.with_margin(), anchor);
             }
             (_, rate) => self.state = Calibration::Calibrating { since: anchor, guess: rate },
         }
     }
 
-    fn start_window(&mut self, rate: Rate, anchor: Anchor) {
+    fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
         self.state = Calibration::Calibrated { since: anchor, rate };
         let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
@@ -170,7 +170,7 @@ impl ClockEstimator {
         }
     }
 
-    fn tolerate_fault(&mut self, anchor: Anchor) -> bool {
+    fn record_fault(&mut self, anchor: Anchor) -> bool {
         let is_forgiven =
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_MEMORY_NANOS;
         self.faults = if is_forgiven { 1 } else { self.faults + 1 };

@@ -295,7 +295,7 @@ fn a_jump_within_the_window_is_detected_by_the_next_anchor() {
 }
 
 #[test]
-fn a_faulty_counter_puts_min_ahead_by_at_most_max_width() {
+fn min_exceeds_the_time_by_at_most_max_width() {
     let mut machine = SimulatedMachine::new(9);
     for _ in 0..READING_COUNT {
         if machine.random.u32(..50) == 0 {

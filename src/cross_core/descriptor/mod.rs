@@ -17,5 +17,5 @@ pub(crate) struct LazyDescriptor {}
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[expect(clippy::unused_self, reason = "the interface is that of the real one")]
 impl LazyDescriptor {
-    pub(crate) fn fire(&self) {}
+    pub(crate) fn trigger(&self) {}
 }

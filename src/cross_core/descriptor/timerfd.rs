@@ -1,9 +1,9 @@
 //! The timerfd behind a `TimerFd`.
 //!
 //! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
-//! But a thread that wakes the owner calls `fire`, which replaces the armed deadline. This call may
-//! come late, even after the owner's sleep has ended. Each call of `fire` increments `fires_begun`
-//! when it begins and `fires_ended` when it ends. The owner's deadline is still armed if no call
+//! But a thread that wakes the owner calls `trigger`, which replaces the armed deadline. This call may
+//! come late, even after the owner's sleep has ended. Each call of `trigger` increments `triggers_begun`
+//! when it begins and `triggers_ended` when it ends. The owner's deadline is still armed if no call
 //! was in progress when the owner armed the descriptor, and no call has begun since.
 
 use std::{
@@ -27,8 +27,8 @@ use crate::{
 /// The longest time for which the descriptor is armed, 68 years.
 const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// In `armed_deadline`, means that no deadline is armed. In `fires_begun_when_armed`, means that a
-/// call of `fire` was in progress during the arming.
+/// In `armed_deadline`, means that no deadline is armed. In `triggers_begun_when_armed`, means that a
+/// call of `trigger` was in progress during the arming.
 const NONE: u64 = u64::MAX;
 
 /// A timerfd. It becomes readable when it expires. Arming it again makes it unreadable, without a
@@ -36,11 +36,11 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
-    fires_begun: AtomicU64,
-    fires_ended: AtomicU64,
+    triggers_begun: AtomicU64,
+    triggers_ended: AtomicU64,
     /// Only the owner uses this field and the next.
     armed_deadline: AtomicU64,
-    fires_begun_when_armed: AtomicU64,
+    triggers_begun_when_armed: AtomicU64,
 }
 
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner makes it
@@ -52,9 +52,9 @@ pub(crate) struct Descriptor {
 pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
 
 impl LazyDescriptor {
-    pub(crate) fn fire(&self) {
+    pub(crate) fn trigger(&self) {
         if let Some(descriptor) = self.0.get() {
-            descriptor.fire();
+            descriptor.trigger();
         }
     }
 
@@ -81,10 +81,10 @@ impl Descriptor {
     pub(crate) fn open(clock: TimerfdClockId) -> io::Result<Self> {
         Ok(Self {
             timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
-            fires_begun: AtomicU64::new(0),
-            fires_ended: AtomicU64::new(0),
+            triggers_begun: AtomicU64::new(0),
+            triggers_ended: AtomicU64::new(0),
             armed_deadline: AtomicU64::new(NONE),
-            fires_begun_when_armed: AtomicU64::new(0),
+            triggers_begun_when_armed: AtomicU64::new(0),
         })
     }
 
@@ -93,39 +93,39 @@ impl Descriptor {
     /// result of `after` are `None`, disarms the descriptor.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
-        let begun = self.fires_begun_if_idle();
+        let begun = self.trigger_count_if_idle();
         // Relaxed, both: only the owner uses these fields.
         let is_armed = until == self.armed_deadline.load(Ordering::Relaxed);
-        if is_armed && begun == Some(self.fires_begun_when_armed.load(Ordering::Relaxed)) {
+        if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
         self.set_expiry(after());
         // Relaxed, both: only the owner uses these fields. `begun` was read before `set_expiry`,
-        // because a call of `fire` that began later may have replaced this deadline.
-        self.fires_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
+        // because a call of `trigger` that began later may have replaced this deadline.
+        self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed_deadline.store(until, Ordering::Relaxed);
     }
 
     /// Makes the descriptor readable at once, until it is read or the owner arms it again. Any
     /// thread may call this.
-    pub(crate) fn fire(&self) {
+    pub(crate) fn trigger(&self) {
         // Relaxed: the kernel's lock orders this increment before the effect of the system call.
-        self.fires_begun.fetch_add(1, Ordering::Relaxed);
+        self.triggers_begun.fetch_add(1, Ordering::Relaxed);
         self.set_expiry(Some(Duration::ZERO));
-        // Release: a thread that sees this increment also sees the increment of `fires_begun`;
-        // pairs with the Acquire of `fires_begun_if_idle`.
-        self.fires_ended.fetch_add(1, Ordering::Release);
+        // Release: a thread that sees this increment also sees the increment of `triggers_begun`;
+        // pairs with the Acquire of `trigger_count_if_idle`.
+        self.triggers_ended.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the value of `fires_begun`, or `None` if a call of `fire` is in progress.
-    fn fires_begun_if_idle(&self) -> Option<u64> {
-        // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
-        // Release of `fire`.
-        let done = self.fires_ended.load(Ordering::Acquire);
-        // Relaxed: this load may miss a call of `fire` that has begun. If the owner then skips the
+    /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
+    fn trigger_count_if_idle(&self) -> Option<u64> {
+        // Acquire: `triggers_begun`, read next, counts at least the finished calls; pairs with the
+        // Release of `trigger`.
+        let done = self.triggers_ended.load(Ordering::Acquire);
+        // Relaxed: this load may miss a call of `trigger` that has begun. If the owner then skips the
         // arming, that call makes the descriptor readable. Otherwise, the owner arms the descriptor
         // and then checks for requests.
-        let begun = self.fires_begun.load(Ordering::Relaxed);
+        let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }
 
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_rearmed_after_fire() {
+    fn a_descriptor_is_rearmed_after_a_trigger() {
         let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
-        descriptor.fire();
+        descriptor.trigger();
         assert!(remaining(&descriptor) < MINUTE / 2);
         descriptor.arm(Some(7), || Some(MINUTE));
         assert!(remaining(&descriptor) > MINUTE / 2);
@@ -238,15 +238,15 @@ mod tests {
     #[test]
     fn a_descriptor_is_rearmed_while_fire_is_in_progress() {
         let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
-        descriptor.fires_begun.fetch_add(1, Ordering::Relaxed);
+        descriptor.triggers_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
-            // The thread inside `fire` makes its system call.
+            // The thread inside `trigger` makes its system call.
             descriptor.set_expiry(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);
         }
-        descriptor.fires_ended.fetch_add(1, Ordering::Relaxed);
+        descriptor.triggers_ended.fetch_add(1, Ordering::Relaxed);
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.arm(Some(7), || unreachable!("armed for this deadline"));
     }

@@ -13,7 +13,7 @@ const URGENT: usize = 0;
 const LOW: usize = 1;
 
 #[derive(Debug, Default)]
-enum BacklogPhase {
+enum PassPhase {
     /// The pass began without messages, and has not polled the mailbox since.
     BeganEmpty,
     /// The pass is at its beginning, and consumes only urgent messages.
@@ -26,7 +26,7 @@ enum BacklogPhase {
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
-    pub(super) taken: [MessageList; 2],
+    pub(super) ready: [MessageList; 2],
     /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
     /// message is consumed, and `reversed` holds the urgent messages that are already in FIFO
     /// order.
@@ -38,7 +38,7 @@ pub(crate) struct Backlog {
     has_taken_low: bool,
     /// True for each priority that this pass does not poll again. Each poll may cost a cache miss.
     polling_done: [bool; 2],
-    phase: BacklogPhase,
+    phase: PassPhase,
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
@@ -52,7 +52,7 @@ impl Backlog {
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
         self.polling_done = [false; 2];
-        self.phase = BacklogPhase::BothPriorities;
+        self.phase = PassPhase::BothPriorities;
         self.reversals_left = REVERSED_MESSAGES_PER_TURN_MAX;
         self.budget = budget;
         self.budget_reserved_for_low = 0;
@@ -62,7 +62,7 @@ impl Backlog {
     /// budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
-        self.phase = BacklogPhase::BeganEmpty;
+        self.phase = PassPhase::BeganEmpty;
     }
 
     /// If the backlog has urgent messages, makes the pass consume only these until
@@ -73,11 +73,11 @@ impl Backlog {
     #[inline]
     pub(crate) fn begin_urgent_phase(&mut self) {
         if self.has_urgent() {
-            self.phase = BacklogPhase::Urgent;
+            self.phase = PassPhase::Urgent;
             let is_odd = !self.budget.is_multiple_of(2);
             self.last_odd_budget_favored_low ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
-            self.budget_reserved_for_low = half.min(self.taken[LOW].count() as usize);
+            self.budget_reserved_for_low = half.min(self.ready[LOW].count() as usize);
             self.budget -= self.budget_reserved_for_low;
         }
     }
@@ -85,7 +85,7 @@ impl Backlog {
     /// Returns true if the pass is in its first phase, which consumes only urgent messages.
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        matches!(self.phase, BacklogPhase::Urgent)
+        matches!(self.phase, PassPhase::Urgent)
     }
 
     /// Lets the pass consume low-priority messages, and poll their stack once more if the pass has
@@ -93,11 +93,11 @@ impl Backlog {
     /// thread adds while due timers fire does not fire in the same turn. A pass that began without
     /// messages gets `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
-        if matches!(self.phase, BacklogPhase::BeganEmpty) {
+        if matches!(self.phase, PassPhase::BeganEmpty) {
             self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.budget_reserved_for_low);
-        self.phase = BacklogPhase::BothPriorities;
+        self.phase = PassPhase::BothPriorities;
         self.polling_done = [true, self.has_taken_low];
     }
 
@@ -125,7 +125,7 @@ impl Backlog {
     #[inline]
     fn take_priority(&mut self, priority: usize, stack: &Stack) {
         let is_left =
-            if priority == URGENT { self.has_urgent() } else { self.taken[priority].first != 0 };
+            if priority == URGENT { self.has_urgent() } else { self.ready[priority].first != 0 };
         if is_left || self.polling_done[priority] {
             return;
         }
@@ -136,7 +136,7 @@ impl Backlog {
             let place = if priority == URGENT && taken.second != 0 {
                 &mut self.unreversed
             } else {
-                &mut self.taken[priority]
+                &mut self.ready[priority]
             };
             *place = taken;
         }
@@ -167,7 +167,7 @@ impl Backlog {
         self.reversals_left -= reversed as usize;
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
-            self.taken[URGENT] = mem::take(&mut self.reversed);
+            self.ready[URGENT] = mem::take(&mut self.reversed);
         }
     }
 
@@ -176,7 +176,7 @@ impl Backlog {
     /// low-priority messages come first.
     #[inline(always)]
     pub(crate) fn pop(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let messages = &mut self.taken[self.next_priority()];
+        let messages = &mut self.ready[self.next_priority()];
         let index = messages.first;
         if index == 0 || self.budget == 0 {
             return (0, 0);
@@ -189,12 +189,12 @@ impl Backlog {
 
     /// Returns true if [`pop`](Self::pop) would return a message.
     pub(crate) fn has_next(&self) -> bool {
-        self.budget != 0 && self.taken[self.next_priority()].first != 0
+        self.budget != 0 && self.ready[self.next_priority()].first != 0
     }
 
     #[inline]
     fn next_priority(&self) -> usize {
-        if self.is_in_urgent_phase() || self.taken[LOW].first == 0 { URGENT } else { LOW }
+        if self.is_in_urgent_phase() || self.ready[LOW].first == 0 { URGENT } else { LOW }
     }
 
     #[inline]
@@ -206,7 +206,7 @@ impl Backlog {
     /// Returns the message's index, or 0 if there is none.
     pub(crate) fn pop_low(&mut self, mailbox: &Mailbox, link_of: impl FnOnce(u32) -> u32) -> u32 {
         let [_, low] = mailbox.stacks();
-        let messages = &mut self.taken[LOW];
+        let messages = &mut self.ready[LOW];
         if messages.first == 0 && low.has_messages() {
             *messages = low.take_all();
         }
@@ -220,17 +220,17 @@ impl Backlog {
     /// Returns the number of taken messages about cancelled timers, which have low priority. From
     /// `FIRST_INEXACT_COUNT` on, the number may be inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
-        self.taken[LOW].count()
+        self.ready[LOW].count()
     }
 
     #[inline]
     fn has_urgent(&self) -> bool {
-        self.taken[URGENT].first != 0 || self.unreversed.first != 0
+        self.ready[URGENT].first != 0 || self.unreversed.first != 0
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let [urgent, low] = &self.taken;
+        let [urgent, low] = &self.ready;
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
@@ -238,14 +238,14 @@ impl Backlog {
     /// inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        let urgent = [self.taken[URGENT], self.unreversed, self.reversed];
+        let urgent = [self.ready[URGENT], self.unreversed, self.reversed];
         let urgent: u32 = urgent.iter().map(MessageList::count).sum();
         urgent.min(FIRST_INEXACT_COUNT) + self.cancelled_count()
     }
 
     #[inline]
     pub(crate) fn lists(&self) -> [MessageList; 4] {
-        let [urgent, low] = self.taken;
+        let [urgent, low] = self.ready;
         [urgent, low, self.unreversed, self.reversed]
     }
 }

@@ -161,7 +161,7 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
 }
 
 #[test]
-fn budgets_of_one_and_zero_serve_both_kinds_in_turn() {
+fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     let (mailbox, links) =
         (Mailbox::default(), (0..20).map(|_| MailboxLink::default()).collect::<Vec<_>>());
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
@@ -182,7 +182,7 @@ fn budgets_of_one_and_zero_serve_both_kinds_in_turn() {
 }
 
 #[test]
-fn a_spent_budget_does_not_hide_queued_messages() {
+fn a_pass_polls_even_if_its_budget_is_spent() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
@@ -219,7 +219,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
 }
 
 #[test]
-fn a_partly_reversed_flood_counts_as_count_limit() {
+fn a_count_is_capped_while_a_flood_is_reversed() {
     let (mailbox, links) = (
         Mailbox::default(),
         (0..=2 * FIRST_INEXACT_COUNT).map(|_| MailboxLink::default()).collect::<Vec<_>>(),
@@ -237,7 +237,7 @@ fn a_partly_reversed_flood_counts_as_count_limit() {
 }
 
 #[test]
-fn a_pass_takes_each_kind_once() {
+fn a_pass_takes_each_priority_once() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let mut backlog = backlog_in_pass(UNLIMITED);
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
@@ -303,7 +303,7 @@ fn a_wrapped_count_still_reaches_multiples_of_wake_backlog() {
 }
 
 #[test]
-fn a_count_at_its_limit_stays_until_the_last_message() {
+fn an_inexact_count_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
     let links = [
         MailboxLink::default(),
@@ -312,7 +312,7 @@ fn a_count_at_its_limit_stays_until_the_last_message() {
         MailboxLink(AtomicU32::new(1)),
     ];
     let mut backlog = backlog_in_pass(UNLIMITED);
-    backlog.taken = [MessageList::default(), MessageList::of(head)];
+    backlog.ready = [MessageList::default(), MessageList::of(head)];
     let mut counts = vec![];
     while !backlog.is_empty() {
         counts.push(backlog.count());

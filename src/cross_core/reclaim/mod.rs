@@ -34,7 +34,7 @@ use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shar
 
 use crate::{
     limits::EPOCH_ADVANCE_TRIES,
-    util::sync::{LOOM_SEES_EPOCHS, Ordering, global, lazy_per_thread},
+    util::sync::{EPOCH_USES_LOOM, Ordering, global, lazy_per_thread},
 };
 
 global! {
@@ -211,8 +211,8 @@ pub(crate) fn advance_epoch() {
 
 /// Stores a reference that no pinned thread uses any more. The next thread that ends a shard drops
 /// it.
-pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
-    if LOOM_SEES_EPOCHS {
+pub(crate) fn move_to_garbage<T: Send + Sync + 'static>(value: Arc<T>) {
+    if EPOCH_USES_LOOM {
         // `GARBAGE` outlives an execution of a loom model, and the next execution must not free
         // values of this one. So such a model stores nothing in `GARBAGE`.
         drop(value);
@@ -221,7 +221,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     match GARBAGE.try_lock() {
         Ok(mut garbage) => garbage.push(value),
         Err(TryLockError::Poisoned(garbage)) => garbage.into_inner().push(value),
-        Err(TryLockError::WouldBlock) => pin().0.defer(move || defer_free(value)),
+        Err(TryLockError::WouldBlock) => pin().0.defer(move || move_to_garbage(value)),
     }
 }
 

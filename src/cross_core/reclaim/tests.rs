@@ -74,7 +74,7 @@ fn garbage_is_freed_when_no_thread_is_pinned() {
     let ([cell], value) = (Published::new_array(), Arc::new(()));
     let freed = attempts().any(|_| {
         cell.publish(Arc::clone(&value));
-        cell.retract(defer_free);
+        cell.retract(move_to_garbage);
         free_garbage();
         Arc::strong_count(&value) == 1
     });
@@ -85,7 +85,7 @@ fn garbage_is_freed_when_no_thread_is_pinned() {
 fn a_deferred_free_retries_while_the_lock_is_held() {
     let value = Arc::new(());
     let lock = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    defer_free(Arc::clone(&value));
+    move_to_garbage(Arc::clone(&value));
     for _ in 0..1_000 {
         pin().0.flush();
     }

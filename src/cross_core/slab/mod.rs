@@ -102,7 +102,7 @@ use crate::{
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_number_of, place_of},
-        sync::{AtomicU64, Hint, IS_LOOM, LoomMemoryOrder, Ordering},
+        sync::{AtomicHint, AtomicU64, IS_LOOM, LoomPointerOrder, Ordering},
     },
 };
 
@@ -112,7 +112,7 @@ const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
-    loom_order: LoomMemoryOrder,
+    loom_order: LoomPointerOrder,
 }
 
 /// The table through which other threads reach one shard's nodes.
@@ -133,11 +133,11 @@ pub(crate) struct Slab {
 #[repr(align(128))]
 struct Hints {
     /// The page number from which the search for an empty slot of the table begins.
-    empty_slot_hint: Hint,
+    empty_slot_hint: AtomicHint,
     /// The number of an adders' page that probably has free nodes.
-    page_with_room: Hint,
+    page_with_room: AtomicHint,
     /// The approximate count of adders' pages whose nodes are all free.
-    empty_page_count: Hint,
+    empty_page_count: AtomicHint,
     /// The generation of the first timer in each node of a new adders' page.
     first_generation: AtomicU64,
 }
@@ -188,7 +188,7 @@ impl Slab {
     }
 
     /// Creates a slab to which other threads may add timers, and its `OwnerNodes`.
-    pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
+    pub(crate) fn for_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
         Self::with_layout::<Callback>(true)
     }
 
@@ -199,9 +199,9 @@ impl Slab {
             layout: PageLayout::of::<T>(),
             holds_callbacks,
             hints: Hints {
-                empty_slot_hint: Hint::new(1),
-                page_with_room: Hint::new(1),
-                empty_page_count: Hint::new(0),
+                empty_slot_hint: AtomicHint::new(1),
+                page_with_room: AtomicHint::new(1),
+                empty_page_count: AtomicHint::new(0),
                 first_generation: AtomicU64::new(1),
             },
         });
@@ -257,7 +257,7 @@ impl Slab {
                 bits &= bits - 1;
             }
         }
-        self.add_remote_page()
+        self.take_from_new_page()
     }
 
     #[inline(always)]
@@ -305,7 +305,7 @@ impl Slab {
 
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
-    fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
+    fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
         // This limit leaves each node of a new page at least half of all generations, more than it
         // can use up.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
@@ -321,7 +321,7 @@ impl Slab {
         let header = unsafe { page.header() };
         // Reads the first generation after the publication, so that it exceeds all generations of
         // earlier adders' pages with this number.
-        header.release_to_adders(self.first_generation());
+        header.init_for_adders(self.first_generation());
         self.set_room_bit(number);
         self.hints.page_with_room.set(as_u32(number));
         Some((page, index_of(number, 0)))
@@ -435,7 +435,7 @@ impl NodeView<'_> {
     fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {
         // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
         // while the thread is pinned.
-        let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
+        let page: &page::Page<Callback> = unsafe { self.page.as_typed() };
         // SAFETY: the state word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].payload().read() };
         // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
@@ -454,7 +454,7 @@ impl ReservedNode {
         // SAFETY: this thread is pinned, so the owner does not free the page, even after the push.
         // `Shared`, which the caller borrows, keeps the slab alive. A slab that other threads may
         // add to has callbacks as payloads.
-        unsafe { self.page.as_page_of() }
+        unsafe { self.page.as_typed() }
     }
 
     #[inline]

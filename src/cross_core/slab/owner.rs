@@ -17,10 +17,10 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
-        callback::{BuildInPlace, Callback, CallbackInPlace},
+        callback::{BuildInPlace, Callback, CallbackPtr},
         mailbox::MailboxLink,
         reclaim::pin,
-        state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
+        state::{ClaimedRun, FreeNode, StateWord, Swept, TimerKind},
     },
     limits::{REMOTE_GENERATION_BIT, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
@@ -88,7 +88,7 @@ impl<T> OwnerNodes<T> {
     fn page_at(&self, number: usize) -> &Page<T> {
         // SAFETY: the table's pages are of type `T` (`new`). Retiring a page takes `&mut self` and
         // removes the page from the table. Other pages live as long as the slab.
-        unsafe { self.pages.get(number).as_page_of() }
+        unsafe { self.pages.get(number).as_typed() }
     }
 
     /// Adopts the page of a node, if `generation` marks a remote timer. Returns false if that page
@@ -114,7 +114,7 @@ impl<T> OwnerNodes<T> {
         let pages = &self.pages;
         self.free_places.take_from_current_page(|number, place| {
             // SAFETY: as in `page_at`.
-            let page: &Page<T> = unsafe { pages.get(number).as_page_of() };
+            let page: &Page<T> = unsafe { pages.get(number).as_typed() };
             // SAFETY: this is the owner.
             unsafe { page.links[place].get() }.next.get()
         })
@@ -189,7 +189,7 @@ impl<T> OwnerNodes<T> {
             let header = &self.page_at(page_number_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
-            header.record_returned(count);
+            header.count_returned(count);
             if before == 0 {
                 self.slab.set_room_bit(page_number_of(first));
             }
@@ -312,7 +312,7 @@ impl<T> OwnerNodes<T> {
             else {
                 break;
             };
-            self.retract_page(number);
+            self.retire_page(number);
         }
         // The second call also hands the deferred work of the retractions above (`reclaim`) to all
         // threads. If the shard then moves to another thread, that thread could not do this.
@@ -373,7 +373,7 @@ impl<T> OwnerNodes<T> {
         bounds.fold(self.slab.first_generation(), u64::max)
     }
 
-    fn retract_page(&mut self, number: usize) {
+    fn retire_page(&mut self, number: usize) {
         debug_assert!(
             (0..PAGE_LEN).all(|place| self.entry(index_of(number, place)).state().is_free())
         );
@@ -485,19 +485,19 @@ impl OwnerNodes<Callback> {
     /// Returns the callback of a timer that was just cancelled, for the caller to drop in place.
     /// The node must not be freed or armed before the drop.
     #[inline]
-    pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackInPlace {
+    pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
         // thread uses it.
-        unsafe { CallbackInPlace::new(node.node().payload()) }
+        unsafe { CallbackPtr::new(node.node().payload()) }
     }
 
     /// Returns the callback of a timer that was just claimed, for the caller to run in place. The
     /// node must not be freed or armed before the run has ended.
     #[inline]
-    pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackInPlace {
+    pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackPtr {
         // SAFETY: the owner has just claimed the timer, so the payload is present. No other thread
         // uses the payload of a running timer (`state`).
-        unsafe { CallbackInPlace::new(node.node().payload()) }
+        unsafe { CallbackPtr::new(node.node().payload()) }
     }
 }
 
@@ -519,7 +519,7 @@ impl<T> Copy for NodeRef<'_, T> {}
 /// A timer that the owner has claimed and ended.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
-    pub(crate) freed: Freed,
+    pub(crate) freed: FreeNode,
     pub(crate) payload: T,
 }
 

@@ -87,8 +87,8 @@ pub(super) struct Page<T> {
     pub(super) nodes: [Node<T>; PAGE_LEN],
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The deadlines at which the owner has linked *deferrable* timers (`state`). For a periodic
-    /// timer, which is never deferrable, the element has another use: after a remote reset to an
+    /// The deadlines at which the owner has linked *postponable* timers (`state`). For a periodic
+    /// timer, which is never postponable, the element has another use: after a remote reset to an
     /// elapsed time, the timer counts its period from this value. The resetting thread stores the
     /// value together with the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
@@ -130,14 +130,14 @@ impl PageLayout {
 
 impl PageHeader {
     /// Makes all nodes available to the adders, except the first, which the caller keeps.
-    pub(super) fn release_to_adders(&self, first_generation: u64) {
+    pub(super) fn init_for_adders(&self, first_generation: u64) {
         // Relaxed: the free list publishes the value to other adders. The caller, which keeps the
         // first node, has stored the value itself.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
-        self.free.init_without_first();
+        self.free.fill_except_first();
     }
 
-    pub(super) fn record_returned(&self, count: u32) {
+    pub(super) fn count_returned(&self, count: u32) {
         // Relaxed, both: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl PagePtr {
     ///
     /// The page is a `Page<T>`, alive for `'p`.
     #[inline]
-    pub(super) unsafe fn as_page_of<'p, T>(self) -> &'p Page<T> {
+    pub(super) unsafe fn as_typed<'p, T>(self) -> &'p Page<T> {
         // SAFETY: guaranteed by the caller; a page is never borrowed mutably, and only its atomics
         // and cells change.
         unsafe { self.0.cast::<Page<T>>().as_ref() }
@@ -323,7 +323,7 @@ const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a head");
 
 impl FreeList {
     /// Adds all nodes of a new page except the first.
-    fn init_without_first(&self) {
+    fn fill_except_first(&self) {
         // Release (G1): publishes the first generation.
         self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn a_recurring_free_list_head_has_a_new_tag() {
         let (head, links) = (FreeList::default(), [(); 2].map(|()| MailboxLink::default()));
-        head.init_without_first();
+        head.fill_except_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {
             // Relaxed: one thread.

@@ -6,7 +6,7 @@ use crate::{
     cross_core::{
         callback::{ByValue, RunOnce},
         reclaim::{pin, tests::attempts},
-        state::{Cancel, ConsumedMessage, Freed, Swept, TimerKind},
+        state::{Cancel, ConsumedMessage, FreeNode, Swept, TimerKind},
     },
     limits::RETIRED_PAGES_MAX,
     wheel::Storage,
@@ -21,7 +21,7 @@ fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
 
 /// Cancels a timer as its owner, and frees its node.
 fn cancel_and_free(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
-    assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(Freed::Now));
+    assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeNode::Now));
     assert_eq!(own.entry(index).take_payload(), 7);
     own.free(index, generation);
 }
@@ -70,7 +70,7 @@ fn payloads_of_any_type_are_returned_unchanged() {
             .map(|generation| add(&mut own, generation, payload.clone()).expect("there is a node"))
             .collect();
         for (index, generation) in indices.into_iter().zip(1..) {
-            assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(Freed::Now));
+            assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeNode::Now));
             assert_eq!(&own.entry(index).take_payload(), payload);
             own.free(index, generation);
         }
@@ -194,7 +194,7 @@ const DUE: Schedule = Schedule { due: 5, period: 0 };
 
 #[test]
 fn a_freed_remote_node_is_reused_with_a_new_generation() {
-    let (slab, mut own) = Slab::of_callbacks();
+    let (slab, mut own) = Slab::for_callbacks();
     let mut seen = std::collections::HashSet::new();
     let mut last_generations = std::collections::HashMap::new();
     for _ in 1..200 {
@@ -219,12 +219,15 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
 
 #[test]
 fn a_stalled_adder_keeps_the_page_of_its_node() {
-    let (slab, mut own) = Slab::of_callbacks();
+    let (slab, mut own) = Slab::for_callbacks();
     let stalled = slab.take_remote_node(pin()).expect("there is a node");
     let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut own)).collect();
     for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-        assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
+        assert!(matches!(
+            own.entry(index).state().consume_message(),
+            ConsumedMessage::AlreadyEnded
+        ));
         own.free(index, generation);
     }
     own.return_freed_remote_nodes();
@@ -242,7 +245,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
 fn concurrent_adders_never_take_the_same_node() {
     use std::sync::{Mutex, mpsc};
 
-    let (slab, mut own) = Slab::of_callbacks();
+    let (slab, mut own) = Slab::for_callbacks();
     let used = Mutex::new(std::collections::HashSet::new());
     let rounds = if cfg!(miri) { 20 } else { 3_000 };
     std::thread::scope(|scope| {
@@ -265,7 +268,10 @@ fn concurrent_adders_never_take_the_same_node() {
         for (index, generation) in receiver {
             own.adopt_page_of_message(index);
             assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-            assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
+            assert!(matches!(
+                own.entry(index).state().consume_message(),
+                ConsumedMessage::AlreadyEnded
+            ));
             assert!(used.lock().unwrap().remove(&index));
             own.free(index, generation);
             if generation % 3 == 0 {
@@ -277,7 +283,7 @@ fn concurrent_adders_never_take_the_same_node() {
 }
 
 #[test]
-fn remote_cancels_are_correct_while_pages_are_retired() {
+fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     let rounds = if cfg!(miri) { 30 } else { 3_000 };

@@ -6,7 +6,7 @@
 //! ```text
 //!  63          9     8         7           6            5         4       3     2   0
 //! +-------------+----------+--------+-------------+------------+------+--------+-----+
-//! |  generation |deferrable|by owner|payload taken|new deadline|queued|periodic|phase|
+//! |  generation |postponable|by owner|payload taken|new deadline|queued|periodic|phase|
 //! +-------------+----------+--------+-------------+------------+------+--------+-----+
 //! ```
 //!
@@ -23,7 +23,7 @@
 //! | *new deadline* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
-//! | *deferrable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); present only in `Armed` and `Resetting`, never with *queued* |
+//! | *postponable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); present only in `Armed` and `Resetting`, never with *queued* |
 //!
 //! # Phases
 //!
@@ -55,9 +55,9 @@
 //! | `claim` | `Private` | `Running` (store) |
 //! | `claim` | `Armed`, no new deadline | `Running` |
 //! | `claim`, `consume_message` | `Armed`, new deadline | no new deadline |
-//! | `claim`, `reset_by_owner` | `Armed` or `Resetting`, deferrable | not deferrable |
+//! | `claim`, `reset_by_owner` | `Armed` or `Resetting`, postponable | not postponable |
 //! | `reset_by_owner` | `Armed` or `Resetting`, new deadline | no new deadline |
-//! | `set_deferrable` | `Armed`, no flags | deferrable |
+//! | `set_postponable` | `Armed`, no flags | postponable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
 //! | `cancel_by_owner`, `cancel_private` | `Private` | `Idle` (store) |
@@ -81,7 +81,7 @@
 //! | `cancel` | `Running`, periodic | `Stopping` |
 //! | `begin_reset` | `Armed` | `Resetting` |
 //! | `end_reset_or_cancel` | `Resetting` | `Armed`, queued, new deadline |
-//! | `end_deferred_reset` | `Resetting`, deferrable | `Armed`, new deadline, deferrable |
+//! | `end_deferred_reset` | `Resetting`, postponable | `Armed`, new deadline, postponable |
 //! | `end_reset_or_cancel` with `ResetBy::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
 //! | `end_reset_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
 //!
@@ -137,15 +137,15 @@
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
 //! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
-//! level, it usually sets *deferrable*. Before that, it stores in the node the deadline at which it
+//! level, it usually sets *postponable*. Before that, it stores in the node the deadline at which it
 //! has linked the timer: the *linked deadline*. If a resetting thread finds the flag, and the new
 //! deadline is not before the linked one, that thread sets *new deadline* and sends no message. At
 //! the linked deadline, the owner's `claim` finds the flag *new deadline*, and the owner applies
 //! the most recently requested deadline. To bound the work per tick (P7), each slot of the first
-//! level counts its deferrable timers, and its timers that the owner has postponed without
-//! relinking them. If this count is at its limit, the owner does not set *deferrable*.
+//! level counts its postponable timers, and its timers that the owner has postponed without
+//! relinking them. If this count is at its limit, the owner does not set *postponable*.
 //!
-//! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
+//! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_deferred_reset` fails, and the thread
 //! sends a message. Without this message, a timer that `claim` has found `Resetting` would be lost:
 //! the timer is in no slot, and the owner would not link it again.
@@ -166,7 +166,7 @@
 //!   `reset_by_owner`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they clear *new
 //!   deadline*, and so do `has_new_deadline_if_pending` and the next `begin_reset`. So each reset
 //!   overwrites earlier requests for the node, and the owner reads the most recently requested
-//!   deadline and the adder's period. `set_deferrable` releases the linked deadline to the next
+//!   deadline and the adder's period. `set_postponable` releases the linked deadline to the next
 //!   `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
@@ -205,7 +205,7 @@ const QUEUED: u64 = 1 << 4;
 const NEW_DEADLINE: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
-const DEFERRABLE: u64 = 1 << 8;
+const POSTPONABLE: u64 = 1 << 8;
 const FLAGS: u64 = (1 << GENERATION_SHIFT) - 1 - PHASE_MASK;
 const _: () = assert!(
     REMOTE_GENERATION_BIT | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
@@ -245,9 +245,9 @@ impl Phase {
         word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
     }
 
-    /// Returns `word` with this phase and without *deferrable*.
+    /// Returns `word` with this phase and without *postponable*.
     const fn set_in(self, word: u64) -> u64 {
-        (word & !(PHASE_MASK | DEFERRABLE)) | self as u64
+        (word & !(PHASE_MASK | POSTPONABLE)) | self as u64
     }
 
     /// Returns `word` in the phase `Idle`, without flags except *queued*.
@@ -352,7 +352,7 @@ pub enum TimerStatus {
 /// Tells when the node of an ended timer can be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Freed {
+pub(crate) enum FreeNode {
     /// The caller frees the node.
     Now,
     /// A message about the node is queued or will be pushed. The owner frees the node when it
@@ -380,7 +380,7 @@ pub(crate) enum ConsumedMessage {
     /// another thread has taken it.
     Cancelled { has_payload: bool },
     /// The timer had ended before the owner consumed this message. The caller frees the node.
-    Freed,
+    AlreadyEnded,
     /// Another thread has added or reset the timer, so the owner must link it at its requested
     /// deadline.
     NewDeadline { periodic: bool },
@@ -424,10 +424,10 @@ pub(crate) enum ResetBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ResetOutcome {
-    /// The caller must write the requested deadline and then end the reset. If `deferrable` is true
+    /// The caller must write the requested deadline and then end the reset. If `postponable` is true
     /// and the new deadline is not before the linked one, the caller first tries
     /// [`end_deferred_reset`](StateWord::end_deferred_reset).
-    Begun { deferrable: bool },
+    Begun { postponable: bool },
     /// Another thread is resetting the timer. The caller's reset is ordered directly before that
     /// reset, and is complete.
     Superseded,
@@ -437,7 +437,7 @@ pub(crate) enum ResetOutcome {
 
 impl FollowUp {
     #[inline]
-    fn from_previous_word(word: u64) -> Self {
+    fn push_unless_queued(word: u64) -> Self {
         if word & QUEUED == 0 { Self::Push } else { Self::Nothing }
     }
 }
@@ -517,14 +517,14 @@ impl StateWord {
             let running = Phase::Running.set_in(word);
             let (to, claim) = match Phase::of(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
-                    word & !(NEW_DEADLINE | DEFERRABLE),
+                    word & !(NEW_DEADLINE | POSTPONABLE),
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
                 // Makes `end_deferred_reset` fail in the resetting thread, which then sends a
                 // message.
-                Phase::Resetting if word & DEFERRABLE != 0 => {
-                    (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
+                Phase::Resetting if word & POSTPONABLE != 0 => {
+                    (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
                 }
                 _ => return ClaimOutcome::AwaitsMessage,
             };
@@ -538,17 +538,17 @@ impl StateWord {
     /// Cancels a timer on the owner's thread. After `Ok`, the caller must take, drop or forget the
     /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
-    pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<Freed, Cancel> {
+    pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeNode, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         // Relaxed, both: the swap publishes no data. A failed swap is retried.
         if word == Phase::Armed.set_in(idle)
             && self.cas(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            return Ok(Freed::Now);
+            return Ok(FreeNode::Now);
         }
         if self.cancel_private(generation) {
-            return Ok(Freed::Now);
+            return Ok(FreeNode::Now);
         }
         self.cancel_by_owner_slow(generation)
     }
@@ -569,17 +569,17 @@ impl StateWord {
     }
 
     #[inline(never)]
-    fn cancel_by_owner_slow(&self, generation: u64) -> Result<Freed, Cancel> {
+    fn cancel_by_owner_slow(&self, generation: u64) -> Result<FreeNode, Cancel> {
         loop {
             let word = self.load_relaxed();
             if word >> GENERATION_SHIFT != generation {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
-                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Later)),
-                Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
+                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(FreeNode::Later)),
+                Phase::Armed => (Phase::idle(word), Ok(FreeNode::Now)),
                 Phase::Resetting => {
-                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(Freed::Later))
+                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(FreeNode::Later))
                 }
                 Phase::Running if word & PERIODIC != 0 => {
                     (Phase::Stopping.set_in(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
@@ -617,7 +617,7 @@ impl StateWord {
 
     /// Ends a run and its timer.
     #[inline]
-    pub(crate) fn finish(&self, run: ClaimedRun) -> Freed {
+    pub(crate) fn finish(&self, run: ClaimedRun) -> FreeNode {
         // No other thread changes the word of a running one-shot timer. A periodic timer may have
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
@@ -626,7 +626,7 @@ impl StateWord {
         // suffices: the only change that another thread may make is to `Stopping`, and that phase
         // ends here too.
         self.0.store(Phase::idle(word), Ordering::Release);
-        if word & QUEUED == 0 { Freed::Now } else { Freed::Later }
+        if word & QUEUED == 0 { FreeNode::Now } else { FreeNode::Later }
     }
 
     /// Consumes the node's message after the owner has taken it out of the mailbox and read its
@@ -653,7 +653,7 @@ impl StateWord {
         if word & CANCELLED_BY_OWNER == 0 {
             ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
         } else {
-            ConsumedMessage::Freed
+            ConsumedMessage::AlreadyEnded
         }
     }
 
@@ -667,7 +667,7 @@ impl StateWord {
                     without_message_flags(word),
                     ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
-                Phase::Idle => (word & !QUEUED, ConsumedMessage::Freed),
+                Phase::Idle => (word & !QUEUED, ConsumedMessage::AlreadyEnded),
                 Phase::Cancelled => return self.consume_message(),
                 // In `Resetting` and `Cancelling`, another thread will push the node again. Other
                 // phases need no action.
@@ -733,7 +733,7 @@ impl StateWord {
                 // A remote reset in progress is ordered after this reset. The remote deadline may
                 // be before the owner's, so the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Resetting => {
-                    word & !(NEW_DEADLINE | DEFERRABLE)
+                    word & !(NEW_DEADLINE | POSTPONABLE)
                 }
                 _ => return OwnerResetOutcome::Refused,
             };
@@ -749,11 +749,11 @@ impl StateWord {
     /// timer at its requested deadline, and stored that deadline as the linked one. Does nothing
     /// unless the word is `Armed` without flags.
     #[inline]
-    pub(crate) fn set_deferrable(&self) {
+    pub(crate) fn set_postponable(&self) {
         let word = self.load_relaxed();
         if Phase::is_armed_without_flags(word) {
             // Release (S3): publishes the linked deadline. Relaxed: a failed swap is not retried.
-            let _ = self.cas(word, word | DEFERRABLE, Ordering::Release, Ordering::Relaxed);
+            let _ = self.cas(word, word | POSTPONABLE, Ordering::Release, Ordering::Relaxed);
         }
     }
 
@@ -873,7 +873,7 @@ impl StateWord {
                 ),
                 Phase::Armed => {
                     let to = Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED;
-                    (to, Cancel::Cancelled, FollowUp::from_previous_word(word))
+                    (to, Cancel::Cancelled, FollowUp::push_unless_queued(word))
                 }
                 Phase::Resetting => {
                     (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
@@ -901,10 +901,10 @@ impl StateWord {
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
         // `likely` is the word of a timer whose latest reset sent no message.
         let idle = generation << GENERATION_SHIFT | NEW_DEADLINE;
-        let [likely, to] = [Phase::Armed, Phase::Resetting].map(|to| to.set_in(idle) | DEFERRABLE);
+        let [likely, to] = [Phase::Armed, Phase::Resetting].map(|to| to.set_in(idle) | POSTPONABLE);
         // Acquire, both: as in `begin_reset_slow`.
         match self.cas(likely, to, Ordering::Acquire, Ordering::Acquire) {
-            Ok(()) => ResetOutcome::Begun { deferrable: true },
+            Ok(()) => ResetOutcome::Begun { postponable: true },
             Err(found) => self.begin_reset_slow(found, generation),
         }
     }
@@ -920,10 +920,10 @@ impl StateWord {
             }
             // Acquire, both: an earlier reset's write of the deadline happens before this reset's
             // write (S3). After a refusal, the caller sees the callback's effects (S2).
-            let deferrable = word & DEFERRABLE;
-            let to = Phase::Resetting.set_in(word) | deferrable;
+            let postponable = word & POSTPONABLE;
+            let to = Phase::Resetting.set_in(word) | postponable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => return ResetOutcome::Begun { deferrable: deferrable != 0 },
+                Ok(()) => return ResetOutcome::Begun { postponable: postponable != 0 },
                 Err(found) => word = found,
             }
         }
@@ -935,15 +935,15 @@ impl StateWord {
     }
 
     /// Ends a reset without a message. The new deadline must not be before the linked one. Returns
-    /// false if the owner has cleared *deferrable*, or if the timer was cancelled or handed back.
+    /// false if the owner has cleared *postponable*, or if the timer was cancelled or handed back.
     /// After false, the caller must call [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
     pub(crate) fn end_deferred_reset(&self) -> bool {
         let word = self.load_relaxed();
-        let to = Phase::Armed.set_in(word) | NEW_DEADLINE | DEFERRABLE;
+        let to = Phase::Armed.set_in(word) | NEW_DEADLINE | POSTPONABLE;
         // Release (S3): publishes the requested deadline. Relaxed: a failed swap's value is unused.
         Phase::of(word) == Phase::Resetting
-            && word & DEFERRABLE != 0
+            && word & POSTPONABLE != 0
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -957,7 +957,7 @@ impl StateWord {
             let to = Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED;
             // AcqRel, Relaxed: as in `end_reset_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Some(FollowUp::from_previous_word(word));
+                return Some(FollowUp::push_unless_queued(word));
             }
         }
         self.end_reset_or_cancel_slow(by)
@@ -986,7 +986,7 @@ impl StateWord {
             // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
-                let next = FollowUp::from_previous_word(word);
+                let next = FollowUp::push_unless_queued(word);
                 return Some(if takes { FollowUp::TakePayload } else { next });
             }
         }

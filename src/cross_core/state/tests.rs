@@ -18,7 +18,7 @@ fn with_new_deadline(kind: TimerKind) -> StateWord {
 /// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
 /// refused.
 fn reset_remotely(state: &StateWord) -> Option<FollowUp> {
-    (state.begin_reset(GENERATION) == ResetOutcome::Begun { deferrable: false })
+    (state.begin_reset(GENERATION) == ResetOutcome::Begun { postponable: false })
         .then(|| state.end_reset_or_cancel(ResetBy::Remote).expect("the shard lives"))
 }
 
@@ -48,7 +48,7 @@ fn a_fired_timer_cannot_be_cancelled() {
         assert!(state.status(GENERATION) == TimerStatus::Running && !state.is_pending(GENERATION));
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Running, Cancel::Running));
         assert_eq!(reset_remotely(&state), None);
-        assert_eq!(state.finish(run), Freed::Now);
+        assert_eq!(state.finish(run), FreeNode::Now);
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert_eq!(reset_remotely(&state), None);
         assert!(state.is_free() && state.status(GENERATION) == TimerStatus::Ended);
@@ -83,7 +83,7 @@ fn a_stale_generation_has_no_effect() {
 }
 
 #[test]
-fn a_private_timer_is_cancelled_remotely_only_once_shared() {
+fn a_private_timer_is_cancelled_remotely_only_after_share() {
     let state = armed(TimerKind::Private);
     assert_eq!(cancel(&state), Cancel::Ended);
     state.share();
@@ -99,7 +99,7 @@ fn a_cancel_during_a_run_ends_a_periodic_timer() {
         let run = fire(&state);
         assert_eq!(cancel(&state), Cancel::Running);
         assert!(!state.rearm());
-        assert_eq!(state.finish(run), Freed::Now);
+        assert_eq!(state.finish(run), FreeNode::Now);
         assert_eq!(cancel(&state), Cancel::Ended);
     }
 }
@@ -113,13 +113,13 @@ fn a_claim_reports_a_reset_before_the_timer_fires() {
         let run = fire(&state);
         if periodic {
             assert!(state.rearm());
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeNode::Later));
         } else {
-            assert_eq!(state.finish(run), Freed::Later);
+            assert_eq!(state.finish(run), FreeNode::Later);
         }
         // The timer's message is still queued.
         assert!(!state.is_free());
-        assert_eq!(state.consume_message(), ConsumedMessage::Freed);
+        assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
         assert!(state.is_free());
     }
 }
@@ -149,7 +149,7 @@ fn an_owner_reset_overrides_an_earlier_remote_reset() {
 #[test]
 fn a_timer_does_not_fire_during_a_remote_reset() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
@@ -163,13 +163,14 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
 
 #[test]
 fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
-    for (own, consumed) in
-        [(false, ConsumedMessage::Cancelled { has_payload: true }), (true, ConsumedMessage::Freed)]
-    {
+    for (own, consumed) in [
+        (false, ConsumedMessage::Cancelled { has_payload: true }),
+        (true, ConsumedMessage::AlreadyEnded),
+    ] {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
         if own {
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeNode::Later));
         } else {
             assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
         }
@@ -191,14 +192,14 @@ fn a_cancel_after_a_reset_sends_no_second_message() {
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.cancel_by_owner(GENERATION), Ok(Freed::Later));
-    assert_eq!(state.consume_message(), ConsumedMessage::Freed);
+    assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeNode::Later));
+    assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
 #[test]
 fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
@@ -212,7 +213,7 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     assert_eq!(reset_remotely(&state), Some(FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
     let run = fire(&state);
-    assert_eq!(state.finish(run), Freed::Now);
+    assert_eq!(state.finish(run), FreeNode::Now);
 }
 
 #[test]
@@ -242,13 +243,13 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 #[test]
 fn a_reset_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
         assert_eq!(if own { cancel_by_owner(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
         assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
@@ -258,7 +259,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
 #[test]
 fn a_sweep_during_a_second_reset_reports_the_first_reset() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { deferrable: false });
+    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: true });
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
 }
@@ -318,7 +319,7 @@ fn a_cancel_before_admission_sends_no_second_message() {
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::Remote, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { deferrable: false });
+        assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == ResetBy::Remote {
             assert_eq!(state.end_reset_or_cancel(by), Some(FollowUp::TakePayload));
@@ -334,10 +335,10 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { deferrable: false });
-    assert_eq!(state.cancel_by_owner(generation), Ok(Freed::Later));
+    assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
+    assert_eq!(state.cancel_by_owner(generation), Ok(FreeNode::Later));
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
-    assert_eq!(state.consume_message(), ConsumedMessage::Freed);
+    assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
 #[test]

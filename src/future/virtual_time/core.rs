@@ -38,7 +38,7 @@ pub(super) struct VirtualCore {
     /// Sends jobs to the core's thread. Dropping the sender ends the thread.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    ready_queue: Arc<ReadyQueue>,
+    ready_set: Arc<ReadySet>,
 }
 
 /// The tasks of a core. Only its thread uses them.
@@ -46,7 +46,7 @@ struct Tasks {
     /// The unfinished tasks by id. A `BTreeMap` drops them in the same order in each run.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
-    ready_queue: Arc<ReadyQueue>,
+    ready_set: Arc<ReadySet>,
 }
 
 struct UnfinishedTask {
@@ -55,17 +55,17 @@ struct UnfinishedTask {
 }
 
 #[derive(Default)]
-struct ReadyQueue(Mutex<QueueState>);
+struct ReadySet(Mutex<ReadyIds>);
 
 #[derive(Default)]
-struct QueueState {
+struct ReadyIds {
     ids: Vec<usize>,
     /// A set of the same ids, for fast lookups.
     id_set: HashSet<usize>,
 }
 
 struct TaskWaker {
-    ready_queue: Arc<ReadyQueue>,
+    ready_set: Arc<ReadySet>,
     id: usize,
 }
 
@@ -85,9 +85,9 @@ pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F:
 impl VirtualCore {
     pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
         let (jobs, received) = channel();
-        let ready_queue = Arc::new(ReadyQueue::default());
+        let ready_set = Arc::new(ReadySet::default());
         let (refer, referred) = channel();
-        let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready_queue));
+        let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready_set));
         let run = move || {
             config.install().expect("a new thread");
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
@@ -102,7 +102,7 @@ impl VirtualCore {
         let core = Self {
             jobs: Some(jobs),
             thread: Some(thread.expect("a thread for a core")),
-            ready_queue,
+            ready_set,
         };
         (core, referred.recv().expect("it has a timer"))
     }
@@ -137,7 +137,7 @@ impl VirtualCore {
     }
 
     pub(super) fn ready_count(&self) -> usize {
-        self.ready_queue.lock().ids.len()
+        self.ready_set.lock().ids.len()
     }
 
     pub(super) fn task_count(&self) -> usize {
@@ -166,9 +166,9 @@ impl Drop for VirtualCore {
     }
 }
 
-fn run_jobs(jobs: &Receiver<Job>, ready_queue: Arc<ReadyQueue>) {
+fn run_jobs(jobs: &Receiver<Job>, ready_set: Arc<ReadySet>) {
     let tasks =
-        Rc::new(Tasks { futures: RefCell::default(), next_task_id: Cell::new(0), ready_queue });
+        Rc::new(Tasks { futures: RefCell::default(), next_task_id: Cell::new(0), ready_set });
     CURRENT_TASKS.set(Some(Rc::clone(&tasks)));
     for job in jobs {
         job(&tasks);
@@ -182,15 +182,14 @@ fn run_jobs(jobs: &Receiver<Job>, ready_queue: Arc<ReadyQueue>) {
 impl Tasks {
     fn add(&self, future: impl Future<Output = ()> + 'static) {
         let id = self.next_task_id.replace(self.next_task_id.get() + 1);
-        let waker =
-            Waker::from(Arc::new(TaskWaker { ready_queue: Arc::clone(&self.ready_queue), id }));
+        let waker = Waker::from(Arc::new(TaskWaker { ready_set: Arc::clone(&self.ready_set), id }));
         self.futures.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
-        self.ready_queue.push(id);
+        self.ready_set.push(id);
     }
 
     /// Polls one of the ready tasks. Returns true if there was one.
     fn poll(&self, which: usize) -> bool {
-        let Some(id) = self.ready_queue.pop(which) else { return false };
+        let Some(id) = self.ready_set.pop(which) else { return false };
         // Removes the task, so that `futures` is not borrowed while the task runs.
         let task = self.futures.borrow_mut().remove(&id);
         if let Some(mut task) = task
@@ -202,8 +201,8 @@ impl Tasks {
     }
 }
 
-impl ReadyQueue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+impl ReadySet {
+    fn lock(&self) -> MutexGuard<'_, ReadyIds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,6 +224,6 @@ impl ReadyQueue {
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.ready_queue.push(self.id);
+        self.ready_set.push(self.id);
     }
 }

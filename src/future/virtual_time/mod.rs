@@ -330,8 +330,8 @@ impl VirtualTime {
         // advanced or a step had an effect.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some((core, step)) = self.choose_step(&wants_turn) {
-            let found_something = self.cores[core].step(step);
-            if found_something {
+            let had_effect = self.cores[core].step(step);
+            if had_effect {
                 wants_turn.fill(true);
             } else {
                 wants_turn[core] = false;

@@ -20,9 +20,9 @@ impl UnmodelledFlag {
 
 /// A number that may be outdated. Only speed and memory use depend on it.
 #[derive(Debug)]
-pub(crate) struct Hint(AtomicU32);
+pub(crate) struct AtomicHint(AtomicU32);
 
-impl Hint {
+impl AtomicHint {
     pub(crate) const fn new(value: u32) -> Self {
         Self(AtomicU32::new(value))
     }

@@ -9,7 +9,7 @@ pub(crate) use loom::{
 };
 
 /// True if `crossbeam-epoch` uses loom's atomics, so that loom sees its pointers.
-pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
+pub(crate) const EPOCH_USES_LOOM: bool = cfg!(crossbeam_loom);
 
 /// A lock without waiting: an attempt to acquire it fails if it is held. A flag beside the `Mutex`
 /// shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`; no code
@@ -98,13 +98,13 @@ impl<T> SetOnce<T> {
 /// only before its own operations, so this call and the access are one step. A read-modify-write of
 /// `changes` reads the newest value, as the access to the pointer does.
 #[derive(Debug, Default)]
-pub(crate) struct LoomMemoryOrder {
+pub(crate) struct LoomPointerOrder {
     changes: AtomicU32,
 }
 
-impl LoomMemoryOrder {
+impl LoomPointerOrder {
     pub(crate) fn before_store(&self) {
-        if !LOOM_SEES_EPOCHS {
+        if !EPOCH_USES_LOOM {
             // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
             // and with other changes.
             self.changes.fetch_add(1, Ordering::AcqRel);
@@ -112,7 +112,7 @@ impl LoomMemoryOrder {
     }
 
     pub(crate) fn before_load(&self) {
-        if !LOOM_SEES_EPOCHS {
+        if !EPOCH_USES_LOOM {
             // Acquire: stands for the Acquire load of the pointer, which loom does not see; pairs
             // with the Release in `before_store`.
             self.changes.fetch_add(0, Ordering::Acquire);
@@ -120,7 +120,7 @@ impl LoomMemoryOrder {
     }
 }
 
-/// If [`LOOM_SEES_EPOCHS`] is true, asserts that no thread reads a value after `forbid_reads`.
+/// If [`EPOCH_USES_LOOM`] is true, asserts that no thread reads a value after `forbid_reads`.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
     released: AtomicU32,
@@ -129,7 +129,7 @@ pub(crate) struct ReadCheck {
 impl ReadCheck {
     /// Asserts that `forbid_reads` was not called before the read that ends here.
     pub(crate) fn assert_read_allowed(&self) {
-        if LOOM_SEES_EPOCHS {
+        if EPOCH_USES_LOOM {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`
             // cannot see the store of `forbid_reads`.
             assert_eq!(
@@ -141,7 +141,7 @@ impl ReadCheck {
     }
 
     pub(crate) fn forbid_reads(&self) {
-        if LOOM_SEES_EPOCHS {
+        if EPOCH_USES_LOOM {
             // Relaxed: publishes nothing, see `assert_read_allowed`.
             self.released.store(1, Ordering::Relaxed);
         }

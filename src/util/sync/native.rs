@@ -6,7 +6,7 @@ pub(crate) use std::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-pub(crate) const LOOM_SEES_EPOCHS: bool = false;
+pub(crate) const EPOCH_USES_LOOM: bool = false;
 
 /// Executes a fence. The caller's previous atomic operation must be a swap: on x86, a swap is a
 /// full fence, so only the compiler needs one.
@@ -73,10 +73,10 @@ impl<T> SetOnce<T> {
 
 /// Does nothing; loom's version shows loom the memory order of a `crossbeam-epoch` pointer.
 #[derive(Debug, Default)]
-pub(crate) struct LoomMemoryOrder {}
+pub(crate) struct LoomPointerOrder {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl LoomMemoryOrder {
+impl LoomPointerOrder {
     #[inline]
     pub(crate) fn before_store(&self) {}
 
