@@ -196,9 +196,9 @@ pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if IS_LOOM { 2 } else { usize::
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
-/// The number of buckets of a histogram, which count durations. There are four per factor of two
+/// The number of cells of a histogram, which count durations. There are four per factor of two
 /// from a microsecond to more than an hour, one for shorter durations, and one for longer ones.
-pub(crate) const HISTOGRAM_BUCKETS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
+pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;

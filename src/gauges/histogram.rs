@@ -3,24 +3,24 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    limits::{HISTOGRAM_BUCKETS, HISTOGRAM_MIN_NANOS_LOG2},
+    limits::{HISTOGRAM_CELLS, HISTOGRAM_MIN_NANOS_LOG2},
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of buckets per factor of two. With four buckets, a bucket's largest
-/// value exceeds its other values by at most a quarter, except in the first and last bucket.
-const BUCKETS_PER_OCTAVE_LOG2: u32 = 2;
+/// The binary logarithm of the number of cells per factor of two. With four cells, a cell's largest
+/// value exceeds its other values by at most a quarter, except in the first and last cell.
+const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct AtomicHistogram {
-    counts: [AtomicU64; HISTOGRAM_BUCKETS],
+    counts: [AtomicU64; HISTOGRAM_CELLS],
     sum: AtomicU64,
     max: AtomicU64,
 }
 
 impl Default for AtomicHistogram {
     fn default() -> Self {
-        let counts = [(); HISTOGRAM_BUCKETS].map(|()| AtomicU64::new(0));
+        let counts = [(); HISTOGRAM_CELLS].map(|()| AtomicU64::new(0));
         Self { counts, sum: AtomicU64::new(0), max: AtomicU64::new(0) }
     }
 }
@@ -35,14 +35,14 @@ impl AtomicHistogram {
         }
         let total = self.sum.load(Ordering::Relaxed);
         self.sum.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
-        let bucket = &self.counts[bucket_of(nanos)];
+        let cell = &self.counts[cell_of(nanos)];
         // Relaxed: one thread writes. Release: pairs with the Acquire in `read`.
-        bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
     }
 
     pub(super) fn read(&self) -> Histogram {
         // Acquire: pairs with the Release in `add`.
-        let counts = self.counts.iter().map(|bucket| bucket.load(Ordering::Acquire)).collect();
+        let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
         // Relaxed: after the loads above, sum and maximum include all values in `counts`, and
         // perhaps later ones.
         Histogram {
@@ -53,27 +53,25 @@ impl AtomicHistogram {
     }
 }
 
-/// Returns the bucket of `nanos`. The first bucket counts values below 1,024.
-fn bucket_of(nanos: u64) -> usize {
+/// Returns the cell of `nanos`. The first cell counts values below 1,024.
+fn cell_of(nanos: u64) -> usize {
     if nanos < 1 << HISTOGRAM_MIN_NANOS_LOG2 {
         return 0;
     }
     let octave = nanos.ilog2();
-    let part = (nanos >> (octave - BUCKETS_PER_OCTAVE_LOG2)) & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1);
-    let bucket =
-        1 + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << BUCKETS_PER_OCTAVE_LOG2) + part;
-    usize::try_from(bucket)
-        .map_or(HISTOGRAM_BUCKETS - 1, |bucket| bucket.min(HISTOGRAM_BUCKETS - 1))
+    let part = (nanos >> (octave - CELLS_PER_OCTAVE_LOG2)) & ((1 << CELLS_PER_OCTAVE_LOG2) - 1);
+    let cell = 1 + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_PER_OCTAVE_LOG2) + part;
+    usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// Returns the largest value of a bucket. For the unbounded last bucket, the result is wrong.
-fn upper_bound_of(bucket: usize) -> u64 {
-    let Some(bucket) = bucket.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
+/// Returns the largest value of a cell. For the unbounded last cell, the result is wrong.
+fn upper_bound_of(cell: usize) -> u64 {
+    let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) = (
-        HISTOGRAM_MIN_NANOS_LOG2 as usize + (bucket >> BUCKETS_PER_OCTAVE_LOG2),
-        bucket & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1),
+        HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
+        cell & ((1 << CELLS_PER_OCTAVE_LOG2) - 1),
     );
-    ((((1 << BUCKETS_PER_OCTAVE_LOG2) + part as u64 + 1) << octave) >> BUCKETS_PER_OCTAVE_LOG2) - 1
+    ((((1 << CELLS_PER_OCTAVE_LOG2) + part as u64 + 1) << octave) >> CELLS_PER_OCTAVE_LOG2) - 1
 }
 
 /// A histogram of durations.
@@ -103,7 +101,7 @@ fn upper_bound_of(bucket: usize) -> u64 {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The count of each bucket; empty in a default histogram.
+    /// The count of each cell; empty in a default histogram.
     counts: Vec<u64>,
     sum: u64,
     max: u64,
@@ -195,19 +193,19 @@ impl Histogram {
         let wanted = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64)
             .clamp(1, count.max(1));
         let mut seen = 0;
-        let bucket = self.counts.iter().position(|&count| {
+        let cell = self.counts.iter().position(|&count| {
             seen += count;
             seen >= wanted
         });
         // The end of a range may exceed the longest duration.
-        bucket.map_or(Duration::ZERO, |bucket| self.range_end(bucket).min(self.max()))
+        cell.map_or(Duration::ZERO, |cell| self.range_end(cell).min(self.max()))
     }
 
-    fn range_end(&self, bucket: usize) -> Duration {
-        if bucket == HISTOGRAM_BUCKETS - 1 {
+    fn range_end(&self, cell: usize) -> Duration {
+        if cell == HISTOGRAM_CELLS - 1 {
             self.max()
         } else {
-            Duration::from_nanos(upper_bound_of(bucket))
+            Duration::from_nanos(upper_bound_of(cell))
         }
     }
 
@@ -226,7 +224,7 @@ impl Histogram {
     /// ```
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
-        counted.map(|(bucket, &count)| (self.range_end(bucket), count))
+        counted.map(|(cell, &count)| (self.range_end(cell), count))
     }
 
     /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
@@ -280,27 +278,26 @@ mod tests {
         let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
-            let bucket = bucket_of(nanos);
-            assert!(nanos <= upper_bound_of(bucket) || bucket == HISTOGRAM_BUCKETS - 1, "{nanos}");
-            assert!(bucket == 0 || nanos > upper_bound_of(bucket - 1), "{nanos}");
+            let cell = cell_of(nanos);
+            assert!(nanos <= upper_bound_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
+            assert!(cell == 0 || nanos > upper_bound_of(cell - 1), "{nanos}");
             assert!(
-                bucket == 0
-                    || upper_bound_of(bucket) - upper_bound_of(bucket - 1)
-                        <= upper_bound_of(bucket) / 4,
+                cell == 0
+                    || upper_bound_of(cell) - upper_bound_of(cell - 1) <= upper_bound_of(cell) / 4,
                 "{nanos}: the range is too wide"
             );
         }
-        assert!(upper_bound_of(HISTOGRAM_BUCKETS - 1) > 3_600_000_000_000, "longer than an hour");
+        assert!(upper_bound_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
     }
 
     #[test]
     fn a_histogram_reports_count_sum_mean_and_percentiles() {
-        let atomic = AtomicHistogram::default();
-        assert_eq!(atomic.read().percentile(99.0), Duration::ZERO);
-        atomic.add(0, 90);
-        atomic.add(5_000, 9);
-        atomic.add(7_000_000, 1);
-        let histogram = atomic.read();
+        let cells = AtomicHistogram::default();
+        assert_eq!(cells.read().percentile(99.0), Duration::ZERO);
+        cells.add(0, 90);
+        cells.add(5_000, 9);
+        cells.add(7_000_000, 1);
+        let histogram = cells.read();
         assert_eq!((histogram.count(), histogram.max()), (100, Duration::from_millis(7)));
         assert_eq!(histogram.sum(), Duration::from_micros(9 * 5 + 7_000));
         assert_eq!(histogram.mean(), histogram.sum() / 100);
@@ -310,11 +307,11 @@ mod tests {
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
         for (count, percent) in [(1_000, 99.9), (10_000, 99.99), (1_000_000, 99.9999)] {
-            let atomic = AtomicHistogram::default();
-            atomic.add(1_000, count - 1);
-            atomic.add(9_000_000, 1);
+            let cells = AtomicHistogram::default();
+            cells.add(1_000, count - 1);
+            cells.add(9_000_000, 1);
             assert_eq!(
-                atomic.read().percentile(percent),
+                cells.read().percentile(percent),
                 Duration::from_nanos(1_023),
                 "{percent} % of {count}"
             );
@@ -324,12 +321,12 @@ mod tests {
 
     #[test]
     fn counted_values_are_in_the_sum_and_the_maximum() {
-        let (atomic, last) = (AtomicHistogram::default(), if cfg!(miri) { 30 } else { 100_000 });
+        let (cells, last) = (AtomicHistogram::default(), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {
-            scope.spawn(|| (1..=last).for_each(|nanos| atomic.add(nanos * 2_000, 1)));
+            scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000, 1)));
             let mut count = 0;
             while count < last {
-                let histogram = atomic.read();
+                let histogram = cells.read();
                 count = histogram.count();
                 assert!(
                     histogram.max >= count * 2_000 && histogram.sum >= count * (count + 1) * 1_000,
@@ -341,42 +338,42 @@ mod tests {
 
     #[test]
     fn since_returns_the_difference_of_two_readings() {
-        let atomic = AtomicHistogram::default();
-        atomic.add(2_000, 3);
-        let before = atomic.read();
-        atomic.add(9_000, 2);
-        let since = atomic.read().since(&before);
+        let cells = AtomicHistogram::default();
+        cells.add(2_000, 3);
+        let before = cells.read();
+        cells.add(9_000, 2);
+        let since = cells.read().since(&before);
         assert_eq!((since.count(), since.sum()), (2, Duration::from_micros(18)));
-        assert_eq!(atomic.read().since(&Histogram::default()), atomic.read());
+        assert_eq!(cells.read().since(&Histogram::default()), cells.read());
     }
 
     #[test]
     fn the_largest_values_do_not_overflow() {
-        let atomic = AtomicHistogram::default();
-        atomic.add(u64::MAX, u32::MAX);
-        atomic.add(u64::MAX, 1);
+        let cells = AtomicHistogram::default();
+        cells.add(u64::MAX, u32::MAX);
+        cells.add(u64::MAX, 1);
         assert_eq!(
-            (atomic.read().count(), atomic.read().max()),
+            (cells.read().count(), cells.read().max()),
             (1 << 32, Duration::from_nanos(u64::MAX))
         );
-        assert_eq!(atomic.read().percentile(50.0), Duration::from_nanos(u64::MAX));
+        assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
     }
 
     #[test]
     fn values_in_the_last_range_are_reported_as_the_maximum() {
-        let (atomic, hours) = (AtomicHistogram::default(), Duration::from_secs(8 * 3_600));
-        atomic.add(u64::try_from(hours.as_nanos()).expect("fits in 64 bits"), 100);
-        atomic.add(5_000_000_000_000, 1);
-        let read = atomic.read();
+        let (cells, hours) = (AtomicHistogram::default(), Duration::from_secs(8 * 3_600));
+        cells.add(u64::try_from(hours.as_nanos()).expect("fits in 64 bits"), 100);
+        cells.add(5_000_000_000_000, 1);
+        let read = cells.read();
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
         assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
         // 2^42 ns, or 73 minutes, is the first value of the last range.
-        let atomic = AtomicHistogram::default();
+        let cells = AtomicHistogram::default();
         for nanos in [(1 << 42) - 1, 1 << 42] {
-            atomic.add(nanos, 1);
+            cells.add(nanos, 1);
         }
         let ranges: Vec<_> =
-            atomic.read().ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
+            cells.read().ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
         assert_eq!(ranges, [((1 << 42) - 1, 1), (1 << 42, 1)]);
     }
 }

@@ -171,7 +171,7 @@ pub struct Level {
 }
 
 impl Level {
-    fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
+    fn from_occupied(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
         let levels = shard_level_sizes().zip(occupied);
         let level = |((ticks, slot_count), &occupied)| Self {
             slot_span: Duration::from_nanos(tick.start_nanos(ticks)),
@@ -213,7 +213,7 @@ impl ShardMetrics {
             callback_durations: gauges.callback_durations(),
             levels: gauges
                 .occupied_slots()
-                .map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
+                .map_or_else(Vec::new, |occupied| Level::from_occupied(shared.tick, &occupied)),
             stalls: gauges.stalls(),
         }
     }
