@@ -117,6 +117,7 @@ use crate::local::local_timer;
 /// assert_eq!(time.run(), 0);
 /// assert_eq!(time.elapsed(), Duration::from_millis(250));
 /// ```
+#[inline]
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep::after(local_timer(), duration)

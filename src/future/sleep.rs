@@ -81,9 +81,11 @@ enum State {
     /// The sleep has no timer. The next poll compares its deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired. The flag is true if the sleep was reset to an elapsed deadline: the timer wakes the
-    /// task, whose next poll is ready.
-    Armed(TimerHandle, WakerId, bool),
+    /// fired.
+    Armed(TimerHandle, WakerId),
+    /// Like `Armed`, but the sleep was reset to an elapsed deadline. The timer wakes the task, whose
+    /// next poll is ready.
+    ResetToElapsed(TimerHandle, WakerId),
     /// A poll has returned ready.
     Elapsed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
@@ -91,7 +93,19 @@ enum State {
     NoWheel(AddErrorReason),
 }
 
+impl State {
+    #[inline]
+    fn after_reset(handle: TimerHandle, waker_id: WakerId, has_elapsed: bool) -> Self {
+        if has_elapsed {
+            Self::ResetToElapsed(handle, waker_id)
+        } else {
+            Self::Armed(handle, waker_id)
+        }
+    }
+}
+
 impl<H: Backend> Sleep<H> {
+    #[inline]
     #[track_caller]
     pub(super) fn after(backend: H, delay: Duration) -> Self {
         let mut sleep = Self::new(backend, |backend| backend.nanos_after(delay));
@@ -157,7 +171,9 @@ impl<H: Backend> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Armed(handle, ..) => !self.backend.is_pending(handle),
+            State::Armed(handle, _) | State::ResetToElapsed(handle, _) => {
+                !self.backend.is_pending(handle)
+            }
             State::LongUnpolled | State::ZeroDelay | State::Unarmed | State::NoWheel(_) => false,
         }
     }
@@ -189,11 +205,11 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        if let State::Armed(handle, waker_id, _) = self.state
+        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
         {
             self.deadline = nanos;
-            self.state = State::Armed(handle, waker_id, has_elapsed);
+            self.state = State::after_reset(handle, waker_id, has_elapsed);
         } else {
             self.set_deadline_unarmed(self.backend.nanos_at(deadline));
         }
@@ -220,11 +236,11 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn reset_after(&mut self, duration: Duration) {
-        if let State::Armed(handle, waker_id, _) = self.state
+        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)
         {
             self.deadline = nanos;
-            self.state = State::Armed(handle, waker_id, duration.is_zero());
+            self.state = State::after_reset(handle, waker_id, duration.is_zero());
         } else {
             self.set_deadline_unarmed(self.backend.nanos_after(duration));
             if duration.is_zero() && matches!(self.state, State::Unarmed) {
@@ -277,7 +293,7 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Armed(handle, waker_id, false) = self.state
+        if let State::Armed(handle, waker_id) = self.state
             && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
@@ -296,12 +312,12 @@ impl<H: Backend> Sleep<H> {
                 return Poll::Ready(Ok(()));
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
-            State::Armed(handle, _, true) => {
+            State::ResetToElapsed(handle, _) => {
                 self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::Armed(handle, _, false) => {
+            State::Armed(handle, _) => {
                 if self.backend.is_pending(handle) {
                     let clone = WakerCallback::new(cx.waker());
                     if self.backend.cancel(handle) == Cancel::Cancelled {
@@ -318,7 +334,7 @@ impl<H: Backend> Sleep<H> {
         }
         // Checks the clock, unless the first `match` made a waker. The end of a previous timer does
         // not show that the deadline has elapsed, because the timer may have ended with its wheel.
-        let (waker, waker_id) = match waker {
+        let waker = match waker {
             Some(waker) => waker,
             None if self.backend.has_elapsed(self.deadline)? => {
                 self.state = State::Elapsed;
@@ -326,6 +342,7 @@ impl<H: Backend> Sleep<H> {
             }
             None => WakerCallback::new(cx.waker()),
         };
+        let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
         // If the first `match` made a waker, the deadline has not been compared with the clock yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
@@ -333,7 +350,7 @@ impl<H: Backend> Sleep<H> {
             return Poll::Ready(Ok(()));
         }
         let handle = added?;
-        self.state = State::Armed(handle, waker_id, false);
+        self.state = State::Armed(handle, waker_id);
         Poll::Pending
     }
 }
@@ -349,7 +366,7 @@ impl<H: Backend> Future for Sleep<H> {
 
 impl<H: Backend> Drop for Sleep<H> {
     fn drop(&mut self) {
-        if let State::Armed(handle, ..) = self.state {
+        if let State::Armed(handle, _) | State::ResetToElapsed(handle, _) = self.state {
             self.backend.cancel(handle);
         }
     }

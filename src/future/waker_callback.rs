@@ -10,17 +10,21 @@ use crate::local::ThreadWheel;
 pub struct WakerCallback(Option<Waker>);
 
 impl WakerCallback {
-    /// Returns a clone of `waker`, and an identifier for comparison with the wakers of later polls.
-    /// Panics if cloning the waker panics.
+    /// Clones `waker`. Panics if this panics.
     #[inline]
-    pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
-        let clone = waker.clone();
+    pub(super) fn new(waker: &Waker) -> Self {
+        Self(Some(waker.clone()))
+    }
+
+    /// Returns an identifier for comparison with the wakers of later polls. `original` is the waker
+    /// from which this callback was cloned.
+    #[inline]
+    pub(super) fn id(&self, original: &Waker) -> WakerId {
         // The task's next poll usually passes the original waker again, so this identifies the
         // original. But if the clone has other data, the original's data may be freed and its
         // address reused. Then this identifies the clone.
-        let kept = if clone.data() == waker.data() { waker } else { &clone };
-        let waker_id = WakerId::of(kept);
-        (Self(Some(clone)), waker_id)
+        let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
+        WakerId::of(clone.unwrap_or(original))
     }
 
     pub(super) fn wake(mut self) {
@@ -91,7 +95,7 @@ mod tests {
     fn a_waker_id_matches_only_its_waker() {
         let woken = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(woken);
-        let (_callback, waker_id) = WakerCallback::new(&one);
+        let waker_id = WakerCallback::new(&one).id(&one);
         assert_eq!(waker_id, WakerId::of(&one));
         assert_ne!(waker_id, WakerId::of(&other));
     }
