@@ -1139,7 +1139,7 @@ impl<T> Engine<T> {
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
-        Some(match self.consume_messages(&mut 0, |_| true, fire)? {
+        Some(match self.consume_messages(&mut 0, |_| mem::needs_drop::<T>(), fire)? {
             PassStep::Cancelled(index) => {
                 PassStep::Cancelled(self.take_payload_cancelled_remotely(index))
             }
