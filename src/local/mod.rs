@@ -543,7 +543,8 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
-        while !is_over() && ThreadWheel::with(|_| ()).is_ok() {
+        let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
+        while !is_over() && has_wheel() {
             assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel: let it return");
             self.prepare_sleep().park();
             self.turn();

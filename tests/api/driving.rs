@@ -478,6 +478,15 @@ fn run_until_checks_before_it_sleeps_and_is_woken_remotely() {
 }
 
 #[test]
+fn run_until_returns_after_a_drain() {
+    on_a_thread(|| {
+        local_timer().add(TICK * 1_000, || ());
+        assert_eq!(local_timer().drain().len(), 1);
+        local_timer().run_until(|| false);
+    });
+}
+
+#[test]
 fn run_until_empty_runs_timers_that_other_threads_have_added() {
     on_a_thread(|| {
         let (shard, runs) = (local_timer().shard_ref(), Counter::default());
