@@ -134,18 +134,17 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// For adds by the owner, the limit is nearly exact: the owner refuses an add only after it has
-    /// removed the timers that other threads have cancelled.
+    /// Before the owner refuses one of its own adds, it removes the timers that other threads have
+    /// cancelled. So for the owner's adds, the limit is nearly exact.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
     /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
-    /// of timers that the owner has added since then. Remote adds do not count cancelled timers
-    /// that the owner has not yet removed: at most 1,024 whose cancels are queued, and at most
-    /// 1,024 whose cancels the owner has dequeued. Any further ones count.
+    /// of timers that the owner has added since then. The check leaves out cancelled timers that
+    /// the owner has not yet removed: up to 1,024 whose cancels are queued, and up to 1,024 whose
+    /// cancels the owner has dequeued. Further cancelled timers count as live.
     ///
-    /// A remote add or reset of a timer can still be queued when another thread cancels the timer.
-    /// Such a timer counts until a turn consumes the request. If the request is an add, the timer
-    /// counts only for remote adds.
+    /// A timer that another thread has cancelled still counts while a remote add or reset of the
+    /// timer is queued. If an add is queued, the timer counts only in the check of remote adds.
     ///
     /// # Examples
     ///
@@ -213,18 +212,17 @@ impl Config {
         self
     }
 
-    /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default
-    /// is 100 ms.
+    /// Sets the time within which the owner drops the callback of a remotely cancelled timer. The
+    /// default is 100 ms.
     ///
-    /// If a timer was added through a [`ShardRef`](crate::ShardRef), the thread that cancels it
-    /// usually drops the callback. All other callbacks are left to the owner. If the owner is in a
-    /// sleep longer than `time`, the first remote cancel that leaves a callback to the owner wakes
-    /// the owner. From then on, each sleep lasts at most `time`, until a period of `time` passes in
-    /// which the owner drops no such callback. This causes at most two extra wake-ups per `time`.
+    /// The canceller usually drops the callback itself if the timer was added through a
+    /// [`ShardRef`](crate::ShardRef). It leaves every other callback to the owner. The first cancel
+    /// that leaves a callback to the owner ends the owner's sleep, if the sleep is longer than
+    /// `time`. From then on, each sleep lasts at most `time`, until the owner has dropped no such
+    /// callback for a period of `time`. This causes at most two extra wake-ups per `time`.
     ///
-    /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. No
-    /// cancel ends a sleep that is not announced, so the captures are dropped only in the next
-    /// turn.
+    /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
+    /// cancel cannot end an unannounced sleep, so the callback then stays until the next turn.
     ///
     /// # Examples
     ///
@@ -245,9 +243,9 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// If the hook is called after the announcement but before the thread sleeps, the call must end
-    /// this sleep too. Without a hook, a wake-up unparks the thread that announced the sleep
-    /// ([`std::thread::Thread::unpark`]), which does not end a wait for I/O.
+    /// The hook may be called between the announcement and the start of the sleep. Such a call must
+    /// end the sleep too. Without a hook, a wake-up unparks the thread that announced the sleep
+    /// ([`std::thread::Thread::unpark`]). An unpark does not end a wait for I/O.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
@@ -256,8 +254,8 @@ impl Config {
     /// the hook.
     ///
     /// The hook may send requests to any shard. Such a request may call the hook of that shard
-    /// inside this hook. Calls of hooks nest at most 32 deep; deeper calls are omitted. So is a
-    /// call that would run a shard's hook inside itself for the same sleep.
+    /// inside this hook. Two kinds of nested calls are omitted: calls more than 32 hooks deep, and
+    /// calls of a shard's hook inside itself for the same sleep.
     ///
     /// # Examples
     ///

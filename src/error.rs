@@ -182,7 +182,7 @@ impl<F> From<AddError<F>> for io::Error {
 }
 
 /// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) that is called inside a
-/// callback, where a wait for another callback could last forever.
+/// callback. The call cancels nothing, because a wait for another callback could last forever.
 ///
 /// # Examples
 ///

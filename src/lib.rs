@@ -30,8 +30,8 @@
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
 //!   dropped, and [`LocalHandle`] stays on its thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
-//! * [`When`]: the argument of an add or a reset: a delay or an instant, perhaps with slack or
-//!   spread.
+//! * [`When`]: the time argument of an add or a reset, which is a delay or an instant. Slack lets
+//!   timers share ticks; spread keeps them apart.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one thread per core, pinned by default, each with its wheel.
 //! * [`purgatory`]: operations that complete when a condition on a key holds, or time out.
@@ -59,25 +59,25 @@
 //!
 //! # Time
 //!
-//! For a delay above zero, the deadline is the tick `ceil((now + delay) / tick)`, where `now` is a
-//! clock reading taken in the call. A turn rounds its own clock reading down to a tick. So no timer
-//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future, or the processor's
-//! counter fails under [`Clock::fast`]. Without slack or spread, a timer with a delay of zero fires
-//! in the next turn, but never in the turn whose callback added it. A timer that is due after more
-//! than 584 years (2^64 ns) never fires.
+//! For a delay above zero, an add or reset reads the clock. The deadline is the reading plus the
+//! delay, rounded up to a tick. A turn rounds its own clock reading down to a tick. So no timer is
+//! early, with two exceptions: [`LocalTimer::turn_at`] gets an instant in the future, or the
+//! processor's counter fails under [`Clock::fast`]. Without slack or spread, a timer with a delay
+//! of zero fires in the next turn, but never in the turn whose callback added it. A timer that is
+//! due after more than 584 years (2^64 ns) never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
-//! unspecified. A turn processes at most 1,024 messages from other threads. The timers of the
-//! remaining messages may fire late, after timers of later ticks. If a clock goes backwards, the
-//! wheel uses the clock's highest reading until the clock has passed it.
+//! unspecified. A turn processes at most 1,024 messages from other threads. The remaining messages
+//! wait for the next turn, so their timers may fire after timers of later ticks. If a clock goes
+//! backwards, the wheel uses the clock's highest reading until the clock has passed that reading.
 //!
 //! # Guarantees
 //!
 //! * **Exactly once.** Every timer ends once: it fires, it is cancelled, or its wheel ends and
 //!   hands it back or drops it. [`TimerHandle::cancel`] says at once, on any thread, whether that
 //!   call ended the timer.
-//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, make no system
-//!   call except the clock's, and allocate nothing in the steady state. Callbacks that capture up
+//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, and allocate
+//!   nothing in the steady state. Their only system call reads the clock. Callbacks that capture up
 //!   to 32 bytes, aligned to at most 8, are stored inline. Remote adds, cancels and resets are
 //!   lock-free. The owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and

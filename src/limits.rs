@@ -14,16 +14,17 @@ pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 /// allocators map such blocks directly from the operating system.
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
-/// The number of empty pages to keep for reuse, unless more are reserved. So repeated batches of up
-/// to 8,192 timers reuse the same pages (P4).
+/// The number of empty pages to keep for reuse; a reservation of memory raises it. So repeated
+/// batches of up to 8,192 timers reuse the same pages (P4).
 pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
-/// A page has a place for each entry. When the page's free list is empty, up to this many places
-/// that were never used join it. The memory of the other never-used places stays untouched.
+/// When a page's free list is empty, up to this many never-used places of the page are added to the
+/// list. A *place* holds one entry or node. The memory of the other never-used places stays
+/// untouched.
 pub(crate) const PLACES_ADDED_AT_ONCE: usize = if SMALL_LIMITS { 1 } else { 64 };
 
-/// After each interval of this many turns, a purgatory frees a part of the memory that it did not
-/// need during the interval.
+/// The length of a purgatory's *trim interval*, in turns. At the end of each interval, the
+/// purgatory frees a part of the memory that it did not need during the interval.
 pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
     1
 } else if SMALL_LIMITS {
@@ -36,21 +37,23 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^(`BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where `BITS` is
-/// the wheel's parameter. A *revolution* is 2^`BITS` slots, as many ticks as one slot of the second
-/// level. At a tick of a millisecond, a shard's first level reaches at least 129 s ahead, so most
-/// timers of a server never cascade.
+/// The first level of a wheel has 2^(`BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where `BITS`
+/// is the wheel's parameter. A *revolution* is 2^`BITS` of these slots. One slot of the second
+/// level covers a revolution. At a tick of a millisecond, a shard's first level reaches at least
+/// 129 s ahead, so most timers of a server never cascade.
 pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a pass prefetches.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
-/// Maximum number of postponed entries of a slot of the first level. A postponed entry was reset to a
-/// later deadline but stays in its slot, or another thread may reset it so without a message. A
-/// pass relinks it when the slot expires, so the limit bounds the cost of a tick (P7).
+/// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
+/// was reset to a later deadline than that of its slot. An entry that another thread may postpone
+/// without a message is counted too. A pass relinks postponed entries when their slot expires, so
+/// the limit bounds the cost of a tick (P7).
 pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
-/// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
+/// Maximum number of entries that one turn cascades in advance, from slots that have not started
+/// yet (P7). When a slot starts, all its remaining entries cascade, within the turn's budget.
 pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
@@ -69,9 +72,9 @@ pub(crate) const WHEEL_KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
-/// The last generation of the owner's timers, a number of 54 bits. Generations of remotely added
-/// timers also have the bit [`REMOTE_GENERATION_BIT`]. The remaining 9 bits of a timer's state word
-/// hold its phase and flags. After the last generation, a shard refuses adds.
+/// The last generation of the owner's timers, a number of 54 bits. After it, a shard refuses adds.
+/// Generations of remotely added timers also have the bit [`REMOTE_GENERATION_BIT`]. So a
+/// generation takes 55 bits of a timer's state word. The other 9 bits hold its phase and flags.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
@@ -86,9 +89,9 @@ pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 /// keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
-/// Maximum number of a shard's retired pages, which wait until no thread reads them. While a shard
-/// has this many, its further empty pages stay in the table for reuse. So the memory of a shard is
-/// bounded by its peak of live timers and these pages (P8).
+/// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
+/// it. At the maximum, further empty pages stay in the table for reuse. So the memory of a shard is
+/// bounded by its peak number of live timers plus the retired pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.
@@ -117,8 +120,8 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
-/// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind had
-/// an empty page throughout a trim interval, one is freed.
+/// Maximum number of empty pages of each kind of record that a purgatory keeps for reuse. If there
+/// was an empty page of a kind throughout a trim interval, one such page is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// Adding one key creates at most this many chains in a purgatory's hash table.
@@ -128,7 +131,7 @@ pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 /// turns short (P7).
 pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 512 };
 
-/// Maximum number of bytes that a turn frees in the array of chains of a purgatory's hash table
+/// Maximum number of bytes by which a turn shrinks the array of chains of a purgatory's hash table
 /// (P7).
 pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
 
@@ -159,27 +162,27 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 /// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
-/// If no loop drives a wheel, a timer that is overdue by this many nanoseconds is reported, usually
-/// by an add or a remote request (see `metrics`). This grace period gives the thread time to start
-/// its loop. The second value applies to a `Shard`, to a wheel of `Timers::per_worker`, and to a
-/// thread whose driver has registered but not yet driven the wheel.
+/// The short and the long grace period, in nanoseconds. If no loop drives a wheel, a timer that is
+/// overdue by the grace period is reported, usually by an add or a remote request (see `metrics`).
+/// The long period applies to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread whose
+/// driver has registered but not yet driven the wheel.
 pub(crate) const UNDRIVEN_GRACE_NANOS: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
 pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
-/// Maximum sleep, in nanoseconds, of the watcher of `Timers::per_worker` while another thread has
-/// claimed a wheel.
+/// The watcher of `Timers::per_worker` cannot announce its sleep in a wheel that another thread has
+/// claimed. Then the watcher sleeps at most this many nanoseconds.
 pub(crate) const WATCHER_RETRY_NANOS: u64 = 100_000;
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
-/// limit lets other tasks run soon. Entries and messages that are left wait for the next turn.
+/// limit lets other tasks run soon.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
-/// If other threads keep resetting a timer to elapsed deadlines, one turn applies at most this many
-/// resets in a row, and leaves the timer to the next turn.
-pub(crate) const RESETS_PER_TIMER_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
+/// Maximum number of remote resets of one timer that a turn applies in a row. After that, the timer
+/// waits for the next turn. Only resets to elapsed deadlines can follow each other in one turn.
+pub(crate) const CONSECUTIVE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
 /// into FIFO order. Each reversed message costs about a cache miss.
@@ -196,8 +199,8 @@ pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if IS_LOOM { 2 } else { usize::
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
-/// The number of cells of a histogram, which count durations. There are four per factor of two
-/// from a microsecond to more than an hour, one for shorter durations, and one for longer ones.
+/// The number of cells of a histogram of durations. Four cells cover each factor of two from a
+/// microsecond to more than an hour. The first cell counts shorter durations, the last longer ones.
 pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.

@@ -1,6 +1,6 @@
-//! Reports rare incidents through `tracing`, if the feature of that name is enabled. Without the
-//! feature or a subscriber, only one kind of incident is reported, on standard error: a timer is
-//! overdue and no loop drives its wheel.
+//! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. An overdue timer
+//! of a wheel that no loop drives is always reported: on standard error if the feature or a
+//! subscriber is missing.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these
 //! functions hold no borrow (P5) and catch panics (P6).

@@ -16,10 +16,10 @@ use crate::{
 /// # Deadlines
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
-/// timer with a zero delay or a past instant fires in the next turn. A turn in progress does not
-/// fire a timer that a callback adds, or that another thread adds after the turn has consumed its
-/// remote adds; see [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584
-/// years never fires.
+/// timer with a zero delay or a past instant fires in the next turn. A turn in progress never fires
+/// a timer that one of its callbacks adds. It also does not fire a remotely added timer if the add
+/// arrives after the turn has consumed the remote adds; see [`turn`](crate::LocalTimer::turn). A
+/// timer that is due after more than 584 years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
@@ -196,8 +196,8 @@ impl SpreadSequence {
     /// Returns the delay, in nanoseconds, of the next timer whose spread is `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// for any number of timers. Timers without a spread must not use up multiples. Otherwise, if
-    /// for example every 55th timer had a spread, these timers would fill the range unevenly.
+    /// for any number of timers. Only timers with a spread may take a multiple. If all timers took
+    /// one, and every 55th timer had a spread, those with a spread would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

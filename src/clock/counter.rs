@@ -1,10 +1,10 @@
 //! The time-stamp counter of `x86_64` processors, on Linux. On other platforms, in Miri and in loom
 //! models, there is no counter.
 //!
-//! The counter is used if it is invariant and the kernel uses it for its own clock. An invariant
-//! counter runs at one speed in every power state of the processor. The kernel abandons the counter
-//! if it jumps or if the counters of the cores disagree. If `/sys` does not tell which counter the
-//! kernel uses, invariance is enough.
+//! The counter is used if it is invariant and the kernel's own clock uses it. An *invariant*
+//! counter runs at one speed in every power state of the processor. The kernel stops using a
+//! counter that jumps or differs between cores. If `/sys` does not tell the kernel's clock source,
+//! an invariant counter is used.
 
 #[cfg(all(
     target_arch = "x86_64",

@@ -107,14 +107,15 @@ impl Clock {
     /// usually reads only the counter. The bounds allow for changes of the monotonic clock's rate,
     /// which the kernel limits to 11 %.
     ///
-    /// The counters of all cores must agree and never stop. The kernel checks this, because its own
-    /// clock depends on them. A counter value outside the 13 us after a reading of the monotonic
-    /// clock is not used. If the counter contradicts the clock, its rate is measured again. After
-    /// repeated contradictions, the shard reads only the monotonic clock.
+    /// The counters of all cores must agree and never stop. The kernel checks the counters, because
+    /// its own clock depends on them. A shard uses a counter value only within 13 us after a
+    /// reading of the monotonic clock. If the counter contradicts the clock, the shard measures the
+    /// counter's rate again. After repeated contradictions, it reads only the monotonic clock.
     ///
-    /// If the counter goes wrong within the 13 us, the next reading of the monotonic clock detects
-    /// it. Before that, timers may fire up to 10 us early if the counter runs ahead. If the counter
-    /// falls behind by a time t, timers added or reset before the detection may fire up to t early.
+    /// If the counter goes wrong, the error lasts at most until the next reading of the monotonic
+    /// clock. Until then, timers may fire up to 10 us early if the counter runs ahead. If the
+    /// counter falls behind by a time t, timers that are added or reset until then may fire up to t
+    /// early.
     ///
     /// # Examples
     ///
@@ -141,8 +142,8 @@ impl Clock {
     /// too long. Call `turn` when the machine resumes or at regular intervals, or wait for a
     /// `TimerFd` (feature `fd`), which follows this clock.
     ///
-    /// The instants of this clock, from [`now`](Self::now) and in deadlines, are ahead of
-    /// [`Instant::now`] by the length of all suspensions since the clock was created.
+    /// The instants of this clock are ahead of [`Instant::now`] by the length of all suspensions
+    /// since the clock was created. So compute deadlines from [`now`](Self::now).
     ///
     /// # Examples
     ///
@@ -259,8 +260,8 @@ impl Clock {
                 Source::BootTime { nanos_at_origin: here, .. },
                 Source::BootTime { nanos_at_origin: there, .. },
             ) => nanos.saturating_add(*there).saturating_sub(*here),
-            // Converts the remaining time. The result is late by the time that passes between the
-            // readings of the two clocks.
+            // Adds the time from now until `nanos` to a reading of this clock. The result is late
+            // by the time that passes between the readings of the two clocks.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let left = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(left)

@@ -51,9 +51,9 @@ impl ClockReader {
 
     /// Reads the clock itself, and updates the estimator, if there is one.
     ///
-    /// The clock must be read between the two counts of the [`Anchor`]. The kernel's clock code
-    /// waits for the instruction that reads the first count. `read_ordered` reads the second count
-    /// after the clock code has completed.
+    /// The clock must be read between the two counts of the [`Anchor`]. The processor keeps this
+    /// order: the kernel's clock code waits until the first count has been read, and `read_ordered`
+    /// reads the second count after the clock code has completed.
     pub(crate) fn read_slow(&mut self, clock: &Clock) -> Reading {
         let Some(estimator) = &mut self.0 else { return Reading::exact(clock.nanos()) };
         let count_before = counter::read();

@@ -10,8 +10,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Advances `due` by one period, or by as many as are needed to get past `now`, which skips
-    /// missed runs. Returns the new `due`. The period must not be zero.
+    /// Advances `due` by whole periods, at least one, until it is after `now`. So missed runs are
+    /// skipped. Returns the new `due`. The period must not be zero.
     pub(crate) fn advance_past(&mut self, now: u64) -> u64 {
         let missed = now.saturating_sub(self.due) / self.period;
         self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));

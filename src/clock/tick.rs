@@ -87,20 +87,20 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns `nanos`, minus almost a tick if `has_elapsed` is true. Then
-    /// [`deadline_tick`](Self::deadline_tick) of the result is not after the tick in progress at
-    /// `nanos`, so the next turn fires the timer.
+    /// Returns `nanos`, minus almost a tick if `has_elapsed` is true. The subtraction cancels the
+    /// rounding up in [`deadline_tick`](Self::deadline_tick): the deadline is the tick in progress
+    /// at `nanos`, so the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
-    /// Returns the time from which a periodic timer counts its period after a reset to `due`. The
-    /// reset read the bounds `min` and `max` from the clock. If `due` is not after `max`,
-    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) may have moved it back by almost a tick.
-    /// Undoes this: moves `due` forward by almost a tick plus the distance between the bounds, at
-    /// most to `max`.
+    /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
+    /// and `max` are the bounds of the clock reading of the reset. The reset may have moved an
+    /// elapsed `due` back to `min`, and then by almost a tick
+    /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). Moves `due` forward by the greatest
+    /// possible sum of both distances, at most to `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

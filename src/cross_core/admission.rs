@@ -1,14 +1,19 @@
 //! Checks remote adds against a shard's limit of live timers.
 //!
-//! The owner checks its own adds against its exact count of live timers. For remote adds, it
-//! publishes this count, minus up to 1,024 cancelled timers whose messages it has taken. It
-//! publishes in each turn, at each admission of a remote timer (`slab`), with each announced sleep,
-//! and after each cancel while it may be asleep. In a wheel of `Timers::per_worker`, it also
-//! publishes after each add and cancel. Remote timers that are not yet admitted are counted
-//! separately. A remote add passes if the sum of both counts, minus up to 1,024 cancelled timers
-//! whose messages are in the mailbox, is below the limit. Remote adds may exceed the limit by about
-//! the number of timers that the owner has added since its last publication. Without a limit,
-//! nothing is counted.
+//! The owner checks its own adds against its exact count of live timers. A remote add is accepted
+//! if the sum of two counts is below the limit:
+//!
+//! * the count of live timers that the owner has last published, without up to 1,024 cancelled
+//!   timers whose messages the owner has taken,
+//! * the count of remote timers that the owner has not yet admitted (`slab`).
+//!
+//! The add subtracts up to 1,024 cancelled timers whose messages are in the mailbox.
+//!
+//! The owner publishes its count in each turn, at each admission of a remote timer, with each
+//! announced sleep, and after each cancel while the owner may be asleep. In a wheel of
+//! `Timers::per_worker`, the owner also publishes after each add and cancel. Remote adds may exceed
+//! the limit by about the number of timers that the owner has added since its last publication.
+//! Without a limit, nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -28,13 +33,13 @@ impl AdmissionLimit {
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled` returns the number of remotely cancelled timers, which do not count.
+    /// no room. `cancelled` returns how many remotely cancelled timers to leave out of the count.
     pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: an admitted timer that `reserved_count` no longer counts is counted in `live`,
-        // which is read next; pairs with `release`.
+        // Acquire: pairs with `release`. The next line reads `published_live`, which includes every
+        // admitted timer that this `reserved_count` no longer includes.
         let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
         let occupied = reserved_count.saturating_add(self.published_live.load(Ordering::Relaxed));
@@ -65,7 +70,7 @@ impl AdmissionLimit {
 
     /// Publishes the owner's count of live timers.
     #[inline]
-    pub(crate) fn publish_live_for_limit(&self, live: u32) {
+    pub(crate) fn publish_live_count(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
         // it.
         if self.published_live.load(Ordering::Relaxed) != live {
@@ -86,14 +91,14 @@ mod tests {
     #[test]
     fn reservations_are_accepted_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
-        admission.publish_live_for_limit(1);
+        admission.publish_live_count(1);
         assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
         admission.release();
         assert!(admission.try_reserve(|| 0));
-        admission.publish_live_for_limit(2);
+        admission.publish_live_count(2);
         admission.release();
         assert!(!admission.try_reserve(|| 0));
-        admission.publish_live_for_limit(1);
+        admission.publish_live_count(1);
         admission.reserve_beyond_limit();
         assert!(!admission.try_reserve(|| 0), "a reservation beyond the limit counts");
         admission.release();

@@ -25,8 +25,8 @@ impl CallSite {
     }
 }
 
-/// The call that added a timer, and the time of the add. For a remote timer, this is the time of
-/// its admission (`slab`). In a node without a timer, the record has no meaning.
+/// The call that added a timer, and the time of the add. A remotely added timer has the time of its
+/// admission instead (`slab`). In a node without a timer, the record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 

@@ -11,15 +11,15 @@ use std::{
 };
 
 /// The storage for a closure or for its box: 32 bytes.
-type InlineStorage = MaybeUninit<[u64; 4]>;
+type ClosureStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
-/// After `build_closure`, the storage holds a value of the type that `vtable.type_id` identifies,
-/// the closure or its box, until the value is moved out or dropped.
+/// After `build_closure`, the storage holds the closure or its box, until this value is moved out
+/// or dropped. `vtable.type_id` identifies the type of the value.
 #[repr(C)]
 pub(crate) struct Callback {
-    storage: InlineStorage,
+    storage: ClosureStorage,
     vtable: &'static VTable,
     /// Makes the type `!Send`, because the captures need not be `Send`.
     not_send: PhantomData<*const ()>,
@@ -28,9 +28,9 @@ pub(crate) struct Callback {
 /// The operations on the stored value. `call` and `drop` take a pointer to the storage.
 struct VTable {
     /// Calls the value. The call of a one-shot callback moves the value out of the storage.
-    call: unsafe fn(*mut InlineStorage),
+    call: unsafe fn(*mut ClosureStorage),
     /// `None` if the drop has no effect.
-    drop: Option<unsafe fn(*mut InlineStorage)>,
+    drop: Option<unsafe fn(*mut ClosureStorage)>,
     is_repeatable: bool,
     type_id: fn() -> TypeId,
 }
@@ -44,8 +44,8 @@ impl VTable {
         Self::new::<F>(call_mut::<F>, true)
     }
 
-    const fn new<F: 'static>(call: unsafe fn(*mut InlineStorage), is_repeatable: bool) -> Self {
-        let drop: Option<unsafe fn(*mut InlineStorage)> =
+    const fn new<F: 'static>(call: unsafe fn(*mut ClosureStorage), is_repeatable: bool) -> Self {
+        let drop: Option<unsafe fn(*mut ClosureStorage)> =
             if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None };
         Self { call, drop, is_repeatable, type_id: TypeId::of::<F> }
     }
@@ -54,7 +54,7 @@ impl VTable {
 /// # Safety
 ///
 /// `storage` points to storage that holds an `F`, which the call consumes.
-unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
+unsafe fn call_once<F: FnOnce()>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
     // for it (`build_closure`).
     let closure = unsafe { storage.cast::<F>().read() };
@@ -64,7 +64,7 @@ unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
 /// # Safety
 ///
 /// `storage` points to storage that holds an `F` and is not used by any other code during the call.
-unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
+unsafe fn call_mut<F: FnMut()>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which no other code uses (caller), at an address aligned
     // for it (`build_closure`).
     let closure = unsafe { &mut *storage.cast::<F>() };
@@ -74,7 +74,7 @@ unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
 /// # Safety
 ///
 /// `storage` points to storage that holds an `F`, which the call drops.
-unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
+unsafe fn drop_in_storage<F>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
     // for it (`build_closure`).
     unsafe { storage.cast::<F>().drop_in_place() }
@@ -134,7 +134,8 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
     }
 }
 
-/// A closure that becomes the callback of a timer.
+/// A closure that becomes the callback of a timer. If the add is refused, `into_closure` returns
+/// the closure to the caller.
 pub(crate) trait IntoCallback: BuildInPlace<Callback> {
     type Closure: 'static;
 
@@ -275,7 +276,7 @@ impl CallbackPtr {
 }
 
 const fn fits_inline<F>() -> bool {
-    size_of::<F>() <= size_of::<InlineStorage>() && align_of::<F>() <= align_of::<InlineStorage>()
+    size_of::<F>() <= size_of::<ClosureStorage>() && align_of::<F>() <= align_of::<ClosureStorage>()
 }
 
 pub(crate) struct SendCallback(Callback);

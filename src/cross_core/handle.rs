@@ -99,8 +99,7 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns a copy of this handle with the index and generation of a timer of the same shard.
-    /// `self` is a template, and must have index 0.
+    /// Returns the handle of a timer of the same shard. `self` is a template with index 0.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -180,10 +179,11 @@ impl TimerHandle {
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
     ///   has been dropped if this thread owns the timer's wheel, or if a thread other than the
     ///   owner added the timer. Otherwise the owner drops the callback in its next turn, or in a
-    ///   later turn if the budget of at most 1,024 messages per turn runs out first. An owner that
-    ///   announces its sleeps sleeps at most [`Config::drop_within`](crate::Config::drop_within)
-    ///   between the cancel and its next turn. If another thread is resetting the timer during a
-    ///   remote cancel, the callback is dropped only after that reset.
+    ///   later turn if the budget of at most 1,024 messages per turn runs out first. If the owner
+    ///   announces its sleeps, it sleeps at most
+    ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
+    ///   There is one exception: if another thread is resetting the timer during a remote cancel,
+    ///   the callback is dropped only after that reset.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
     ///   this answer. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
@@ -239,9 +239,9 @@ impl TimerHandle {
         .unwrap_or(Cancel::Ended)
     }
 
-    /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that `request`
-    /// has stored. Returns `None` if the shard has ended. Waking and dropping may run user code, so
-    /// the thread unpins first.
+    /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that
+    /// `request` has stored. Returns `None` if the shard has ended. The thread unpins before it
+    /// wakes and drops, because both may run user code.
     #[inline]
     fn with_remote_shard<R>(
         self,
@@ -285,23 +285,23 @@ impl TimerHandle {
 
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
-    /// After `Ok`, the callback is not running and will not run again, and this thread sees its
-    /// effects. So the caller can free values that the callback uses while it runs, unless the
-    /// destructor of its captures uses them too. Returns the answer of [`cancel`](Self::cancel):
-    /// [`Cancel::Running`] means that the callback was running.
+    /// After `Ok`, the callback is not running and will not run again, and this thread sees the
+    /// effects of its runs. So the caller can free the values that the callback uses, except values
+    /// that the destructors of the callback's captures use too. Returns the answer of
+    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
-    /// If the callback was running, its captures have been dropped when this returns. In all other
-    /// cases, even after `Ended`, the captures may be dropped later, as after `cancel`.
+    /// If the callback was running, its captures have been dropped when this call returns. In all
+    /// other cases, even after `Ended`, the captures may be dropped later, as `cancel` describes.
     ///
-    /// This thread polls the timer at intervals that grow to a millisecond, which costs the owner
-    /// nothing. The wait lasts as long as the callback runs, so the callback must not wait for this
-    /// thread. This call also returns when the wheel ends, because then no callback of the wheel
-    /// runs.
+    /// This thread polls the timer at intervals that grow to a millisecond. The polls cost the
+    /// owner nothing. The wait lasts as long as the callback runs, so the callback must not wait
+    /// for this thread. This call also returns when the wheel ends, because then no callback of the
+    /// wheel runs.
     ///
     /// # Errors
     ///
-    /// Returns an error and cancels nothing if the call comes from user code that a turn runs. Two
-    /// callbacks that waited for each other would wait for ever.
+    /// Returns an error and cancels nothing if the call comes from user code that a turn runs.
+    /// Otherwise two callbacks could wait for each other for ever.
     ///
     /// # Examples
     ///
@@ -375,16 +375,16 @@ impl TimerHandle {
     /// deadlines applies.
     ///
     /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
-    /// timer. There is one exception: another thread has added the timer, and the turn consumes
-    /// this add only after the reset. A reset of a periodic timer changes the time of the next run,
-    /// and later runs follow at the timer's period. Slack and spread of earlier calls no longer
-    /// apply.
+    /// timer. The only exception is a timer that another thread has added, if the turn consumes the
+    /// add after the reset. A reset of a periodic timer changes the time of the next run, and later
+    /// runs follow at the timer's period. Slack and spread of earlier calls no longer apply.
     ///
     /// Cost: constant. A reset takes no lock. It usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
-    /// most one on the owner's mailbox. It repeats a compare-and-swap that fails. Further remote
-    /// resets that only postpone a one-shot timer usually send no message. A remote reset wakes the
-    /// owner if the owner's announced sleep would outlast the new deadline.
+    /// most one on the owner's mailbox. It repeats a compare-and-swap that fails. After the owner
+    /// has applied a first remote reset of a one-shot timer, remote resets that only postpone the
+    /// timer usually send no message. A remote reset wakes the owner if the owner's announced sleep
+    /// would outlast the new deadline.
     ///
     /// # Examples
     ///
@@ -736,8 +736,8 @@ impl Owner {
 }
 
 per_thread! {
-    /// True while this thread runs turns of wheels of `Timers::per_worker`, which belong to no
-    /// thread.
+    /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel belongs to
+    /// no thread.
     static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 

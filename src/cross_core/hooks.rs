@@ -65,14 +65,14 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A destructor of a purgatory's key or operation, of the waker of a task that drives the
-    /// wheel, or of a callback or payload that was dropped after a cancel or at the end of its
+    /// A destructor of one of these values: a callback or payload, dropped after a cancel or at the
+    /// end of its wheel; a key or operation of a purgatory; the waker of a task that drives the
     /// wheel.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation that was checking its condition or completing, or code of its key, such
-    /// as `hash`.
+    /// A delayed operation that was checking its condition or completing. Code of the operation's
+    /// key, such as `hash`, counts too.
     Operation,
 }
 
@@ -199,7 +199,7 @@ impl Hooks {
         self.descriptor.trigger();
         let task_is_woken =
             self.driver_waker.get().is_none_or(|task| self.wake_driver_task(asleep, task));
-        self.wake_owner(asleep) && task_is_woken
+        self.call_hook_or_unpark(asleep) && task_is_woken
     }
 
     /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
@@ -211,7 +211,7 @@ impl Hooks {
     }
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
-    /// this. Changes nothing and returns false while another thread copies the waker.
+    /// this. If another thread is copying the waker, changes nothing and returns false.
     pub(crate) fn set_driver_waker(&self, mut task: Option<Arc<Waker>>) -> bool {
         let place = self.driver_waker.get_or_init(|| TryLock::new(None));
         let was_set = place.if_unlocked(|set| mem::swap(set, &mut task)).is_some();
@@ -220,7 +220,7 @@ impl Hooks {
         was_set
     }
 
-    fn wake_owner(&self, asleep: SleepId) -> bool {
+    fn call_hook_or_unpark(&self, asleep: SleepId) -> bool {
         match &self.wake_method {
             WakeMethod::Hook(hook) => self.call_unless_nested(asleep, || hook()),
             // If the lock is taken, no wake-up is lost. Either another thread is about to unpark
@@ -235,9 +235,9 @@ impl Hooks {
     }
 
     /// Calls `hook`, unless this thread is inside a hook of this shard for the same sleep, or
-    /// inside too many hooks. So a hook that sends requests to its own shard, even through another
-    /// shard's hook, is not called recursively for the same sleep. Returns false if the hook was
-    /// not called or panicked.
+    /// inside too many hooks. So a hook is not called recursively for the same sleep if it sends a
+    /// request to its own shard, directly or through the hook of another shard. Returns false if
+    /// `hook` was not called or panicked.
     fn call_unless_nested(&self, asleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         let mut has_returned = false;
@@ -258,9 +258,9 @@ impl Hooks {
         has_returned
     }
 
-    /// Makes the default wake-up unpark the calling thread. Does nothing and returns true if the
-    /// user has set a wake hook. Changes nothing and returns false while another thread copies the
-    /// stored thread handle.
+    /// Makes the default wake-up unpark the calling thread. If the user has set a wake hook, does
+    /// nothing and returns true. If another thread is copying the stored thread handle, changes
+    /// nothing and returns false.
     pub(crate) fn set_thread_to_unpark(&self) -> bool {
         let WakeMethod::Unpark(sleeper) = &self.wake_method else { return true };
         let remember = |sleeper: &mut Thread| {

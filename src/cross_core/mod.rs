@@ -1,5 +1,5 @@
-//! The parts of a shard that its owner shares with other threads, such as the states of timers, the
-//! mailbox, and announced sleeps.
+//! The parts of a shard that other threads use too, such as the states of timers, the mailbox, and
+//! announced sleeps.
 
 mod admission;
 pub(crate) mod call_site;

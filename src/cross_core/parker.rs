@@ -17,16 +17,16 @@
 //! announcement of an old sleep, although the owner has already announced a new sleep. Then the F1
 //! of the new sleep comes after F2, so the owner sees the request.
 //!
-//! A thread that resets a timer may write a new deadline to a node that another resetting thread is
-//! about to push. After its write or push, each thread executes F2, checks for a sleeping owner,
-//! and then reads the node's deadline. So the thread whose F2 is later uses the new deadline, and
-//! its check comes after the push.
+//! Two threads may reset the same timer. Thread A is about to push the node when thread B writes a
+//! new deadline to the node. Because A pushes the node, B does not. Then each thread executes F2,
+//! checks for a sleeping owner, and reads the node's deadline. So the thread whose F2 is later
+//! reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a waking thread that stalls or whose hook panics. There is one exception: a waking thread
-//! holds a lock while it copies the owner's thread handle or the driver task's waker (`hooks`). A
-//! thread that finds this lock taken relies on the lock's holder.
+//! on a waking thread that stalls or whose hook panics. There is one exception: while a waking
+//! thread copies the owner's thread handle or the driver task's waker, it holds a lock (`hooks`). A
+//! thread that finds this lock taken does not wait, and relies on the thread that holds the lock.
 //!
 //! If the hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
@@ -42,18 +42,18 @@ pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
     announced: AtomicU64,
-    /// The time until which the most recently announced sleep may last, in nanoseconds of the
+    /// The latest time at which the most recently announced sleep ends, in nanoseconds of the
     /// clock.
     until: AtomicU64,
 }
 
 /// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
-/// owner must end the sleep.
+/// Set if a remote cancel that leaves a payload to the owner must end the sleep, because the sleep
+/// may outlast `Config::drop_within`.
 const ENDS_ON_CANCEL: u64 = 2;
-/// No loop drives the owner's wheel, which counts as a sleep without an end. Instead of waking the
-/// owner, other threads publish the deadlines that they request.
+/// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
+/// waking the owner, other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_UNIT: u64 = 8;
 
@@ -72,8 +72,8 @@ impl Parker {
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let number =
             before + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
-        // Release: publishes `until` to `sleeps_past`. A waking thread's exchange that clears the
-        // `ASLEEP` of an earlier sleep either comes before this swap or fails.
+        // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
+        // cannot clear this announcement: its exchange comes before this swap or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -91,8 +91,8 @@ impl Parker {
     /// Records that a loop drives the owner. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
         // Relaxed, both: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence F1
-        // of the owner's next announcement. So the owner sees that thread's request before it
-        // sleeps.
+        // of the owner's next announcement. So the owner sees the request of that thread before the
+        // owner sleeps.
         let before = self.announced.load(Ordering::Relaxed);
         if before & UNDRIVEN != 0 {
             self.announced.store(before & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
@@ -117,45 +117,47 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress. If no loop drives the wheel, this counts as a sleep. The
-    /// caller must have executed the fence F2, or own the wheel.
+    /// Returns the sleep in progress. If no loop drives the wheel, the owner counts as asleep for
+    /// ever. The caller must have executed the fence F2, or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
         // load.
         SleepId::of(self.announced.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep in progress, from which the caller must wake the owner. The caller must
-    /// have queued its request.
+    /// Returns the sleep in progress, after the caller has queued a request. The caller must then
+    /// wake the owner from this sleep.
     pub(crate) fn sleep_to_interrupt(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep in progress if it [ends on a cancel](SleepId::ends_on_cancel). The caller
-    /// must then wake the owner. The caller must have left a payload to the owner.
+    /// Returns the sleep in progress if it [ends on a cancel](SleepId::ends_on_cancel), after the
+    /// caller has left a payload to the owner. The caller must then wake the owner.
     pub(crate) fn sleep_to_interrupt_for_cancel(&self) -> Option<SleepId> {
         self.sleep_to_interrupt().filter(|asleep| asleep.ends_on_cancel())
     }
 
-    /// Returns the sleep in progress, after a request for a deadline. The caller's last atomic
-    /// operation must be the swap that made the request, because on x86 this swap serves as the
-    /// fence F2. If the shard has ended, no fence is needed. The caller must wake the owner if the
-    /// owner [sleeps past](Self::sleeps_past) the deadline.
+    /// Returns the sleep in progress, after the caller has requested a deadline. If the owner
+    /// [sleeps past](Self::sleeps_past) the deadline, the caller must wake the owner.
+    ///
+    /// The caller's last atomic operation must be the swap that made the request, because on x86
+    /// this swap serves as the fence F2. A request that failed because the shard has ended needs no
+    /// fence.
     #[inline]
     pub(crate) fn sleep_in_progress_after_swap(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `until`, read by `sleeps_past`, is the end of this sleep or of a later one.
-        // Before a later sleep, the owner has seen the request.
+        // Acquire: `sleeps_past` then reads the end of this sleep or of a later one. The owner sees
+        // the request before it begins a later sleep.
         SleepId::of(self.announced.load(Ordering::Acquire))
     }
 
-    /// Returns true if the sleep that [`sleep_in_progress_after_swap`](Self::sleep_in_progress_after_swap) has returned
-    /// ends after `deadline`.
+    /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
+    /// [`sleep_in_progress_after_swap`](Self::sleep_in_progress_after_swap) before.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: `sleep_in_progress_after_swap` has acquired the announcement, which publishes `until`.
+        // Relaxed: `sleep_in_progress_after_swap` has acquired `until` with the announcement.
         deadline < self.until.load(Ordering::Relaxed)
     }
 }

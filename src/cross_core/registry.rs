@@ -30,7 +30,8 @@ constant! {
 
 struct Registry {
     shards: [Published<Shared>; SHARDS_MAX as usize],
-    /// Locked only to create or end a shard, and by [`ever_used_numbers`]; never by a handle.
+    /// Locked only by the creation and the end of a shard, and by [`ever_used_numbers`]. No
+    /// operation of a handle takes this lock.
     free_numbers: Mutex<FreeNumbers>,
 }
 
@@ -99,8 +100,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Frees memory of ended shards. This drops hooks, whose destructors may call corewheel, so the
-/// caller must hold no borrow of corewheel's state.
+/// Frees memory of ended shards. The caller must hold no borrow of corewheel's state, because this
+/// call drops hooks, whose destructors may call corewheel.
 pub(crate) fn free_ended_shards() {
     reclaim::free_garbage();
     slab::free_orphaned_pages();

@@ -18,7 +18,7 @@ use crate::{
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{NodeView, ReservedNode, Slab},
-        state::{Cancel, FollowUp, ResetOutcome, TimerStatus},
+        state::{Cancel, NextStep, ResetOutcome, TimerStatus},
     },
     error::AddErrorReason,
     gauges::{Gauges, TurnState},
@@ -158,11 +158,11 @@ impl Shared {
         }
     }
 
-    /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
-    /// reaches the grace period. Reports once, and again only after the wheel has lost its last
-    /// driver. The caller must hold no borrow of corewheel's state. At the end of the owner's
-    /// thread, `may_trace` must be false: the thread-locals of a `tracing` subscriber may be
-    /// destroyed.
+    /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
+    /// period. `overdue` is the lateness of the timer in nanoseconds. After one report, reports
+    /// nothing until the wheel has lost its last driver. The caller must hold no borrow of
+    /// corewheel's state. `may_trace` must be false at the end of the owner's thread, because the
+    /// thread-locals of a `tracing` subscriber may be destroyed.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue) {
@@ -187,8 +187,8 @@ impl Shared {
         turns
     }
 
-    /// Wakes the owner after a refused add, if messages wait in the mailbox. By consuming messages
-    /// about cancelled timers, the owner makes room for new timers.
+    /// Wakes the owner after a refused add, if the mailbox has messages. The owner makes room for
+    /// new timers when it consumes messages about cancelled timers.
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
@@ -198,8 +198,8 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that can go back. If the clock goes back, other
-    /// threads use this reading until the clock has caught up.
+    /// Records the owner's reading of a clock that can go back. After the clock has gone back,
+    /// other threads use this reading until the clock reaches it again.
     #[inline]
     pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
         // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
@@ -253,14 +253,15 @@ impl Shared {
     ) -> Result<RemoteOutcome<RemoteTimerId>, SendCallback> {
         let armed = RemoteTimerId { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
-            PushOutcome::Queued { depth, .. } => {
-                Ok(RemoteOutcome { answer: armed, wake: self.sleep_to_interrupt(depth, || nanos) })
-            }
+            PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
+                answer: armed,
+                wake: self.sleep_to_interrupt_for_deadline(depth, || nanos),
+            }),
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no callback, another thread has taken the timer, usually the
-                // owner's sweep at the shard's end. So the add counts as successful.
+                // `disarm` returns no callback, the add counts as successful: usually the owner's
+                // sweep at the shard's end has found the timer.
                 node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
             }
         }
@@ -298,9 +299,9 @@ impl Shared {
         (nanos, Some(self.tick.period_start(nanos, now, now)))
     }
 
-    /// Returns the deadline of a timer that is added or reset at `now`. If the slack contains
-    /// future ticks, chooses the one that is divisible by the largest power of two, so that timers
-    /// share ticks.
+    /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within
+    /// the slack, chooses the one of them that is divisible by the largest power of two, so that
+    /// timers share ticks.
     #[inline(never)]
     pub(crate) fn deadline_nanos_with_slack(&self, when: When, now: Reading) -> u64 {
         let offset = Duration::from_nanos(self.spread.next(when.spread_range));
@@ -345,11 +346,16 @@ impl Shared {
         self.tick.period_nanos(period)
     }
 
-    /// Returns the sleep from which this thread must wake the owner, after it has requested the
-    /// deadline `nanos()`. If no loop drives the wheel, publishes this deadline. `depth` is the
-    /// number of urgent messages after this thread's push, or 0 if it pushed none.
+    /// Called after this thread has requested the deadline `nanos()`. Returns the sleep from which
+    /// this thread must wake the owner, if any. If no loop drives the wheel, also publishes the
+    /// deadline. `depth` is the number of urgent messages after this thread's push, or 0 if this
+    /// thread has pushed no message.
     #[inline]
-    fn sleep_to_interrupt(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
+    fn sleep_to_interrupt_for_deadline(
+        &self,
+        depth: u32,
+        nanos: impl FnOnce() -> u64,
+    ) -> Option<SleepId> {
         let asleep = self.parker.sleep_in_progress_after_swap()?;
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
@@ -374,15 +380,15 @@ impl Shared {
     }
 }
 
-/// Returns true if `depth` queued messages must end a sleep. Every `WAKE_BACKLOG`-th message wakes
-/// the owner, since an earlier wake-up may have failed. An owner that announces its sleep after the
-/// push checks the number of messages itself.
+/// Returns true if a push that brings a stack to `depth` messages must end a sleep. Every
+/// `WAKE_BACKLOG`-th message ends a sleep, because an earlier wake-up may have failed. An owner
+/// that announces its sleep after the push checks the number of messages itself.
 #[inline]
 fn is_wake_backlog(depth: u32) -> bool {
     depth.is_multiple_of(WAKE_BACKLOG) && depth > 0
 }
 
-/// The operations of a remote thread. The thread is pinned, so they see no freed page.
+/// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
 impl Protected<'_, Shared> {
     /// Cancels a timer by one swap and one push, if the owner has added it and its word is `Armed`
     /// without flags. Otherwise returns `None`.
@@ -415,13 +421,12 @@ impl Protected<'_, Shared> {
         };
         let (answer, next) = node.cancel(generation, payload_out);
         let wake = match next {
-            FollowUp::Push if payload_out.is_some() => {
+            NextStep::Push if payload_out.is_some() => {
                 self.push_cancelled(index, node.link, Priority::LowPayloadTaken)
             }
-            FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
+            NextStep::Push => self.push_cancelled(index, node.link, Priority::Low),
             // A message about an add or reset is queued or about to be pushed, so this cancel
-            // pushes none, and need not end the owner's sleep. But the payload must not wait for
-            // the end of a long sleep.
+            // pushes none. It ends only a long sleep, so that the owner drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.parker.sleep_to_interrupt_for_cancel()
             }
@@ -461,14 +466,14 @@ impl Protected<'_, Shared> {
         let next = node.end_reset(payload_out);
         let answer = next.is_some();
         if payload_out.is_some() {
-            // Another thread cancelled the timer during the reset, so this thread has taken the
-            // payload.
+            // This thread has taken the payload, because another thread cancelled the timer during
+            // the reset.
             let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
-            let wake = (next == Some(FollowUp::Push)).then(push).flatten();
+            let wake = (next == Some(NextStep::Push)).then(push).flatten();
             return RemoteOutcome { answer, wake };
         }
         let mut depth = 0;
-        if next == Some(FollowUp::Push) {
+        if next == Some(NextStep::Push) {
             match self.mailbox.push(index, node.link, Priority::Urgent) {
                 PushOutcome::Queued { depth: pushed, .. } => depth = pushed,
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
@@ -476,7 +481,8 @@ impl Protected<'_, Shared> {
         }
         // Reads the requested deadline after the push: another thread may have reset the timer
         // again and pushed nothing, because *queued* was set.
-        let mut wake = self.sleep_to_interrupt(depth, || node.requested_deadline().load_nanos());
+        let mut wake =
+            self.sleep_to_interrupt_for_deadline(depth, || node.requested_deadline().load_nanos());
         // Reads the word after the fence in `sleep_to_interrupt`. If another thread has cancelled
         // the timer, this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()

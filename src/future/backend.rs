@@ -43,9 +43,9 @@ pub trait Backend: BackendOps {}
 impl<P: BackendOps> Backend for P {}
 
 /// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock. Even for the local wheel, handles are of the `Send` type `TimerHandle`: with a
-/// `LocalHandle`, a compiler error about a `!Send` future would name two causes instead of only
-/// `LocalTimer`.
+/// wheel's clock. Handles are of the `Send` type `TimerHandle`, even for the local wheel. With a
+/// `LocalHandle`, a future would be `!Send` for two reasons, and a compiler error would name both
+/// instead of only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 

@@ -15,8 +15,9 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A short sleep that is usually still pending at its first poll, so that other tasks run.
-const SHORT_SLEEP: Duration = Duration::from_micros(1);
+/// Maximum length of the sleep after a turn that has fired timers. Such a sleep is usually still
+/// pending at its first poll, so other tasks run.
+const SLEEP_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. The turns between these sleeps only send
 /// messages of purgatories.
@@ -69,8 +70,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
-            // If this turn fires timers, the next sleep is short. It lets the woken tasks run, and
-            // the next turn soon follows.
+            // If this turn fires timers, the next sleep is short: the woken tasks run during the
+            // sleep, and the next turn follows soon.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
@@ -82,15 +83,16 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             };
             let must_yield = timeout == Some(Duration::ZERO);
             let timeout = timeout.filter(|_| !must_yield);
-            let slept =
-                timeout.map(|time| sleep(if fired_timers { time.min(SHORT_SLEEP) } else { time }));
+            let slept = timeout.map(|time| {
+                sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
+            });
             sleep_or_yield(slept, must_yield).await;
         }
     }
 }
 
 /// Waits until `sleep` ends or the task is polled again. If `yields` is true, wakes the task at
-/// once, so that the wait only lets other tasks run.
+/// once, so that the wait ends after other tasks have run.
 async fn sleep_or_yield<S: Future>(sleep: Option<S>, yields: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

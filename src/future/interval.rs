@@ -12,9 +12,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// The schedule does not drift, even if ticks are late by less than a period, or the period is not
-/// a multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that is
-/// late by a period or more.
+/// The schedule does not drift if ticks are late by less than a period. It also does not drift if
+/// the period is not a multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens
+/// after a tick that is late by a period or more.
 ///
 /// # Examples
 ///
@@ -86,7 +86,7 @@ pub enum MissedTickBehavior {
 }
 
 impl MissedTickBehavior {
-    /// Returns the deadline of the next tick, if the tick that was due at `tick` is returned at
+    /// Returns the deadline of the next tick after a tick that was due at `tick` and is returned at
     /// `now`. All times are in nanoseconds.
     fn next(self, tick: u64, now: u64, period: u64) -> u64 {
         let next = tick.saturating_add(period);
@@ -153,9 +153,9 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. If the thread
-    /// had no wheel when the interval was created or last reset, [`reset`](Self::reset) the
-    /// interval before that poll.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if the
+    /// thread had no wheel when the interval was created or last reset, first call
+    /// [`reset`](Self::reset).
     ///
     /// # Panics
     ///
@@ -284,9 +284,9 @@ impl<H: Backend> Interval<H> {
         Duration::from_nanos(self.period)
     }
 
-    /// Changes the time between two ticks. The next tick keeps its deadline, unless
-    /// [`reset`](Self::reset) is called, which sets it to one new period from now. The minimum
-    /// period is one tick of the wheel.
+    /// Changes the time between two ticks. The minimum is one tick of the wheel. The next tick
+    /// keeps its deadline. To change this deadline too, call [`reset`](Self::reset) afterwards: the
+    /// next tick then comes one new period from the reset.
     ///
     /// # Examples
     ///

@@ -33,16 +33,16 @@
 //! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
 //!   [Time](crate#time).
 //! - **corewheel allocates nothing** in the steady state: a timer stores the waker as its callback.
-//! - **A timer that fires calls the waker of the latest poll once**, in a turn of the wheel's owner
-//!   or, with [`Timers::per_worker`], of the [`Watcher`]. If the waker panics, the panic is caught
-//!   and reported like a callback's panic.
+//! - **A timer that fires calls the waker of the latest poll once.** The call is made in a turn of
+//!   the wheel's owner. With [`Timers::per_worker`], the [`Watcher`] turns the wheels. If the waker
+//!   panics, the panic is caught and reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
 //!   dropped at once. If another thread owns or uses the wheel, a turn may drop the waker later:
 //!   see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
-//!   on another wheel. If none is left, see [Without a timer](#without-a-timer). A
-//!   [`drain`](crate::LocalTimer::drain) wakes no future: it returns the timers, and running or
-//!   dropping a returned timer wakes its future.
+//!   on another wheel. If the `Timers` has no other live wheel, see [Without a
+//!   timer](#without-a-timer). A [`drain`](crate::LocalTimer::drain) wakes no future, but returns
+//!   the timers. Running or dropping a returned timer wakes its future.
 //!
 //! # Without a driver
 //!
@@ -56,10 +56,10 @@
 //! before any of these calls must first call
 //! [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) also registers a driver, because a program that
-//! configures a wheel is expected to turn it. Before the driver is created, a task may be spawned,
-//! but must not wait for a timer. After a thread's last driver is dropped, a poll that must add a
-//! timer to the thread's wheel panics again. A timer that is already pending fires when the wheel
-//! is turned again.
+//! configures a wheel is expected to turn it. A task may be spawned before the thread has a driver,
+//! but the task must not wait for a timer yet. After a thread's last driver is dropped, a poll that
+//! must add a timer to the thread's wheel panics again. A timer that is already pending fires when
+//! the wheel is turned again.
 //!
 //! # Without a timer
 //!
@@ -213,8 +213,8 @@ pub fn interval(period: Duration) -> Interval {
 }
 
 /// Ticks every `period`, the first time at `start`, an instant of this thread's clock. If `start`
-/// precedes the creation of the clock, the first tick is scheduled for the instant of that
-/// creation. See [`interval`].
+/// is before the creation of the clock, the first tick is scheduled for the clock's creation. See
+/// [`interval`].
 ///
 /// # Examples
 ///

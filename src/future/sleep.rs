@@ -31,9 +31,9 @@ use crate::{
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
 /// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
-/// first poll adds a timer without reading the clock. If the deadline has elapsed before this poll,
-/// the next turn fires the timer. Further polls with the same waker only check whether the timer is
-/// pending. Nothing is allocated in the steady state.
+/// first poll adds a timer without reading the clock. A deadline that has already elapsed is then
+/// noticed by the next turn, which fires the timer. Further polls with the same waker only check
+/// whether the timer is pending. Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///
@@ -83,8 +83,8 @@ enum State {
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
     /// fired.
     Armed(TimerHandle, WakerId),
-    /// Like `Armed`, but the sleep was reset to an elapsed deadline. The timer wakes the task, whose
-    /// next poll is ready.
+    /// Like `Armed`, but the sleep was reset to an elapsed deadline. The timer wakes the task,
+    /// whose next poll is ready.
     ResetToElapsed(TimerHandle, WakerId),
     /// A poll has returned ready.
     Elapsed,
@@ -185,8 +185,8 @@ impl<H: Backend> Sleep<H> {
     /// ready, and the task is woken at the wheel's next tick at the latest. If no timer is pending,
     /// the next poll that must wait adds one.
     ///
-    /// Cost if a timer is pending: at most one reading of the clock and, for a later deadline on
-    /// this thread's wheel, usually one store.
+    /// Cost if a timer is pending: at most one reading of the clock, and the reset itself. On this
+    /// thread's wheel, a reset to a later deadline is usually one store.
     ///
     /// # Examples
     ///
@@ -272,13 +272,13 @@ impl<H: Backend> Sleep<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. If the thread
-    /// had no wheel when the deadline was set, [`reset`](Self::reset) the sleep before that poll.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if the
+    /// thread had no wheel when the deadline was set, first call [`reset`](Self::reset).
     ///
     /// # Panics
     ///
-    /// If cloning the waker panics; then the sleep keeps its deadline and its pending timer. If the
-    /// poll must add a timer on a thread [without a driver](super#without-a-driver).
+    /// If the poll must add a timer on a thread [without a driver](super#without-a-driver). If
+    /// cloning the waker panics; the sleep then keeps its deadline and its pending timer.
     ///
     /// # Examples
     ///
@@ -332,8 +332,9 @@ impl<H: Backend> Sleep<H> {
             }
             State::Unarmed => (),
         }
-        // Checks the clock, unless the first `match` made a waker. The end of a previous timer does
-        // not show that the deadline has elapsed, because the timer may have ended with its wheel.
+        // If the first `match` made no waker, compares the deadline with the clock. The end of a
+        // previous timer proves nothing, because the wheel of that timer may have ended before the
+        // deadline.
         let waker = match waker {
             Some(waker) => waker,
             None if self.backend.has_elapsed(self.deadline)? => {

@@ -19,8 +19,8 @@ pin_project! {
     /// Each poll first polls the future. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it. If the timeout was created with a duration of
-    /// more than a second, its first poll does not compare the deadline with the clock. So if the
-    /// deadline has elapsed before this poll, the next turn wakes the task, and the timeout ends.
+    /// more than a second, its first poll does not compare the deadline with the clock. An elapsed
+    /// deadline then ends the timeout only after the wheel's next turn, which wakes the task.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
@@ -78,10 +78,10 @@ impl<F, H: Backend> Timeout<F, H> {
     }
 
     /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
-    /// up. Use this for requests that must not fail under overload. Without a timer, the deadline
-    /// wakes no task, but a later poll that finds the deadline elapsed gives up the future. Each
-    /// poll that must wait tries again to add a timer. If the thread had no wheel when the deadline
-    /// was set, the timeout never elapses until its [`sleep`](Self::sleep) is reset.
+    /// up. Use this for requests that must not fail under overload. Without a timer, nothing wakes
+    /// the task at the deadline. But a poll after the deadline still gives up the future, and each
+    /// earlier poll that must wait tries again to add a timer. If the thread had no wheel when the
+    /// deadline was set, the timeout does not elapse before its [`sleep`](Self::sleep) is reset.
     ///
     /// # Examples
     ///

@@ -35,11 +35,12 @@ use crate::{
 /// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
 /// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
 /// [`new`](Self::new), each wheel belongs to one thread, to which the other threads send messages.
-/// Prefer `start` or `new` only if most timers fire: `per_worker` fires them all on one thread.
+/// Prefer `start` or `new` only if most timers fire, because `per_worker` fires all timers on one
+/// thread.
 ///
-/// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
-/// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
-/// refuses a timer, the future continues on another wheel.
+/// If a thread owns one of the wheels, the futures that it creates use that wheel. The futures of
+/// any other thread use one wheel, and different threads are spread over the wheels. If a wheel
+/// ends or refuses a timer, the future continues on another wheel.
 ///
 /// Clones are cheap and refer to the same wheels.
 ///
@@ -81,16 +82,16 @@ use crate::{
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, each in its own
-/// `Arc`. A future holds the `Arc` of the first wheel that it uses. So threads that use different
-/// wheels do not contend for a reference count.
+/// `Arc`. A future clones the `Arc` at the index of its first wheel. So threads that use different
+/// wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
     worker_wheels: Option<Arc<WorkerWheels>>,
-    /// Its drop stops the threads or the watcher. `None` for [`Timers::new`], because other code
-    /// runs those wheels.
+    /// Stops the threads or the watcher when it is dropped. `None` for [`Timers::new`], whose
+    /// wheels other code turns.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -112,7 +113,8 @@ impl Drop for StopWatcherOnDrop {
     }
 }
 
-/// The [`Backend`](super::Backend) of a [`Timers`] future: the wheel that holds its timer.
+/// The [`Backend`](super::Backend) of a [`Timers`] future: refers to the wheel that holds the
+/// future's timer.
 ///
 /// # Examples
 ///
@@ -160,8 +162,8 @@ impl Timers {
         Self::start_with(Cores::builder().shards(threads).pin(false))
     }
 
-    /// Starts threads with the builder `threads`, which sets their number, whether they are pinned,
-    /// and the configuration of each wheel. See [`start`](Self::start).
+    /// Starts threads that run timers. The builder `threads` sets the number of threads, whether
+    /// they are pinned, and the configuration of each wheel. See [`start`](Self::start).
     ///
     /// The threads park between their turns. Each thread calls the function given to
     /// [`CoresBuilder::config`]. If this function sets a wake hook
@@ -206,11 +208,11 @@ impl Timers {
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
     /// configure the wheels.
     ///
-    /// Cost: to add, reset or cancel a timer, a thread becomes the owner of the timer's wheel by
-    /// one compare-and-swap. If another thread is still the owner after several attempts, this
-    /// thread usually sends a message. Then the watcher drops the waker of a cancelled timer within
-    /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
-    /// earliest may wake the watcher.
+    /// Cost: to add, reset or cancel a timer, a thread claims the timer's wheel by one
+    /// compare-and-swap. If several attempts fail, because another thread has claimed the wheel,
+    /// the request usually becomes a message. If the message cancels a timer, the watcher drops the
+    /// timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add or reset
+    /// may wake the watcher if the deadline is the earliest of the wheel.
     ///
     /// # Errors
     ///
@@ -236,10 +238,10 @@ impl Timers {
         Ok(timers)
     }
 
-    /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config`
-    /// returns the configuration of the wheel with the given index. Until the watcher first runs,
-    /// an add may [report](crate::metrics) a timer that is at least 1 s late. See
-    /// [`per_worker`](Self::per_worker).
+    /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config` is
+    /// called with the index of a wheel, and returns the configuration of the wheel. Before the
+    /// watcher's first turn or sleep, an add may [report](crate::metrics) a timer that is at least
+    /// 1 s overdue. See [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -511,9 +513,9 @@ impl Remote {
         Some(self.wheel_set.worker_wheels.as_ref()?.wheel(at))
     }
 
-    /// Adds a timer to this wheel, or else to the next wheel that accepts it. If another wheel
-    /// accepts it, `self` becomes that wheel, and `nanos` is converted to that wheel's clock. If no
-    /// wheel accepts it, drops `wake` without waking the task.
+    /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Then `self`
+    /// refers to the accepting wheel, and `nanos` is a time of that wheel's clock. If no wheel
+    /// accepts the timer, drops `wake` without waking the task.
     fn try_add_anywhere(
         &mut self,
         nanos: &mut u64,
@@ -641,11 +643,11 @@ impl BackendOps for Remote {
 }
 
 per_thread! {
-    /// The number, from 1, that selects a wheel for this thread's futures; 0 if not assigned yet.
+    /// This thread's number, which selects a wheel for its futures; 0 if no number is assigned yet.
     static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 
-/// Sets this thread's number, from 1. Threads with equal numbers select the same wheel.
+/// Sets this thread's number, at least 1. Threads with equal numbers select the same wheel.
 pub(super) fn assign_thread_number(number: usize) {
     // Fails if the thread-local is destroyed.
     let _ = THREAD_NUMBER.try_with(|place| place.set(number));
@@ -653,10 +655,10 @@ pub(super) fn assign_thread_number(number: usize) {
 
 /// Returns this thread's number. A thread without a number gets the next number of a counter.
 fn number_of_this_thread() -> usize {
-    static LAST: Mutex<usize> = Mutex::new(0);
+    static LAST_THREAD_NUMBER: Mutex<usize> = Mutex::new(0);
     let number = THREAD_NUMBER.try_with(|number| {
         if number.get() == 0 {
-            let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = LAST_THREAD_NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
             *last += 1;
             number.set(*last);
         }

@@ -10,7 +10,7 @@ use crate::local::ThreadWheel;
 pub struct WakerCallback(Option<Waker>);
 
 impl WakerCallback {
-    /// Clones `waker`. Panics if this panics.
+    /// Clones `waker`. Panics if the clone panics.
     #[inline]
     pub(super) fn new(waker: &Waker) -> Self {
         Self(Some(waker.clone()))
@@ -20,9 +20,9 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // The task's next poll usually passes the original waker again, so this identifies the
-        // original. But if the clone has other data, the original's data may be freed and its
-        // address reused. Then this identifies the clone.
+        // The task's next poll usually passes the original waker again, so the identifier is the
+        // original's. But if the clone has different data, the original's data may be freed and its
+        // address reused. In this case the identifier is the clone's.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -35,9 +35,9 @@ impl WakerCallback {
 impl Drop for WakerCallback {
     #[inline]
     fn drop(&mut self) {
-        // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll again
-        // to notice the end. The end also drops callbacks of remotely cancelled timers. Waking
-        // their tasks is needless but harmless.
+        // A wheel that ends drops the callbacks of its pending timers. Each drop wakes the task, so
+        // that the task polls again and notices the end. A wheel that ends also drops callbacks of
+        // remotely cancelled timers. Waking their tasks is needless but harmless.
         if self.0.is_some() && WAKES_ON_DROP.get().unwrap_or_else(ThreadWheel::has_ended) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
@@ -45,8 +45,8 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// During [`with_wake_on_drop`], says whether a dropped `WakerCallback` wakes its task.
-    /// Otherwise `None`: then the drop wakes the task only if this thread's wheel has ended.
+    /// Whether a dropped `WakerCallback` wakes its task. `None` outside [`with_wake_on_drop`]: then
+    /// the drop wakes the task only if this thread's wheel has ended.
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -57,9 +57,10 @@ pub(super) fn drop_refused<F>(callback: F) {
     with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
 }
 
-/// Calls `drops`. `wakes` says whether a `WakerCallback` that this thread drops during the call
-/// wakes its task. The callback of a cancelled or refused timer must not wake: the task's next poll
-/// could again cancel a timer or be refused one, and then the task would never stop polling.
+/// Calls `drops`. A `WakerCallback` that this thread drops during the call wakes its task only if
+/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise the task
+/// would poll again, and if that poll also cancelled a timer or was refused one, the task would
+/// never stop polling.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, drops: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(wakes));

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! a worker                                    the watcher
-//! claim: free -> taken (Acquire)              claim and turn each wheel, release it for wakers
+//! claim: free -> taken (Acquire)              claim and turn each wheel, release it during wakers
 //! add, cancel or reset a timer                claim each wheel, announce its sleep, release it
 //! release: taken -> free (Release)            sleep until the earliest announced end
 //! wake the watcher if it sleeps beyond the new deadline
@@ -16,28 +16,31 @@
 //! A claim is an Acquire operation, and a release is a Release operation, so each owner sees the
 //! writes of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
 //! before the claim, and called or dropped after the release. So a claim is short and never nested.
-//! If another thread has claimed a wheel, a worker retries a few times. Then the worker acts as a
-//! remote thread, and sends a message if necessary. Only the watcher waits until it can claim a
-//! wheel: after each callback, and when it ends the wheels.
+//! If another thread has claimed the wheel, a worker retries a few times. If all attempts fail, the
+//! worker acts as a remote thread, and sends a message if necessary. Only the watcher waits until
+//! it can claim a wheel: after each callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
 //! Only the watcher turns wheels, so it must wake up for each deadline. The watcher announces its
-//! sleep under the claim, and a worker adds under the claim. If the add comes first, the announced
-//! sleep ends by the new deadline. If the announcement comes first, the add reads
-//! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
-//! watcher that is awake, or is being woken, claims the wheel again before its next long sleep, and
-//! so sees the new timer. Remote requests are made without a claim. They wake the watcher in the
-//! same way as the sleeping owner of any other wheel. The watcher also checks the mailbox after
-//! each announcement (see `cross_core/parker.rs`).
+//! sleep, and a worker adds a timer, only while it holds the claim. So one of these two steps comes
+//! first. If the add comes first, the watcher includes the new deadline in its announcement. If the
+//! announcement comes first, the worker reads `announced_until`, and wakes the watcher if the
+//! announced sleep ends after the new deadline. A watcher that is awake, or is being woken, claims
+//! the wheel again before its next long sleep, and then sees the new timer.
+//!
+//! A remote request needs no claim. It wakes the watcher as it would wake the sleeping owner of any
+//! other wheel. The watcher also checks the mailbox after each announcement (see
+//! `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps briefly and tries again.
 //!
-//! An add or reset with a deadline before the end of the last announced sleep records this
-//! deadline. Until the earliest recorded deadline has elapsed, no sleep lasts beyond it, even if
-//! the timer was cancelled. So if timeouts of equal length are constantly added and cancelled, the
-//! adds to a wheel wake the watcher only about once per timeout length.
+//! If an add or reset requests a deadline before the end of the latest announced sleep, it also
+//! stores the deadline in `sleep_limit`. Until the earliest stored deadline has elapsed, no
+//! announced sleep lasts beyond it, even if the timer was cancelled. This saves wake-ups. For
+//! example, if a program keeps adding and cancelling timeouts of equal length, the adds to a wheel
+//! wake the watcher only about once per timeout length.
 //!
 //! # The end
 //!
@@ -96,9 +99,9 @@ struct OwnerState {
     /// The end of the watcher's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
     announced_until: u64,
-    /// The earliest deadline before `announced_until` that an add or reset has requested;
-    /// `u64::MAX` if there is none. Until this deadline has elapsed, no announced sleep lasts
-    /// beyond it, even if the timer was cancelled.
+    /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
+    /// there is none. Until this deadline has elapsed, no announced sleep lasts beyond it, even if
+    /// the timer was cancelled.
     sleep_limit: u64,
 }
 
@@ -190,13 +193,13 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. While the caller had claimed the wheel, it found that
-    /// the announced sleep ends too late.
+    /// Wakes the watcher if it still sleeps. The caller must have claimed the wheel, found that the
+    /// announced sleep ends too late, and released the wheel.
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
-        // The caller has claimed the wheel after the announcement, and so sees the announcement
-        // without a fence.
+        // The claim came after the announcement, so this thread sees the announcement without a
+        // fence.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
         }
@@ -246,7 +249,7 @@ impl WorkerWheel {
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
-            engine.publish_live_for_limit();
+            engine.publish_live_count();
             let due = engine.owner_deadline_nanos(handle.index());
             if overdue.is_some() {
                 let _ = engine.publish_without_loop();
@@ -291,8 +294,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops remotely cancelled timers until there is room for a timer, no remotely cancelled timer
-    /// is left, or another thread has claimed the wheel.
+    /// Removes remotely cancelled timers until there is room for a timer. Stops early if no such
+    /// timer is left, or if another thread has claimed the wheel.
     #[cold]
     fn make_room(&self) {
         let next_cancelled = || {
@@ -315,7 +318,7 @@ impl WorkerWheel {
         let callback =
             left.map(|freed| guard.engine.take_payload_cancelled_by_owner(handle, freed));
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
-        guard.engine.publish_live_for_limit();
+        guard.engine.publish_live_count();
         drop(guard);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
@@ -371,7 +374,7 @@ impl WorkerWheel {
         if run.is_periodic() {
             let Err(callback) = guard.engine.rearm(index) else { return guard };
             drop(guard);
-            // `cancel_wait` waits for `finish`, and so also for this drop.
+            // The drop comes before `finish_run`, so that `cancel_wait` also waits for the drop.
             self.shared.hooks.drop_catching_panic(callback);
             guard = self.wait_for_claim();
         }
@@ -508,10 +511,11 @@ impl Watcher {
     /// Announces a sleep, calls `wait` with the timeout of the sleep, and ends the announcement
     /// when `wait` returns. A timeout of `None` means that only a wake-up ends the sleep.
     ///
-    /// During `wait`, a request that must [end the sleep](crate::LocalTimer::prepare_sleep) calls
-    /// the hook [`Config::on_wake`](crate::Config::on_wake) of the wheel that gets the request.
-    /// Dropping the last of the `Timers`' clones and futures calls the first wheel's hook. By
-    /// default, the hook unparks the thread that announced the sleep.
+    /// If a request must [end the sleep](crate::LocalTimer::prepare_sleep) during `wait`, the
+    /// requesting thread calls the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of the
+    /// requested wheel. The thread that drops the last of the `Timers`' clones and futures calls
+    /// the hook of the first wheel. By default, the hook unparks the thread that announced the
+    /// sleep.
     ///
     /// Cost: a claim and an announcement for each wheel, and one allocation.
     ///

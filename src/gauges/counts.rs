@@ -75,11 +75,13 @@ counts! {
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
         /// The timers of `live` that other threads have cancelled, and that the owner has not
-        /// unlinked yet. The owner reads the exact number of such timers whose messages are queued.
-        /// If a timer is cancelled during another thread's reset, its message is queued at the end
-        /// of the reset. Other threads read the number of queued messages about cancelled timers
-        /// instead. This number is inexact from 3,072 on. It includes timers that are not yet in
-        /// `live`, and lacks timers with an earlier reset that the owner has not seen.
+        /// unlinked yet.
+        ///
+        /// The owner counts exactly the timers whose messages are queued. A timer that is cancelled
+        /// during another thread's reset gets its message at the end of the reset. Other threads
+        /// read the number of queued cancel messages, which is inexact from 3,072 on. That number
+        /// may include timers that are not yet in the published `live`. It may lack timers that
+        /// were cancelled during a reset, or while a reset message was queued.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. The
         /// number is exact for the owner. Once 3,072 cancels, or 3,072 adds and resets, are queued,

@@ -26,7 +26,7 @@ impl Default for AtomicHistogram {
 }
 
 impl AtomicHistogram {
-    /// Counts `times` durations of `nanos` nanoseconds. Only one thread may call it.
+    /// Counts `times` durations of `nanos` nanoseconds. Only one thread may call this.
     pub(super) fn add(&self, nanos: u64, times: u32) {
         // Relaxed, also below: only one thread writes. The store of the count below publishes the
         // sum and the maximum.
@@ -76,9 +76,9 @@ fn upper_bound_of(cell: usize) -> u64 {
 
 /// A histogram of durations.
 ///
-/// It counts durations in 130 ranges. Durations below 1,024 ns share the first range. Durations
-/// above about 73 minutes share the last range, and are reported as the longest duration. The end
-/// of each other range exceeds its durations by at most a quarter.
+/// The histogram has 130 ranges. Durations below 1,024 ns share the first range. Durations above
+/// about 73 minutes share the last range, which ends at the longest duration. The end of any other
+/// range exceeds each duration in the range by at most a quarter.
 ///
 /// # Examples
 ///
@@ -136,8 +136,8 @@ impl Histogram {
         Duration::from_nanos(self.max)
     }
 
-    /// Returns the average duration, or zero if there is no duration. It is too short after the
-    /// [`sum`](Self::sum) has wrapped.
+    /// Returns the average duration, or zero if there is no duration. The average is too short
+    /// after the [`sum`](Self::sum) has wrapped.
     ///
     /// # Examples
     ///
@@ -171,8 +171,9 @@ impl Histogram {
     /// Returns the duration that `percent` percent of the durations do not exceed, or zero if there
     /// is no duration.
     ///
-    /// The result is too large by at most a quarter, or 1,023 ns if that is more. A result above 73
-    /// minutes is the longest duration. `percent` is clamped to 0..=100.
+    /// The result may exceed the exact value by up to a quarter, or by up to 1,023 ns if the exact
+    /// value is below 1,024 ns. If the exact value is above about 73 minutes, the result is the
+    /// longest duration. `percent` is clamped to 0..=100.
     ///
     /// # Examples
     ///
@@ -228,7 +229,8 @@ impl Histogram {
     }
 
     /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
-    /// histogram. Its maximum is the longest duration ever counted, even if `earlier` includes it.
+    /// histogram. The result's maximum is not limited to this period: it is the longest duration
+    /// ever counted.
     ///
     /// # Examples
     ///

@@ -1,11 +1,12 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
 //! The owner counts in its own fields. It copies the counts here when its loop computes how long to
-//! sleep, and about every 64 turns. Other threads write only the number of stalls, the request for
-//! the occupied slots, and the fields for the report that no loop drives the shard. A reader never
-//! delays the owner, and a stalled owner never delays a reader.
+//! sleep, and about every 64 turns. Other threads write only `stalls`, `occupancy_requested`,
+//! `remote_due_while_undriven` and `undriven_grace_nanos`. A reader never delays the owner, and a
+//! stalled owner never delays a reader.
 //!
-//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
+//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older than this
+//! snapshot.
 
 mod counts;
 mod histogram;
@@ -42,7 +43,8 @@ pub(crate) struct Gauges {
     turn_began_at: AtomicU64,
     /// The time at which the loop must begin its next turn, as last published.
     next_due: AtomicU64,
-    /// The earliest deadline that another thread has requested while no loop drove the owner.
+    /// The earliest deadline that another thread has requested while no loop drove the shard;
+    /// `u64::MAX` if there is none.
     remote_due_while_undriven: AtomicU64,
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
@@ -72,8 +74,9 @@ pub(crate) struct TurnState {
 }
 
 impl TurnState {
-    /// Returns the due time of the next turn. Returns `None` during a turn. Between turns, returns
-    /// `None` if no turn is needed, or if the latest turn began at or after the due time.
+    /// Returns the due time of the next turn. Returns `None` during a turn, and if no turn is
+    /// needed. Also returns `None` if the latest turn began at or after the due time, because the
+    /// loop has not published a new due time since.
     pub(crate) fn next_turn_due(self) -> Option<u64> {
         let Self { is_in_turn, began_at, next_due, .. } = self;
         (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
@@ -81,8 +84,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates the gauges of a new shard. In loom models, where each published counter adds
-    /// interleavings, shards without a name publish nothing.
+    /// Creates the gauges of a new shard. In loom models, shards without a name publish nothing,
+    /// because each published counter adds interleavings.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
@@ -135,8 +138,8 @@ impl Gauges {
         if self.is_enabled() {
             // Relaxed: published by the next store.
             self.turn_began_at.store(now, Ordering::Relaxed);
-            // Release: publishes `turn_began_at`, and the end of earlier turns. Pairs with the
-            // Acquire in `turn_state`.
+            // Release: publishes `turn_began_at`, and the `turns_ended` of earlier turns. Pairs
+            // with the Acquire in `turn_state`.
             self.turns_begun.store(begun, Ordering::Release);
         }
     }
@@ -165,8 +168,8 @@ impl Gauges {
         }
     }
 
-    /// Records that no loop drives the shard. `due` is the earliest deadline that another thread
-    /// has requested; `u64::MAX` means none.
+    /// Records that no loop drives the shard, and sets the shorter grace period. `due` is the
+    /// earliest deadline that another thread has requested; `u64::MAX` means none.
     pub(crate) fn record_undriven(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
@@ -183,7 +186,8 @@ impl Gauges {
         }
     }
 
-    /// Raises a shorter grace period to the longer one, for a registered driver.
+    /// Raises the grace period to the longer one when a driver registers, unless the report is
+    /// disabled.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -192,7 +196,8 @@ impl Gauges {
     }
 
     /// Returns true if the caller must report a timer that has been overdue for `overdue`
-    /// nanoseconds. Returns true once, and then false until the owner has lost its last driver.
+    /// nanoseconds. After a call has returned true, all calls return false until the shard has lost
+    /// its last driver.
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
         self.is_enabled()
@@ -289,8 +294,8 @@ impl Gauges {
     }
 
     pub(crate) fn turn_state(&self) -> TurnState {
-        // Acquire: `turn_began_at` belongs to this turn or a later one; pairs with the Release in
-        // `record_turn_begin`.
+        // Acquire: the `turn_began_at` read below is that of turn `begun` or a later one. Pairs
+        // with the Release in `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed: these three words are independent of each other.
         let ended = self.turns_ended.load(Ordering::Relaxed);

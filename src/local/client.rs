@@ -7,8 +7,9 @@ use std::{
     rc::{Rc, Weak},
 };
 
-/// A client of a thread's wheel. All clients are purgatories. A purgatory keeps many timers on the
-/// wheel. At the end of turns and before sleeps, it sends messages and frees memory.
+/// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. When a client
+/// has requested a flush or a trim, the wheel calls `flush` or `trim` of each client at the end of
+/// turns and before sleeps.
 pub(crate) trait WheelClient {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
@@ -28,7 +29,8 @@ pub(crate) struct ClientId(u32);
 #[derive(Default)]
 pub(super) struct Clients {
     places: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The indices of the free places, and perhaps indices beyond the end of `places`.
+    /// The indices of the free places. After `places` was shortened, also indices beyond its end,
+    /// which `add` ignores.
     free_places: BinaryHeap<Reverse<u32>>,
     forbids_id_reuse: bool,
 }
@@ -49,8 +51,8 @@ impl Clients {
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client. Unless reuse is forbidden, also removes all free places after the last
-    /// client, and frees all memory once no client is left.
+    /// Removes a client, and the free places after the last client. If no client is left, frees all
+    /// memory. If reuse is forbidden, only marks the client's place as empty.
     pub(super) fn remove(&mut self, ClientId(place): ClientId) {
         self.places[place as usize] = None;
         if self.forbids_id_reuse {

@@ -27,8 +27,8 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 ///
 /// # Examples
 ///
-/// Each thread has a `mio::Poll`, whose waker ends the thread's sleep when another thread adds an
-/// earlier timer:
+/// Each thread sleeps in a `mio::Poll`. Its `mio::Waker` ends the sleep when another thread adds a
+/// timer that is due before the end of the sleep:
 ///
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
@@ -103,16 +103,16 @@ struct CoresShared {
 }
 
 /// The number of messages in a request to stop. The callback of each message sends the next one.
-/// Messages run in FIFO order, so the first runs after the caller's earlier requests. If the thread
-/// itself is the caller, one message is not enough: its earlier closures are not messages, and run
-/// as due timers by the end of the turn that consumes the first message. If this message has waited
-/// in the backlog, the second may run in the same turn, before the closures. The third always runs
-/// in a later turn.
+/// Messages run in FIFO order, so the first runs after the caller's earlier requests. If a thread
+/// stops itself, one message is not enough. The thread's earlier closures are due timers, not
+/// messages. They run by the end of the turn that consumes the first message, but perhaps after
+/// this message. If the first message has waited in the backlog, the second may also run before the
+/// closures, in the same turn. The third always runs in a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
-/// A request to a thread to stop. Each message contains the request, and its callback passes the
-/// request on to the next message. After the last message, the request is dropped, which sets the
-/// thread's flag. A wheel that has ended or has no free node drops the request earlier.
+/// A request to a thread to stop. The callback of each message moves the request into the next
+/// message. Dropping the request sets the thread's flag. The callback of the last message drops the
+/// request. If the wheel has ended or has no free node, a failed send drops the request earlier.
 struct StopRequest {
     shared: Arc<CoresShared>,
     index: usize,
@@ -214,9 +214,9 @@ impl Core {
     /// Drives this thread's wheel, and does nothing else, until the thread [should
     /// stop](Self::is_stopping).
     ///
-    /// The thread parks between its turns. A wake hook in the configuration ([`Config::on_wake`])
-    /// must unpark the thread. After this call, [`LocalTimer::drain`](crate::LocalTimer::drain)
-    /// returns the timers that are still pending.
+    /// The thread parks between its turns. If [`Config::on_wake`] sets a wake hook, the hook must
+    /// unpark the thread. After this call, [`LocalTimer::drain`](crate::LocalTimer::drain) returns
+    /// the timers that are still pending.
     ///
     /// # Panics
     ///
@@ -243,9 +243,9 @@ impl Core {
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true once [`Cores::stop`] was called and a turn of this thread has processed the
-    /// request. If the thread's wheel has ended, or has no node left for the request, returns true
-    /// as soon as `stop` was called. A loop calls this after each turn. Cost: two loads.
+    /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. If the
+    /// thread's wheel has ended or has no free node for the request, returns true as soon as `stop`
+    /// was called. Call this after each turn. Cost: two loads.
     ///
     /// # Examples
     ///
@@ -274,11 +274,11 @@ impl Cores<()> {
     /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
     /// CPU quota of a container.
     ///
-    /// The threads are pinned, in the system's order, to the cores that the calling thread may use.
+    /// The threads are pinned to the cores that the calling thread may use, in the system's order.
     /// If there are more threads than cores, pinning continues from the first core. To exclude a
-    /// core, start the program under `taskset` or in a cpuset. If containers share a machine only
-    /// by quotas, disable [pinning](CoresBuilder::pin): otherwise the threads of all containers are
-    /// pinned to the same cores.
+    /// core, start the program under `taskset` or in a cpuset. Disable [pinning](CoresBuilder::pin)
+    /// if several containers share the same cores and are limited only by CPU quotas: otherwise all
+    /// of them pin their threads to the same cores.
     ///
     /// # Examples
     ///
@@ -372,8 +372,8 @@ impl<R> Cores<R> {
     /// Asks all threads to end.
     ///
     /// A thread in an announced sleep is woken. Each thread normally processes the request within
-    /// three turns. After that, its [`Core::is_stopping`] returns true, and the thread decides when
-    /// to end. Further calls have no effect.
+    /// three turns. After that, [`Core::is_stopping`] returns true for this thread, and the thread
+    /// decides when to end. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is
@@ -395,8 +395,8 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: the flag prevents a second request. A thread whose wheel has ended also reads
-        // it, in `is_stopping`, and may see it late.
+        // Relaxed: the swap prevents a second request. `is_stopping` reads the flag if the wheel
+        // has ended, and may see the store late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -519,10 +519,10 @@ impl CoresBuilder {
 
     /// Starts a thread for each element of `args`, and runs `run` on it with that element.
     ///
-    /// An element is a value prepared for one thread, such as a `mio::Poll`, whose waker the wake
-    /// hook of the thread's [`Config`] can use. The number of threads is the number of elements;
-    /// [`shards`](Self::shards) has no effect. `run` starts only after every thread has its wheel
-    /// and, where possible, is pinned.
+    /// An element is a value prepared for one thread, such as a `mio::Poll` that the thread's wake
+    /// hook can wake. The number of threads is the number of elements; [`shards`](Self::shards) has
+    /// no effect. `run` starts only after every thread has its wheel and, where possible, is
+    /// pinned.
     ///
     /// # Errors
     ///
@@ -575,8 +575,7 @@ impl CoresBuilder {
                 let installed = config(index).install();
                 let _ = report.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start.wait().clone()?;
-                // Otherwise `start` would keep all wheels' memory even after `run` has dropped its
-                // `Core`.
+                // Drops `start` before `run`, because `start` keeps the memory of all wheels alive.
                 drop(start);
                 Some(run(Core { index, pinned_to, thread: thread::current().id(), shared }, arg))
             });

@@ -26,7 +26,7 @@ use crate::{
         hooks::{PanicPlace, catch_panic_silently},
         shared::Shared,
         slab::OwnerNodes,
-        state::{FreeNode, TimerKind},
+        state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
@@ -39,8 +39,8 @@ per_thread! {
 }
 
 per_thread! {
-    /// A pointer to the value in `THREAD_WHEEL`. The pointer needs no destructor, so on most platforms an
-    /// access need not check whether the thread has destroyed `THREAD_WHEEL_PTR`.
+    /// A pointer to the value in `THREAD_WHEEL`. This variable has no destructor, so on most
+    /// platforms an access need not check whether the thread has destroyed the variable.
     static THREAD_WHEEL_PTR: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
 
@@ -113,16 +113,17 @@ pub(crate) struct ThreadWheel {
     /// The wakers of the driving tasks that have announced a sleep.
     driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
-    /// True if the wheel also has a driver other than `TimerFd`s and tasks.
+    /// True if the wheel has a driver that is neither a `TimerFd` nor a task.
     has_registered_loop: Cell<bool>,
     clients: RefCell<Clients>,
-    /// True if clients have requested a flush at the end of a turn.
+    /// True if a client has requested a flush, at the end of a turn or before a sleep.
     flush_requested: Cell<bool>,
-    /// True if clients have requested a trim at the end of a turn.
+    /// True if a client has requested a trim, at the end of a turn or before a long sleep.
     trim_requested: Cell<bool>,
-    /// If the value is not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`.
-    /// During an announced sleep, the value is the end of the sleep in nanoseconds of the clock.
-    /// Without a driver, it is `u64::MAX`, so that adds check for overdue timers.
+    /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
+    /// the thread is known to be awake. It is `u64::MAX` without a driver. Unless it is `AWAKE`,
+    /// this thread's adds and resets call `wake_for_deadline_slow`, which also checks for overdue
+    /// timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -238,8 +239,8 @@ impl ThreadWheel {
         local
     }
 
-    /// Returns true if the thread's wheel was drained, or if the thread is exiting and has dropped
-    /// its wheel or is dropping it.
+    /// Returns true if the thread's wheel was drained, or if the exiting thread has begun to drop
+    /// the wheel.
     #[inline]
     pub(crate) fn has_ended() -> bool {
         // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
@@ -327,8 +328,8 @@ impl ThreadWheel {
         Ok(self.engine.borrow_mut())
     }
 
-    /// Allows further adds, after [a check for a missing loop](Self::check_for_missing_loop). If the
-    /// wheel is full, first removes timers that other threads have cancelled.
+    /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows further adds. If
+    /// the wheel is full, removes timers that other threads have cancelled until there is room.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -372,8 +373,8 @@ impl ThreadWheel {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining tasks and `TimerFd`s when another one is dropped, so that each runs a
-    /// turn and announces its own sleep. Forgets the task `dropped`, which is `None` if a `TimerFd`
+    /// Wakes the remaining drivers when a task or `TimerFd` is dropped, so that each of them runs a
+    /// turn and announces its own sleep. Forgets the task `dropped`; `None` means that a `TimerFd`
     /// is dropped.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
@@ -410,8 +411,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Polls the sleep of a task that drives the wheel. Panics if this sleep waits for the same
-    /// wheel, because it would never end.
+    /// Polls the sleep of a task that drives the wheel. If this sleep is itself a timer of the
+    /// wheel, it would never end, so the poll panics.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {
@@ -440,8 +441,8 @@ impl ThreadWheel {
         true
     }
 
-    /// If a driver has registered, but its loop has not begun, reports a timer that has been
-    /// overdue for too long. Returns the number of adds until the next check.
+    /// Reports a timer that has been overdue for too long, if a driver has registered but its loop
+    /// has not begun. Returns the number of adds until the next check.
     fn check_for_missing_loop(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_without_loop());
@@ -450,9 +451,13 @@ impl ThreadWheel {
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Handles a new deadline at `nanos` when no sleep is announced. With a driver, records that
-    /// the thread is awake. Until the loop has begun, publishes the wheel's next deadline for other
-    /// threads. Without a driver, also reports a timer that has been overdue for too long.
+    /// Handles a new deadline at `nanos` while no sleep is announced:
+    ///
+    /// - If a loop drives the wheel, records that the thread is awake.
+    /// - If a driver has only registered, also publishes the wheel's next deadline for other
+    ///   threads.
+    /// - Without a driver, publishes the next deadline, and reports a timer that has been overdue
+    ///   for too long.
     fn handle_deadline_without_sleep(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -564,9 +569,9 @@ impl ThreadWheel {
         turn
     }
 
-    /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. In the urgent phase, before the due timers fire, it consumes only adds and
-    /// resets.
+    /// Consumes remote requests: runs the callbacks of added and reset timers that are already due,
+    /// and drops the callbacks of cancelled timers. In the urgent phase, before the due timers
+    /// fire, consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -619,7 +624,7 @@ impl ThreadWheel {
         match rearmed {
             Ok(next) => self.wake_for_deadline(next),
             Err(callback) => {
-                // The drop comes before `finish`, so that `cancel_wait` also waits for the drop.
+                // Drops before `finish_run`, so that `cancel_wait` also waits for the drop.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish_run(index, run));
             }
@@ -638,21 +643,21 @@ impl ThreadWheel {
         }
     }
 
-    /// After a cancel, publishes the lower number of live timers, unless the thread is known to be
-    /// awake.
+    /// Publishes the number of live timers after a cancel, unless the thread is known to be awake.
+    /// An awake thread publishes it in its next turn.
     #[inline]
-    pub(super) fn publish_live_for_limit_unless_awake(&self) {
+    pub(super) fn publish_live_count_unless_awake(&self) {
         if self.announced_until.get() != AWAKE {
-            self.publish_live_for_limit_slow();
+            self.publish_live_count_slow();
         }
     }
 
     /// Publishes the number of live timers and, without a driver, the counts and the next deadline.
     #[cold]
-    fn publish_live_for_limit_slow(&self) {
+    fn publish_live_count_slow(&self) {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
-            engine.publish_live_for_limit();
+            engine.publish_live_count();
             if let DriverState::Undriven = self.driver.get() {
                 let _ = engine.publish_without_loop();
             }
@@ -705,9 +710,9 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Returns the time until `turn`, at which the next turn is due, and records that the loop is
-    /// about to sleep until then. Returns zero if a flush is pending: the latest flush may have
-    /// called a wake hook that queued further messages.
+    /// Records that the loop is about to sleep until `turn`, when its next turn is due. Returns the
+    /// time until then, or zero if a flush is pending again: the latest flush may have called a
+    /// wake hook that queued further messages.
     fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.record_sleep_until(turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
@@ -735,7 +740,7 @@ impl ThreadWheel {
     pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
         self.flush_clients();
         // `close` frees this shard's number, which a later shard may reuse. This thread must not
-        // seem to own that shard.
+        // seem to own the later shard.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         self.clients.borrow_mut().forbid_id_reuse();
@@ -772,8 +777,8 @@ impl ThreadWheel {
         self.with_engine(|engine| engine.request_pass());
     }
 
-    /// Reduces the message budget of the turn by `messages`, for a batch that counted as one
-    /// message.
+    /// Reduces the message budget of the turn by `messages`, the number of further messages in a
+    /// batch that has been counted as one.
     pub(crate) fn charge_message_budget(&self, messages: usize) {
         self.with_engine(|engine| engine.charge_message_budget(messages));
     }
@@ -865,24 +870,24 @@ impl ThreadWheel {
             match engine.cancel(handle, OwnerNodes::needs_drop) {
                 Ok(None) => {
                     drop(engine);
-                    local.publish_live_for_limit_unless_awake();
+                    local.publish_live_count_unless_awake();
                 }
-                Ok(Some(FreeNode::Now)) => {
+                Ok(Some(FreeWhen::Now)) => {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
-                    local.publish_live_for_limit_unless_awake();
+                    local.publish_live_count_unless_awake();
                     local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.in_place_drop_count.update(|drops| drops - 1);
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
-                Ok(Some(FreeNode::Later)) => {
+                Ok(Some(FreeWhen::Later)) => {
                     // Dropping the callback runs user code, which may run a turn. Such a turn may
                     // consume the timer's message and free the node. So the callback is first taken
                     // out of the node.
-                    let callback = engine.take_payload_cancelled_by_owner(handle, FreeNode::Later);
+                    let callback = engine.take_payload_cancelled_by_owner(handle, FreeWhen::Later);
                     drop(engine);
-                    local.publish_live_for_limit_unless_awake();
+                    local.publish_live_count_unless_awake();
                     local.shared.hooks.drop_catching_panic(callback);
                 }
                 Err(answer) => return answer,
@@ -944,7 +949,7 @@ impl ThreadWheel {
         // The callback has no destructor to run.
         let cancelled = local.engine.borrow_mut().cancel_private(timer.handle());
         if cancelled {
-            local.publish_live_for_limit_unless_awake();
+            local.publish_live_count_unless_awake();
         }
         cancelled
     }
@@ -989,9 +994,9 @@ impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = THREAD_WHEEL_PTR.try_with(|here| here.set(None));
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
-            // A callback or its destructor has called `process::exit`. Scoped threads that it
-            // started may still use the callback's captures, which are in its node. So the nodes
-            // are leaked.
+            // A callback or its destructor has called `process::exit`. Scoped threads that the
+            // callback started may still use its captures, which are in the timer's node. So the
+            // nodes are leaked.
             mem::forget(Arc::clone(&self.shared));
         }
         // Destructors that run from here on use handles as a remote thread would.

@@ -87,8 +87,8 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 
-/// The name of this type recommends `Timers`. The compiler's error shows it if a future that uses
-/// this thread's wheel must be `Send`.
+/// If a future that uses this thread's wheel must be `Send`, the compiler's error shows the name of
+/// this type, which recommends `Timers`.
 enum UseTimersForSendFutures {}
 
 /// The result of a turn.
@@ -135,8 +135,8 @@ impl fmt::Display for Turn {
 
 impl LocalTimer {
     /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
-    /// [`When`]. Unless a turn's budget defers it, the callback runs in the first turn that begins
-    /// at or after its deadline, rounded up to a tick. A callback with a zero delay runs in the
+    /// [`When`]. The callback runs in the first turn that begins at or after its deadline, rounded
+    /// up to a tick, unless a turn's budget defers it. A callback with a zero delay runs in the
     /// next turn. A callback with a delay of more than 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
@@ -167,7 +167,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// An error, which contains the callback, occurs in these cases:
+    /// The error contains the callback. It occurs in these cases:
     ///
     /// - The wheel has ended, because the thread is exiting or has drained the wheel.
     /// - The thread has no wheel yet, and 16,384 shards, the maximum, exist already.
@@ -336,13 +336,15 @@ impl LocalTimer {
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn
     /// called inside a turn does nothing, and sets [`Turn::nested`].
     ///
-    /// Cost: if no timer is due and no request waits, one reading of the clock and some tens of
-    /// nanoseconds. Otherwise a constant for each fired timer, plus its callback. A turn cascades
-    /// entries of higher levels in proportion to the elapsed time. For each elapsed tick, it
-    /// relinks at most 96 entries that were reset from this tick to a later one. Each consumed
-    /// request costs about a cache miss. Putting remote adds and resets into FIFO order costs
-    /// another cache miss per request. A turn puts at most 4,096 requests in order, regardless of
-    /// the budget.
+    /// Cost: one reading of the clock and some tens of nanoseconds, if no timer is due and no
+    /// request waits. Otherwise also:
+    ///
+    /// - A constant for each fired timer, plus its callback.
+    /// - A cascade of entries from higher levels, in proportion to the elapsed time.
+    /// - For each elapsed tick, at most 96 relinks of entries that were reset from this tick to a
+    ///   later one.
+    /// - About a cache miss for each consumed request, and another one to put an add or reset into
+    ///   FIFO order. A turn puts at most 4,096 requests in order, regardless of the budget.
     ///
     /// # Examples
     ///
@@ -361,13 +363,14 @@ impl LocalTimer {
         ThreadWheel::turn(usize::MAX)
     }
 
-    /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or
-    /// `budget` if that is smaller. A consumed add or reset may fire its timer at once. Besides,
-    /// the turn fires or relinks at most `budget` entries of the wheel. So it may fire more than
-    /// `budget` timers in all. Each message of a [purgatory](crate::purgatory) counts as a request.
-    /// A turn that begins a batch of up to 64 such messages handles the whole batch. The next turn
-    /// continues with the remaining requests and timers, in order. If any are left,
-    /// [`Turn::behind`] is true.
+    /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
+    /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
+    /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
+    /// timers in all. The next turn continues with the remaining requests and timers, in order. If
+    /// any are left, [`Turn::behind`] is true.
+    ///
+    /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
+    /// in batches of up to 64. A turn that begins a batch handles the whole batch.
     ///
     /// # Examples
     ///
@@ -449,12 +452,12 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, urgent requests wake the thread, through the hook of
-    /// [`Config::on_wake`] or else by unparking it. These requests are urgent:
+    /// the [`PreparedSleep`] is dropped, urgent requests wake the thread, by the hook of
+    /// [`Config::on_wake`] if one is set, otherwise by `unpark`. These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
-    /// - In a sleep longer than [`Config::drop_within`], the first remote cancel that leaves this
-    ///   thread a callback to drop.
+    /// - The first remote cancel that leaves this thread a callback to drop, if the sleep is longer
+    ///   than [`Config::drop_within`].
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
     /// - A remote add that a full wheel refuses while messages wait in its mailbox.
     /// - An add or reset by this thread after the announcement, with a deadline before the end of
@@ -756,7 +759,7 @@ impl LocalTimer {
         ThreadWheel::with_current_engine(|engine| engine.metrics()).ok()
     }
 
-    /// Returns, for each call site that added live timers, their number and the age of the oldest.
+    /// Returns the number of live timers and the age of the oldest, grouped by adding call site.
     /// The report omits a periodic timer during its own run. If the thread is exiting or cannot
     /// have a wheel, the report is empty. Needs the feature `origins`.
     ///
@@ -837,9 +840,9 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// This call does not change the time of the next run; [`TimerHandle::reset`] does. If it is
-    /// called during a run, the new period counts from the deadline of that run. A period shorter
-    /// than a tick, zero included, counts as a tick.
+    /// While the timer is pending, a call does not change the time of the next run;
+    /// [`TimerHandle::reset`] does. After a call during a run, the new period counts from the
+    /// deadline of the current run. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
@@ -868,9 +871,10 @@ impl LocalTimer {
     /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
     /// thread](local_timer). If another thread cancels a timer during the drain, either the cancel
     /// succeeds or the drain returns the timer. The result includes queued closures of
-    /// [`ShardRef::run`], an unprocessed [`Cores::stop`](crate::Cores::stop), and the timers of
-    /// waiting futures. Running or dropping a future's timer wakes the future's task, whose next
-    /// poll finds [no timer](crate::future#without-a-timer). Later calls return an empty vector.
+    /// [`ShardRef::run`], an unprocessed request of [`Cores::stop`](crate::Cores::stop), and the
+    /// timers of waiting futures. Running or dropping a future's timer wakes the future's task. The
+    /// next poll of the future finds [no timer](crate::future#without-a-timer). A second drain
+    /// returns an empty vector.
     ///
     /// The result also includes the timers of operations that wait in a
     /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as

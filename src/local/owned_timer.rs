@@ -16,9 +16,9 @@ use crate::{
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or been
 /// cancelled.
 ///
-/// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
-/// If the callback drops the `OwnedTimer` and then arms the timer through this reference, the timer
-/// is cancelled when the callback returns.
+/// Dropping the timer cancels it. The callback gets a reference to the timer, through which it can
+/// arm the timer again. If the callback has dropped the `OwnedTimer` before it arms the timer, the
+/// timer is cancelled when the callback returns.
 ///
 /// Use it for a timer that starts and stops many times with one callback, such as a retransmission,
 /// a keep-alive or a batch flush. For a timer that fires once, use [`LocalTimer::add`], whose
@@ -153,8 +153,8 @@ impl OwnedTimer {
         }
     }
 
-    /// Arms the timer, and returns an error where [`arm`](Self::arm) panics. Returns true if the
-    /// timer was pending.
+    /// Arms the timer, or resets it if it is pending. Returns true if it was pending, and an error
+    /// where [`arm`](Self::arm) panics.
     ///
     /// # Errors
     ///
@@ -188,7 +188,8 @@ impl OwnedTimer {
     }
 
     fn fire(self) {
-        // A dropped timer can still be armed in a `PendingTimer` of a drained wheel.
+        // After a drain of the wheel, the program may run a dropped timer through its
+        // `PendingTimer`.
         if self.shared.is_dropped.get() {
             return;
         }
@@ -257,9 +258,9 @@ impl OwnedTimer {
         has_ended.then_some(end)
     }
 
-    /// Returns the handle of the latest arming, with which any thread can cancel and reset the
-    /// timer. When the timer is armed again after its end, it gets a new handle. Returns `None`
-    /// before the first arming.
+    /// Returns the handle of the latest arming, or `None` before the first. Any thread can cancel
+    /// and reset the timer through this handle. Arming the timer again after its end creates a new
+    /// handle.
     ///
     /// # Examples
     ///
@@ -283,7 +284,8 @@ impl Drop for OwnedTimer {
         if self.is_owner {
             self.shared.is_dropped.set(true);
         }
-        // A callback may have dropped the timer, and armed it afterwards.
+        // `self` may be the callback's reference: the callback may have dropped the `OwnedTimer`,
+        // and armed the timer afterwards.
         if self.shared.is_dropped.get() {
             self.cancel();
         }

@@ -27,10 +27,10 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards) return it.
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
-/// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the hooks, the
-/// descriptor of a `TimerFd` and the memory of the timers are freed only when all references have
-/// been dropped. This memory takes about 88 bytes per timer, in pages of 4,096 timers, for at most
-/// the peak number of live timers or the reserved capacity, whichever is larger.
+/// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
+/// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
+/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. Its limit
+/// is the peak number of live timers or the reserved capacity, whichever is larger.
 ///
 /// # Examples
 ///
@@ -74,14 +74,14 @@ impl ShardRef {
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
     /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback usually runs
     /// in the owner's first turn that begins at or after the deadline, rounded up to a tick. The
-    /// handle works even before the owner has consumed the add.
+    /// handle can cancel and reset the timer even before the owner has consumed the add.
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
     /// Cost: constant; two compare-and-swaps and pinning an epoch, no lock, and no allocation in
     /// the steady state. Each 4,096 live remote timers need another page of memory. A callback that
-    /// captures more than 32 bytes, or a value aligned to more than 8 bytes, is boxed. If an
-    /// announced sleep of the owner would end after the new deadline, the add wakes the owner.
+    /// captures more than 32 bytes, or a value aligned to more than 8 bytes, is boxed. The add
+    /// wakes the owner if the owner's announced sleep would end after the new deadline.
     ///
     /// # Panics
     ///
@@ -113,8 +113,8 @@ impl ShardRef {
     /// # Errors
     ///
     /// If the wheel has ended, or has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Concurrent adds that are being
-    /// refused may count towards the limit. The error contains the callback.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). For a moment, a concurrent add
+    /// that is itself refused may count towards the limit. The error contains the callback.
     ///
     /// # Examples
     ///
@@ -140,9 +140,10 @@ impl ShardRef {
     /// cancelled. The first run is one period from now. [`LocalTimer::add_periodic`] describes late
     /// runs, missed runs, short periods and panics.
     ///
-    /// The handle works at once. A cancel during a run prevents further runs, and the owner drops
-    /// the callback. After a cancel between runs, the canceller, or a thread that is resetting the
-    /// timer at that moment, drops the callback. The owner can change the period with
+    /// The handle can cancel and reset the timer at once. A cancel during a run prevents further
+    /// runs, and the owner drops the callback. After a cancel between runs, the cancelling thread
+    /// drops the callback. If another thread is resetting the timer at that moment, the resetting
+    /// thread drops it instead. The owner can change the period with
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
@@ -219,9 +220,9 @@ impl ShardRef {
     ///
     /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
     /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If more
-    /// than 4,096 closures, adds and resets wait, each turn puts 4,096 of them into FIFO order.
-    /// None of them runs until all are in order. Closures that the owner itself submits run in no
-    /// particular order.
+    /// than 4,096 closures, adds and resets are queued, each turn puts 4,096 of these requests into
+    /// FIFO order, and no closure runs until all of them are in order. Closures that the owner
+    /// itself submits run in no particular order.
     ///
     /// # Panics
     ///
@@ -279,7 +280,8 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { wake, .. }) => wake,
             Err(refused) => {
-                // Dropping a `StopRequest` sets a flag that the owner must wake up to see.
+                // `callback` may own a `StopRequest`, whose drop sets a flag. The owner must wake
+                // up to see the flag.
                 drop(refused);
                 self.shared.parker.sleep_to_interrupt().filter(|asleep| !asleep.is_undriven())
             }
@@ -306,8 +308,8 @@ impl ShardRef {
     }
 
     /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
-    /// Converts `when` itself, because otherwise the remote path would also build the `When` in
-    /// memory.
+    /// Takes an unconverted `when`: if the caller converted it first, the remote path would also
+    /// build the `When` in memory.
     #[inline(never)]
     fn add_to_own<F: FnOnce() + 'static>(
         call_site: CallSite,
@@ -357,13 +359,12 @@ impl ShardRef {
 
     /// Returns the number of pending timers of the wheel.
     ///
-    /// During an announced sleep, the answer is exact if the mailbox is empty and the owner has
-    /// added and cancelled no timer since the announcement. Otherwise the answer may lack changes
-    /// since the owner last published its counts. The owner publishes them before each sleep, and
-    /// at least every 64 turns. Timers whose remote cancel waits in the mailbox are already
-    /// subtracted, except those that another thread has reset since the last turn. A remote add is
-    /// included from the first publication after the owner has consumed it. Once the wheel has
-    /// ended, the answer is zero.
+    /// The answer is computed from the counts that the owner last published. The owner publishes
+    /// its counts before each sleep, and at least every 64 turns. A remote add counts only in
+    /// publications after the owner has consumed the add. Timers whose remote cancel is queued are
+    /// subtracted, except those that another thread has reset since the last turn. So the answer is
+    /// exact during an announced sleep, if the mailbox is empty and the owner has added and
+    /// cancelled no timer since the announcement. Once the wheel has ended, the answer is zero.
     ///
     /// Cost: some loads, which never delay the owner.
     ///
@@ -390,8 +391,8 @@ impl ShardRef {
         &self.shared
     }
 
-    /// Returns true if this refers to the current thread's wheel, and not to an earlier wheel with
-    /// the same number.
+    /// Returns true if this refers to the current thread's wheel. Compares more than the number,
+    /// because an earlier wheel may have had the same number.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         let is_own = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);

@@ -12,13 +12,10 @@
 //!   make the timerfd expire at once     make the timerfd expire at once
 //! ```
 //!
-//! A remote thread may still act on the announcement of an earlier sleep. Its wake may then come
-//! before the owner's arming, which undoes the wake. But the remote thread had queued its request
-//! before the wake. So the owner has already consumed the request, or finds it in the check after
-//! the announcement.
-//!
-//! So while the owner sleeps, the timerfd is only made to expire at once, never armed for a
-//! deadline.
+//! A remote thread may still act on the announcement of an earlier sleep, and make the timerfd
+//! expire before the owner arms it. Then the arming undoes this wake. But the remote thread queued
+//! its request before the wake. So the owner has already consumed the request, or finds it in the
+//! check after the announcement.
 
 use std::{
     cell::Cell,
@@ -45,25 +42,24 @@ use crate::{
 /// has to be read from it. Edge-triggered pollers work too: arming makes the descriptor unreadable,
 /// so each expiry is an edge.
 ///
-/// The descriptor follows the wheel's clock. [`Clock::boot_time`](crate::Clock::boot_time) also
-/// advances while the machine is suspended: if the deadline elapses during that time, the
-/// descriptor is readable after the resume.
+/// The descriptor follows the wheel's clock. With [`Clock::boot_time`](crate::Clock::boot_time),
+/// the deadline may elapse while the machine is suspended: the descriptor is then readable after
+/// the resume.
 ///
 /// Cost: a system call each time the descriptor is armed for another deadline, and one for each
-/// wake by another thread. If this thread adds an earlier timer outside of a turn, the descriptor
-/// becomes readable at once, which costs a system call and a turn. A loop that can give its poll a
-/// timeout is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
-/// [`Config::on_wake`](crate::Config::on_wake).
+/// wake by another thread. If this thread adds a timer outside of a turn, and the new deadline is
+/// before the armed one, the descriptor becomes readable at once, which costs a system call and a
+/// turn. A loop that can give its poll a timeout is cheaper with
+/// [`prepare_sleep`](LocalTimer::prepare_sleep) and [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor. A
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
-/// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
-/// descriptor readable. Then the loop calls [`turn`](Self::turn) of the other `TimerFd`, which arms
-/// the descriptor again.
-///
-/// Dropping a task of [`drive`](crate::future::drive) also makes the descriptor readable.
+/// no longer make the descriptor readable. If the thread has another `TimerFd`, the drop makes the
+/// descriptor readable, so that the loop calls [`turn`](Self::turn) of the other `TimerFd`, which
+/// arms the descriptor again. For the same reason, dropping a task of
+/// [`drive`](crate::future::drive) makes the descriptor readable.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
 /// its wheel exists. It is non-blocking, and is closed by `exec`.
@@ -93,7 +89,7 @@ pub struct TimerFd {
 }
 
 impl ThreadWheel {
-    fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
+    fn get_or_open_descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
         self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
                 .with_engine(|engine| engine.clock().kernel_clock())
@@ -121,16 +117,16 @@ impl ThreadWheel {
 
 impl TimerFd {
     pub(super) fn open() -> Result<Self, TimerFdError> {
-        let descriptor =
-            ThreadWheel::with(ThreadWheel::descriptor).map_err(TimerFdError::NoTimer)??;
+        let descriptor = ThreadWheel::with(ThreadWheel::get_or_open_descriptor)
+            .map_err(TimerFdError::NoTimer)??;
         Ok(Self { descriptor, sleep: Cell::new(None), _driver: DriverRegistration::new() })
     }
 
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
     /// deadline. Call it when the descriptor is readable. Calls at other times do no harm.
     ///
-    /// Do not call [`LocalTimer::turn`] instead: it does not arm the descriptor, which then stays
-    /// readable, so that the loop spins.
+    /// Do not call [`LocalTimer::turn`] instead. It does not arm the descriptor, so the descriptor
+    /// stays readable and the loop spins.
     ///
     /// # Examples
     ///
@@ -167,8 +163,8 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn turn_within(&self, budget: usize) -> Turn {
-        // Ends the announcement first, because timers that callbacks add need no wake: the
-        // descriptor is armed after the turn.
+        // Ends the announcement first. The descriptor is armed after the turn, so timers that
+        // callbacks add need no wake.
         self.sleep.set(None);
         let turn = local_timer().turn_within(budget);
         self.arm();
@@ -178,9 +174,9 @@ impl TimerFd {
     /// Arms the descriptor for the next deadline, without a turn, and announces the sleep until
     /// then.
     ///
-    /// Call it before the first poll, and after each [`LocalTimer::prepare_sleep`], whose
-    /// announcement replaces the announcement of the `TimerFd`. If the thread's wheel has ended,
-    /// this call disarms the descriptor.
+    /// Call it before the first poll. Also call it after each [`LocalTimer::prepare_sleep`],
+    /// because that call replaces the announcement of the `TimerFd`. If the thread's wheel has
+    /// ended, `arm` disarms the descriptor.
     ///
     /// # Examples
     ///

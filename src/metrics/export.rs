@@ -45,8 +45,8 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// final changes and sets its gauges to zero. A shard that begins and ends between two calls is not
 /// exported.
 ///
-/// Do not call `export` on a busy core: most recorders record each fired timer separately, even if
-/// many have the same lateness.
+/// Do not call `export` on a busy core. It may be slow, because most recorders record the lateness
+/// of each fired timer separately.
 ///
 /// Every metric has the labels `shard` and `name`.
 ///
@@ -57,10 +57,12 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 ///   for the owner and `other` for other threads.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
 ///   `corewheel_overdue_seconds`.
-/// * Histograms: `corewheel_lateness_seconds`, whose label `by` is `loop` or `leftover`, and
-///   `corewheel_callback_seconds`, the running times of measured callbacks. Durations are rounded
-///   up, by at most a quarter or 1,023 ns, whichever is more. A duration above 73 minutes is
-///   exported as the longest duration so far.
+/// * Histograms: `corewheel_lateness_seconds` and `corewheel_callback_seconds`, the running times
+///   of measured callbacks. The lateness has the label `by`, which is `loop` for
+///   [`loop_lateness`](ShardMetrics::loop_lateness) and `leftover` for
+///   [`leftover_lateness`](ShardMetrics::leftover_lateness). Durations are rounded up, by at most a
+///   quarter or 1,023 ns, whichever is more. A duration above 73 minutes is exported as the longest
+///   duration so far.
 ///
 /// # Examples
 ///
@@ -172,7 +174,8 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Forgets the shard only now: if the recorder panics above, the next call tries again.
+            // Forgets the shard only now: if the recorder panics above, the next call sets the
+            // gauges to zero.
             false
         });
         for number in registry::ever_used_numbers() {

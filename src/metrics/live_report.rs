@@ -49,8 +49,8 @@ pub struct LiveCallSite {
     pub location: &'static Location<'static>,
     /// The number of live timers that this call site added.
     pub live: usize,
-    /// The age of the oldest of these timers; resets do not change it. The age of a remotely added
-    /// timer counts from the turn in which the owner received the add.
+    /// The age of the oldest of these timers. A reset does not change a timer's age. The age of a
+    /// remotely added timer counts from the turn that consumed the add.
     pub oldest_age: Duration,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
 //! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
-//! It publishes its counts when its loop computes how long to sleep, and about every 64 turns. Any
-//! thread can read the published counts without delaying the owner. [`shards`] reads all shards of
-//! the process, [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! The owner publishes these counts when its loop computes how long to sleep, and about every 64
+//! turns. Any thread can read the published counts without delaying the owner. [`shards`] reads all
+//! shards of the process. [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
 //! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. The latest call of
@@ -16,16 +16,16 @@
 //!
 //! # Wheels without a loop
 //!
-//! If no loop drives a wheel, each add or reset by its owner reports a timer that is overdue by at
-//! least 100 ms. A reset may report the very timer that it resets. For the wheel of a thread,
-//! remote adds and resets report such timers too, and so does the end of the thread. An add may
-//! also report a timer that has been cancelled or reset since it was due. The report is an error
-//! event of `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a
-//! thread, the report is a line on standard error. Each wheel is reported at most once, and once
-//! more after each loss of its last driver.
+//! If no loop drives a wheel, each add or reset by its owner looks for a timer that is overdue by
+//! at least 100 ms, and reports it. For the wheel of a thread, remote adds and resets also look for
+//! such a timer, and so does the end of the thread. The reported timer may have been cancelled or
+//! reset since it was due, or may be the timer that is being reset. The report is an error event of
+//! `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a thread, the
+//! report is a line on standard error. Each wheel is reported at most once, and once more after
+//! each loss of its last driver.
 //!
-//! For some wheels, only timers that are overdue by at least 1 s are reported. The owner's resets
-//! do not check for such timers, and at least one in 256 of its adds does. These wheels are:
+//! For these wheels, only timers that are overdue by at least 1 s are reported. The owner's resets
+//! do not look for them, and at least one in 256 of its adds does:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -37,7 +37,7 @@
 //! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
-//! look for slow code between such a call and the next turn.
+//! look for slow code between this call and the following turn.
 //!
 //! # Examples
 //!
@@ -104,8 +104,8 @@ pub struct ShardMetrics {
     pub name: String,
     /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
     /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
-    /// [`uncollected`](Counts::uncollected). The last two include the messages that are in the
-    /// mailbox at the time of the reading. `turns` may lack up to 64 idle turns.
+    /// [`uncollected`](Counts::uncollected). `queued` and `uncollected` include the messages that
+    /// are in the mailbox at the time of the reading. `turns` may lack up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
@@ -113,33 +113,33 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later turn.
     ///
-    /// Timers that were added or reset after an unfinished turn count here too, if their deadline
-    /// is not after the beginning of that turn.
+    /// Also contains timers that were added or reset after an unfinished turn, with a deadline at
+    /// or before the beginning of that turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included. It is zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
     /// A turn is measured until the loop's next call of one of these functions, so code between the
-    /// turn and that call counts too. If several turns come before one call, only the last turn is
-    /// measured.
+    /// turn and that call counts too. If the loop runs several turns before such a call, only the
+    /// last turn is measured.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue. It is zero during a turn, and if no turn
     /// is overdue.
     ///
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), at least one in 256 adds looks up the earliest deadline, and the
-    /// time counts from the latest result. A remote cancel of the overdue timer does not change
-    /// this time.
+    /// [`Shard`](crate::Shard), the time counts from the earliest deadline at its latest lookup; at
+    /// least one in 256 adds makes a lookup. A remote cancel of the overdue timer does not change
+    /// the time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
-    /// The owner publishes the levels only on request, because this takes a few microseconds. A
-    /// reading by another thread returns the most recently published levels, and requests new ones.
-    /// The list is empty if none were published.
+    /// The owner publishes the levels only on request, because publishing them takes a few
+    /// microseconds. A reading by another thread returns the levels that were published last, or an
+    /// empty list if there are none, and requests new ones.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found the loop stalled.
     pub stalls: u64,
@@ -221,8 +221,8 @@ impl ShardMetrics {
 
 /// Returns the metrics of all shards of the process, ordered by number.
 ///
-/// Cost: a few microseconds per shard, and a lock that the creation and the end of a shard take
-/// too.
+/// Cost: a few microseconds per shard, and one lock. The creation and the end of a shard take the
+/// same lock.
 ///
 /// # Examples
 ///

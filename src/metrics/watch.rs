@@ -14,8 +14,8 @@ use crate::{
     gauges::TurnState,
 };
 
-/// The number of checks in a time of `limit` (see [`Watch::start`]). The bounds below take
-/// precedence.
+/// The number of checks in each period of `limit`, unless a bound below applies. See
+/// [`Watch::start`].
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -61,9 +61,9 @@ pub struct Stall {
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` returns `None`, or until the loop's next turn or call of `prepare_sleep` or
 ///   `time_until_next`.
-/// * Its next turn is late by more than the limit. Each call of `prepare_sleep` or
-///   `time_until_next` sets the due time of this turn, and so does the loop's `TimerFd`. Without
-///   such a call, only the length of turns is watched.
+/// * Its next turn is late by more than the limit. The loop's `TimerFd` and each call of
+///   `prepare_sleep` or `time_until_next` set the time at which this turn is due. A late turn of a
+///   loop that uses none of them is usually not reported.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. For a
 ///   [`Shard`](crate::Shard), the report may be wrong: the timer may have been cancelled or reset
@@ -102,8 +102,8 @@ impl Watch {
     /// Starts a thread that watches all shards, and calls `report` once for each stall longer than
     /// `limit`.
     ///
-    /// The thread checks four times per limit, but waits at least a millisecond and at most a
-    /// second between checks. A `report` that panics ends the watch.
+    /// The thread waits a quarter of `limit` between checks, but at least a millisecond and at most
+    /// a second. A `report` that panics ends the watch.
     ///
     /// # Errors
     ///
@@ -155,7 +155,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
             }
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
-                // The report is user code, which must not delay the freeing of memory.
+                // Unpins first: `report` is user code, and a pinned thread delays the freeing of
+                // memory.
                 drop(pinned);
                 // A `tracing` subscriber may panic. The panic hook has then printed the panic.
                 #[cfg(feature = "tracing")]

@@ -2,7 +2,8 @@
 //!
 //! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` runs the closure
 //! that delivers the batch on that core. The messages do not rely on the order of batches: if a
-//! message depends on an earlier one, a core sends it only after the earlier one was acknowledged.
+//! message depends on an earlier message, it is sent only after the other core has acknowledged the
+//! earlier message.
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
 //! usually because the receiving core or its purgatory has ended, the batch's destructor answers
@@ -33,14 +34,14 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// any core.
 ///
 /// Each core's thread creates its purgatory by [`join`](Self::join). Any thread may report an event
-/// by [`notify`](Self::notify). The core of the key then checks its operations that watch the key,
-/// and notifies other cores whose operations watch it.
+/// by [`notify`](Self::notify). The core of the key then checks its own operations that watch the
+/// key, and notifies the other cores that have such operations.
 ///
-/// When a core's purgatory ends, later events on the core's keys have no effect. Operations of
-/// other cores that watch such a key are checked once more. Their other watches and their timeouts
-/// remain. Events are also lost between the [drain](crate::LocalTimer::drain) of a core's wheel and
-/// the end of its purgatory. So drop the purgatory before the drain. If all 2^25 - 1 nodes of a
-/// core's wheel are in use, events and watches that other cores send to it are lost.
+/// When a core's purgatory ends, the operations of other cores that watch its keys are checked once
+/// more. Later events on these keys have no effect, but the operations keep their other watches and
+/// their timeouts. Drop the purgatory before you [drain](crate::LocalTimer::drain) the core's
+/// wheel: events that arrive after the drain are lost. If all 2^25 - 1 nodes of a core's wheel are
+/// in use, events and watches that other cores send to this core are lost.
 ///
 /// # Examples
 ///
@@ -168,17 +169,17 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
-        // An event gets no answer, so it does not matter which core would get one: here core 0.
+        // An event gets no answer, so any core can be the batch's sender: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
         self.0.send_batch(self.0.core_of(key, shards.len()), batch);
     }
 
-    /// Creates this thread's membership in the group, as the core with the wheel `shards[index]`.
+    /// Creates this thread's membership in the group. This thread's wheel must be `shards[index]`.
     ///
     /// # Panics
     ///
-    /// In the cases that [`join`](Self::join) lists, except if this thread has joined before.
+    /// If [`join`](Self::join) would panic, but not if this thread has joined before.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
@@ -206,8 +207,9 @@ impl<K: Send + 'static> Group<K> {
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If that fence comes first, the load
-            // below finds the shards. Otherwise the operations of the joining core check their
-            // conditions after both fences, and see all that this thread wrote before this fence.
+            // below finds the shards. Otherwise this fence comes first. Then operations of the
+            // joining core check their conditions after that fence, and see everything that this
+            // thread wrote before this fence.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -231,7 +233,7 @@ impl<K: Send + 'static> Group<K> {
 
     fn send_answers(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
         if !answers.is_empty() {
-            // An answer gets no answer, so it does not matter which core would get one.
+            // An answer gets no answer, so any core can be the batch's sender.
             self.send_batch(core, Batch::new(self, core, answers));
         }
     }
@@ -263,9 +265,9 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Ends a watch that the receiver holds for another core's operation.
     Unwatch { watch: Id },
-    /// Requests a check of the receiver's operation. `watch` is the operation's watch on the
-    /// sender's core, whose key had an event. `None` means that the operation gets no more events
-    /// on a key: the purgatory of the key's core has ended, or could not add the watch.
+    /// Requests a check of the receiver's operation. After an event, `watch` is the operation's
+    /// watch on the key, which is a key of the sender. `None` means that the operation gets no more
+    /// events on a key: the purgatory of the key's core has ended, or could not add the watch.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -277,7 +279,8 @@ impl<K> Message<K> {
     /// Returns the answer that the sender gets if this message cannot be delivered.
     pub(super) fn refusal(&self) -> Option<Self> {
         match *self {
-            // The receiver's operation has ended with its purgatory, so the watch must end.
+            // The watch must end, because its events do not reach the operation. Usually the
+            // operation has ended with its purgatory.
             Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
             }
@@ -403,8 +406,8 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
     from: u32,
-    /// The keys of events. As messages, they would be larger, and a batch would move more cache
-    /// lines between cores. The order of events relative to messages does not matter.
+    /// The keys of events. A message for each event would be larger, and a batch would move more
+    /// cache lines between cores. The order of events relative to messages does not matter.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -424,8 +427,8 @@ impl<K: Send + 'static> Batch<K> {
         self.0.events.len() + self.0.messages.len()
     }
 
-    /// Passes the messages to this thread's receiver. If the receiver has ended, drops the batch.
-    /// If the thread has not joined, buffers the watches and drops the other messages.
+    /// Passes the batch to this thread's receiver. If the receiver has ended, drops the batch. If
+    /// the thread has not joined the group, buffers the watches and drops the other messages.
     fn deliver(mut self) {
         let BatchContent { group, from, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| {
@@ -458,8 +461,8 @@ impl<K: Send + 'static> Drop for Batch<K> {
 pub(super) trait BatchReceiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
-    /// Tells other cores that their operations get no more events from this core. Called if the
-    /// receiver still exists when the thread exits, because no later message can reach it.
+    /// Tells other cores that their operations get no more events from this core. Called when the
+    /// thread exits and the receiver still exists: from then on, no message can reach the receiver.
     fn on_thread_exit(&self);
 }
 
@@ -491,8 +494,8 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
 
 /// An endpoint of a group, with the type of its keys erased.
 struct AnyEndpoint {
-    /// Shows whether the group has ended. While this reference exists, the group's address is not
-    /// reused.
+    /// Shows whether the group has ended. Also prevents the reuse of the group's address, the key
+    /// in `THREAD_ENDPOINTS`, while this reference exists.
     group: sync::Weak<dyn Any + Send + Sync>,
     /// An `Endpoint<K>`.
     endpoint: Box<dyn Any>,

@@ -19,7 +19,7 @@ const PRIME: u64 = (1 << 61) - 1;
 const SPLIT_THRESHOLD: u64 = 1 << 58;
 
 pub(super) struct BuildKeyHasher {
-    /// Below 2^60, so that the addition in [`KeyHasher::append`] does not overflow.
+    /// Below 2^60, so that the addition in [`KeyHasher::append_coefficient`] does not overflow.
     secret_point: u64,
 }
 

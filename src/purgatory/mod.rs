@@ -44,11 +44,11 @@
 //! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
-// parked operation ends when its timer fires, or when the purgatory cancels the timer first. Only
-// one of the two can succeed, so the operation ends once. After the end of the thread's wheel, no
-// cancel succeeds, and `ParkedOperation::completion` prevents a second completion. While its
-// `try_complete` runs, a parked operation is *checked out*. If its timer fires or `force_complete`
-// is called during the check, its `on_complete` runs after the check.
+// parked operation ends when its timer fires. To end it earlier, the purgatory first cancels the
+// timer. Either the timer fires or the cancel succeeds, so the operation ends once. After the end
+// of the thread's wheel, every cancel fails, and `ParkedOperation::completion` prevents a second
+// completion. While its `try_complete` runs, a parked operation is *checked out*. If its timer
+// fires or `force_complete` is called during this check, its `on_complete` runs after the check.
 //
 // When an operation ends, its watches on this core are removed at once, and its watches on other
 // cores by messages.
@@ -102,17 +102,17 @@ use crate::{
 ///
 /// # Memory
 ///
-/// Besides its own size and its timer, an operation with one watch takes about 70 bytes. Each
-/// further watch takes about 50 bytes. In addition, each watch has space for a key. The hash table
-/// takes up to 32 bytes times the peak number of keys.
+/// An operation with one watch takes about 70 bytes, plus its own size and a timer. Each further
+/// watch takes about 50 bytes. In addition, each watch has space for a key. The hash table takes up
+/// to 32 bytes times the peak number of keys.
 ///
 /// Operations, further watches, and links to watches on other cores are three kinds of records, in
-/// separate pages of up to 1,024 records. Of each kind, up to eight empty pages are kept, so
-/// repeated bursts of up to 8,192 operations can reuse them. A single waiting operation keeps its
-/// whole page allocated. After every 64 turns, one of the empty pages of each kind is freed if
-/// these turns did not need it. If the hash table was much too large throughout these turns, it
-/// shrinks in small steps. Before an announced sleep of a second or more, all of these empty pages
-/// are freed, and the table shrinks at once.
+/// separate pages of up to 1,024 records. A single record in use keeps its whole page allocated. Of
+/// each kind, up to eight empty pages are kept, so repeated bursts of up to 8,192 operations can
+/// reuse them. After every 64 turns, one empty page of each kind is freed if it was not needed
+/// during these turns. If the hash table was much too large throughout these turns, it shrinks in
+/// small steps. Before an announced sleep of a second or more, all empty pages are freed, and the
+/// table shrinks at once.
 ///
 /// # Keys
 ///
@@ -286,10 +286,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         }
     }
 
-    /// Checks the operations that watch `key`, in the order in which their watches were added, and
-    /// completes those whose condition holds. An operation of another core is checked on its own
-    /// core, when a message about the event arrives there. Returns the number of this core's
-    /// operations that these checks completed by their condition.
+    /// Checks this core's operations that watch `key`, in the order in which their watches were
+    /// added, and completes those whose condition holds. Returns the number of operations that
+    /// these checks completed by their condition. An operation of another core is checked on its
+    /// own core, when a message about the event arrives there.
     ///
     /// If the key belongs to another core, this call finds no operation: use
     /// [`notify`](Self::notify).
@@ -319,8 +319,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// A call during the operation's own `try_complete` returns false. If that `try_complete` then
-    /// returns false, it runs once more, but not a third time.
+    /// A call during the operation's own `try_complete` returns false. If that `try_complete` also
+    /// returns false, it is called a second time. A call of `check` during the second
+    /// `try_complete` causes no third one.
     ///
     /// Cost: one call of `try_complete`. If it returns true, also constant time per key that the
     /// operation watches.
@@ -559,12 +560,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// Creates this thread's purgatory in the group, as the core with the wheel `shards[index]`.
+    /// Creates this thread's purgatory in the group. This thread's wheel must be `shards[index]`.
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
-    /// in the same order on each core. Call `join` once on each core. Watches on keys of a core
-    /// that has not joined are buffered until that core joins or ends, even if their operations end
-    /// earlier. So all cores should join before any core adds operations.
+    /// in the same order on each core. Call `join` once on each core. All cores should join before
+    /// any core adds operations: until a core joins or ends, watches on its keys are buffered, even
+    /// after the watching operations have ended.
     ///
     /// # Panics
     ///
@@ -721,8 +722,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Outcome {
         // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // An event on a key may have preceded the watch on that key. And the iterator's own code
-        // may have ended the operation after it returned the last key.
+        // An event on a key may have preceded the watch on that key. Or the iterator's own code may
+        // have ended the operation at the end of the iteration.
         if self.change_count.get() != changes {
             self.check_by_id(id);
             waits = self.table.borrow_mut().is_parked(id);
@@ -764,7 +765,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     #[inline]
     fn handle_event(&self, key: &K) -> usize {
-        self.count_change();
+        self.increment_change_count();
         let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
@@ -781,7 +782,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     #[inline]
-    fn count_change(&self) {
+    fn increment_change_count(&self) {
         self.change_count.set(self.change_count.get() + 1);
     }
 
@@ -818,7 +819,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let operation = self.table.borrow_mut().check_out_by_id(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
         if has_completed {
-            self.count_change();
+            self.increment_change_count();
         }
         has_completed
     }
@@ -875,12 +876,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
-        self.count_change();
+        self.increment_change_count();
         let latest = table.remove(index);
         self.finish_removal(table, latest);
     }
 
-    /// Drops keys that have no watch left, and removes an operation's watches on other cores.
+    /// Drops keys that are no longer watched, and removes an operation's watches on other cores.
     /// `latest` is the index of the operation's latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
     fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
@@ -1007,8 +1008,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Sends other cores a message for each watch of their operations on this core: the operation
-    /// gets no more events on the key.
+    /// For each watch of another core's operation on this core, tells the other core that the
+    /// operation gets no more events on the key.
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
         // Collects the operations first, because sending may call a wake hook, which may use the

@@ -39,16 +39,21 @@ pub trait DelayedOperation: 'static {
     /// completes nothing: if it returns true, the purgatory calls
     /// [`on_complete`](Self::on_complete). A panic counts as false.
     ///
-    /// The purgatory calls `try_complete` when the operation is added, and again if an event occurs
-    /// or a waiting operation ends during the add. Later, it calls `try_complete` at events on the
-    /// operation's keys, and in [`check`](crate::purgatory::Purgatory::check). Each key of another
-    /// core causes one more call when that core has added the watch, and another one if that core's
-    /// purgatory ends. `try_complete` must be quick, and must not call `turn`.
+    /// The purgatory calls `try_complete`
+    ///
+    /// - when the operation is added, and again if an event occurs or a waiting operation ends
+    ///   during the add,
+    /// - at events on the operation's keys,
+    /// - in [`check`](crate::purgatory::Purgatory::check),
+    /// - for each key of another core: when that core has added the watch, and if that core's
+    ///   purgatory ends.
+    ///
+    /// `try_complete` must be quick, and must not call `turn`.
     ///
     /// `try_complete` may itself report an event on a key of this core. If its own operation
-    /// watches the key and `try_complete` then returns false, it is called once more, but an event
-    /// in that second call causes no third call. Other operations that watch the key are checked
-    /// inside the call that reports the event. Nothing limits the depth of such nested checks.
+    /// watches the key, `try_complete` is called a second time after it returns false. An event in
+    /// the second call causes no third call. Other operations that watch the key are checked inside
+    /// the call that reports the event. Nothing limits the depth of such nested checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
@@ -111,9 +116,8 @@ pub enum Completion {
     Condition,
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
-    /// The operation's timeout has elapsed. Or the program has
-    /// [drained](crate::LocalTimer::drain) the wheel, and then has
-    /// [run](crate::PendingTimer::run) the operation's timer.
+    /// The operation's timeout has elapsed, or the program has [drained](crate::LocalTimer::drain)
+    /// the wheel and then [run](crate::PendingTimer::run) the operation's timer.
     Expired,
 }
 
@@ -136,8 +140,8 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum Outcome {
-    /// The operation does not wait, usually because it has completed by its condition. Code that
-    /// ran during the add may also have forced, expired or removed the operation.
+    /// The operation does not wait: it has completed by its condition, or code that ran during the
+    /// add has forced, expired or removed it.
     Completed,
     /// The operation waits.
     Waits(OperationId),

@@ -1,10 +1,10 @@
 //! A pool of records, which are stored in pages. Some empty pages are kept for reuse as *spare
 //! pages*.
 //!
-//! Pages have a fixed capacity, so growth moves no records, except in the first page, which starts
-//! small. Each page has its own free list. Records are taken from one page, the *current* page,
-//! until it is full. Then a partly used page becomes the current page or, if there is none, a spare
-//! page or a new page.
+//! Pages have a fixed capacity, so growth moves no records. Only the first page starts small, and
+//! moves its records when it grows. Each page has its own free list. Records are taken from one
+//! page, the *current* page, until it is full. Then another page becomes the current page: a partly
+//! used page if there is one, else a spare page, else a new page.
 
 use std::mem;
 
@@ -117,7 +117,7 @@ impl<T> Records<T> {
         while self.spare.len() > kept {
             let Some(number) = self.spare.pop() else { break };
             let page = mem::replace(&mut self.pages[number as usize], Page::UNALLOCATED);
-            pages::free_to_system(page.records);
+            pages::free_vec_to_system(page.records);
         }
         self.fewest_spare_pages = self.fewest_spare_pages.min(kept);
     }
@@ -128,8 +128,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends a trim interval, which began with the previous call. Frees one spare page if there was
-    /// always at least one during the interval. If `all` is true, frees all spare pages.
+    /// Ends the trim interval that the previous call began. If `all` is true, frees all spare
+    /// pages. Otherwise frees one spare page if there was at least one during the whole interval.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
         let unneeded = if all { self.spare.len() } else { self.fewest_spare_pages.min(1) };
         self.free_spare_pages(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
@@ -189,8 +189,8 @@ impl<T: Record> Records<T> {
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used_count = PAGE_LEN_U32;
-            // `vacant_index` chose the last page of `pages_with_room`, else the last of `spare`, else
-            // a page without memory.
+            // `vacant_index` chose the last page of `pages_with_room`, else the last page of
+            // `spare`, else a page without memory.
             if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare.len());
             }
@@ -253,8 +253,8 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
         self.record
     }
 
-    /// Frees the record and returns it. The caller must take its contents. If the returned index is
-    /// not [`NONE`], the caller must then pass it to
+    /// Frees the record and returns it. The caller must take its contents. The second value is
+    /// [`NONE`], or the index that the caller must then pass to
     /// [`put_in_free_list`](Records::put_in_free_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {

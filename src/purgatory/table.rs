@@ -9,9 +9,9 @@
 //! the key. An event walks along the ring of its key with a *cursor*. When the watch at a cursor is
 //! unlinked, the cursor moves to the next watch, so operations may change the ring during the walk.
 //!
-//! The first watches of all keys form a hash table: an array of chains that run through the records
-//! of these watches. The table uses linear hashing (Litwin, VLDB 1980). It grows by a few chains at
-//! a time, and a new chain takes keys from one other chain. So growth visits only a few keys.
+//! The keys form a hash table. Each chain of the table links the first watches of its keys. The
+//! table uses linear hashing (Litwin, VLDB 1980): it grows by a few chains at a time, and a new
+//! chain takes keys from one other chain. So growth visits only a few keys.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -43,9 +43,12 @@ pub(super) struct Table<K, Op> {
     chain_mask: usize,
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
-    /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise the number of
-    /// chains divided by [`CHAINS_PER_KEY_MIN`], or divided by [`CHAINS_PER_KEY_MAX`] while chains
-    /// are removed or if there have been few keys since the trim interval began.
+    /// [`grow_chains`](Self::grow_chains). The value is
+    ///
+    /// - zero while the table grows,
+    /// - the number of chains divided by [`CHAINS_PER_KEY_MAX`] while chains are removed, and while
+    ///   there have been few keys since the trim interval began,
+    /// - the number of chains divided by [`CHAINS_PER_KEY_MIN`] otherwise.
     grow_threshold: usize,
     is_removing_chains: bool,
     watch_count: usize,
@@ -54,8 +57,8 @@ pub(super) struct Table<K, Op> {
     /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
     /// are dropped while the table is not borrowed, because dropping runs user code.
     keys_to_drop: Vec<K>,
-    /// The latest assigned number. The first one is random, so that an id of another purgatory
-    /// hardly ever matches an operation of this one.
+    /// The latest assigned number. The first number is random, so that an id of another purgatory
+    /// hardly ever matches an operation of this purgatory.
     last_id_number: NonZeroU64,
     /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,
@@ -164,7 +167,7 @@ impl<K> Watch<K> {
 
     /// Copies the watch and takes its key.
     #[inline]
-    fn take(&mut self) -> Self {
+    fn copy_and_take_key(&mut self) -> Self {
         Self { key: self.key.take(), ..*self }
     }
 }
@@ -193,17 +196,17 @@ impl<K> KeyEntry<K> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchOwner {
-    /// The operation of this core at an index.
+    /// The index of an operation of this core.
     Own(u32),
-    /// An operation of another core, and its watch on this core.
+    /// An operation of another `core`, and the operation's watch on this core.
     Remote { core: u32, operation: Id, watch: Id },
 }
 
 /// The operations that watch the key of a new event.
 pub(super) enum KeyWatchers<Op> {
     Unwatched,
-    /// The key has one watch, the inline watch of this operation. The operation is now checked out,
-    /// and the caller checks its condition.
+    /// The key has one watch, the inline watch of this operation. The operation is now checked out.
+    /// The caller must check the operation's condition.
     Single(u32, Op),
     /// All other cases: the caller calls [`Table::step`] until the event is finished.
     Several(EventWalk),
@@ -214,7 +217,7 @@ pub(super) enum CheckOutcome {
     /// The condition holds, and the table has removed the operation. Contains the index of the
     /// operation's latest [`RemoteWatch`], or [`NONE`].
     ConditionHeld(u32),
-    /// The operation was forced or expired during the check, and the caller removes it.
+    /// The operation was forced or expired during the check. The caller must remove it.
     Completed(Completion),
     /// Another check was requested during this check, so the caller checks once more.
     CheckAgain,
@@ -247,7 +250,7 @@ impl<K> FreedOperation<K> {
         let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
         parked.number = None;
-        let inline_watch = parked.inline_watch.take();
+        let inline_watch = parked.inline_watch.copy_and_take_key();
         Self { inline_watch, last_remote_watch_index, unlisted_index }
     }
 }
@@ -300,21 +303,22 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Takes an operation out of its record for a check. If it is checked out already, requests one
-    /// more check and returns `None`.
+    /// Takes an operation out of its record for a check. If the operation is already checked out,
+    /// requests one more check and returns `None`.
     #[inline]
     pub(super) fn check_out(&mut self, index: u32) -> Option<Op> {
         self.operations.record_mut(index).check_out()
     }
 
-    /// [Checks out](Self::check_out) an operation. Returns `None` also if it was removed.
+    /// [Checks out](Self::check_out) an operation. Also returns `None` if the operation was
+    /// removed.
     pub(super) fn check_out_by_id(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
     /// Ends a check, and returns the caller's next step.
     ///
-    /// If the condition does not hold and another check was requested during the first check, a
+    /// If the operation still waits, and another check was requested during the first check, a
     /// second check follows. There is no third check, because checks that always request another
     /// check would never end.
     #[inline(always)]
@@ -349,10 +353,10 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some_and(|parked| parked.try_cancel_timer())
     }
 
-    /// Takes an operation whose timer has fired or was cancelled, and records its completion.
-    /// Returns `None` if the operation is checked out, and so completes after its check. Also
-    /// returns `None` if the operation has completed or its record no longer exists: the program
-    /// may have drained the wheel and run the timer late.
+    /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
+    /// operation. Returns `None` if the operation is checked out: it completes after its check.
+    /// Also returns `None` if the operation has already ended: the program may have drained the
+    /// wheel and run the timer late.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -378,9 +382,9 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees their records. The operation's record
-    /// was already freed; if necessary, puts it into its page's free list. Returns
-    /// `freed.last_remote_watch_index`.
+    /// Unlinks an operation's watches on this core, and frees their records. `freed` is what the
+    /// operation's own record contained before it was freed. If necessary, puts this record into
+    /// the free list of its page. Returns `freed.last_remote_watch_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
         let FreedOperation { inline_watch, last_remote_watch_index, unlisted_index } = freed;
@@ -407,7 +411,7 @@ impl<K, Op> Table<K, Op> {
     fn remove_extra_watch(&mut self, index: u32) -> WatchIndex {
         let (extra, unlisted_index) = self.extra_watches.occupied_record(index).free();
         extra.number = None;
-        let watch = extra.watch.take();
+        let watch = extra.watch.copy_and_take_key();
         if unlisted_index != NONE && self.extra_watches.put_in_free_list(unlisted_index) {
             self.request_trim();
         }
@@ -476,7 +480,7 @@ impl<K, Op> Table<K, Op> {
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.watch_count -= 1;
         if !self.cursors.is_empty() {
-            self.move_cursors(index, watch.key.is_some(), watch.next);
+            self.move_cursors(index, watch.next);
         }
         let Watch { key, hash, next_key, previous, next, next_extra } = watch;
         let is_last = next == index;
@@ -508,10 +512,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Moves the cursors at the watch `index` to the next watch.
     #[cold]
-    fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
-        // If the watch at `index` was the first of its ring, its successor becomes the first.
-        let next =
-            if is_first && next != index { next } else { self.next_unless_last(next, index) };
+    fn move_cursors(&mut self, index: WatchIndex, next: WatchIndex) {
+        let next = self.next_unless_last(next, index);
         self.cursors
             .iter_mut()
             .filter(|cursor| **cursor == index)
@@ -549,8 +551,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns a mutable reference to the head of a hash's chain, the index of its first watch. The
-    /// low bits of the hash are the number of the chain. If there is no such chain yet, the highest
-    /// of these bits is cleared.
+    /// low bits of the hash are the number of the chain. If the chain does not exist yet, its
+    /// [parent](Self::parent_chain) has its keys.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -602,7 +604,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes the last chain. Moves its keys to the chain from which it once took keys.
+    /// Removes the last chain, and moves its keys to its [parent](Self::parent_chain).
     fn remove_chain(&mut self) {
         let Some(mut at) = self.chains.pop() else { return };
         let other = self.chains.len() & (self.chain_mask >> 1);
@@ -620,10 +622,10 @@ impl<K, Op> Table<K, Op> {
             && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
     }
 
-    /// Begins to remove chains if there were few keys during the whole trim interval. Called at the
-    /// end of each interval. If there are surplus chains, lowers `grow_threshold`. When an add
-    /// reaches the lowered threshold, [`grow_chains`](Self::grow_chains) changes it again. So a
-    /// threshold that is still low at the end of the next interval means few keys.
+    /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
+    /// To find this out, the end of an interval with surplus chains lowers `grow_threshold`. If an
+    /// add reaches the lowered threshold, [`grow_chains`](Self::grow_chains) changes it. So if the
+    /// threshold is still low at the end of the next interval, there were always few keys.
     fn end_chains_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chains.len() / CHAINS_PER_KEY_MIN;
@@ -652,8 +654,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes a step of an event, and returns the owner of the watch that it reached. If the owner is
-    /// an operation of this core, the caller checks it, otherwise it asks the owner's core to do so.
+    /// Takes a step of an event, and returns the owner of the watch that the step reached. The
+    /// caller must check an operation of this core, or ask another core to check its operation.
     /// Returns `None` if no watch was left.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchOwner> {
@@ -754,9 +756,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Counts a turn. Removes some surplus chains, or all of them before a long sleep. After
-    /// [`PURGATORY_TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the trim interval, which may
-    /// free pages. Returns true if further calls may free memory.
+    /// After [`PURGATORY_TRIM_INTERVAL_TURNS`] turns, ends the trim interval, which may free pages.
+    /// If a removal of chains is in progress, removes some chains. Before a long sleep, always ends
+    /// the interval, and removes all surplus chains. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_trim_interval += 1;
         if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
@@ -837,8 +839,8 @@ impl<K: Eq, Op> Table<K, Op> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }
     }
 
-    /// Parks an operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If there
-    /// is an `entry`, adds a watch on its key.
+    /// Parks an operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If
+    /// there is an `entry`, adds a watch on the key of this entry.
     #[inline(always)]
     pub(super) fn park(
         &mut self,
@@ -944,8 +946,8 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Begins an event. If the key has one watch, an inline watch, tries to check out the operation
-    /// of this watch.
+    /// Begins an event. If the only watch on the key is an inline watch, tries to check out the
+    /// operation of this watch.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let mut at = self.chain_head(hash);
@@ -1279,8 +1281,8 @@ mod tests {
         for id in ids {
             remove(&mut table, id);
         }
-        // These two are in the current page, so their removal frees no page. Only the chains can
-        // request a trim.
+        // The operations in `two` are in the current page, so their removal frees no page. Only the
+        // chains can request a trim.
         let two = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
         let chains = table.chains.len();

@@ -2,8 +2,8 @@
 //! owner's thread. [`Shared`] has the methods that other threads call.
 //!
 //! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
-//! timer in several steps, and runs user code between two steps, while the engine is not borrowed,
-//! as promise P5 of ARCHITECTURE.md requires.
+//! timer in several steps. User code runs between two steps, when the engine is not borrowed
+//! (promise P5 in `ARCHITECTURE.md`).
 
 use std::{
     cell::Cell,
@@ -32,15 +32,15 @@ use crate::{
         shared::Shared,
         slab::{EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
-            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, FreeNode,
-            OwnerResetOutcome, ResetBy, ResetOutcome, Swept, TimerKind,
+            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FreeWhen, NextStep,
+            OwnerResetOutcome, ResetBy, ResetOutcome, SweepOutcome, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, PUBLISH_INTERVAL_TURNS,
-        RESERVE_MAX, RESETS_PER_TIMER_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
+        CONSECUTIVE_RESETS_MAX, GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
+        PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
     },
     metrics::ShardMetrics,
     util::pages::as_u32,
@@ -85,8 +85,8 @@ pub(crate) struct ClaimedTimer {
     pub(crate) due: u64,
 }
 
-/// A step that a pass leaves to its caller: to drop a payload or to run a timer. Both run user code,
-/// so the engine of a thread's wheel must not be borrowed.
+/// A step that a pass leaves to its caller: to drop a payload or to run a timer. Either step runs
+/// user code, so a thread's wheel must not borrow its engine during the step.
 #[must_use]
 pub(crate) enum PassStep<P, R> {
     /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
@@ -228,9 +228,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time `delay` from now, in nanoseconds of the clock. Counts from the upper bound
-    /// of the reading, so the result is never too early. A zero delay returns the lower bound,
-    /// which is not in the future: the next turn may have this same reading, and fires timers only
-    /// up to its lower bound.
+    /// of the reading, so the result is never too early. For a zero delay, returns the lower bound:
+    /// the next turn may have the same reading, and it fires timers only up to the lower bound.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         let (now, delay) = (self.read_clock(), saturating_nanos(delay));
@@ -238,8 +237,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the deadline, before rounding, of a timer that is added or reset now with this
-    /// delay. If the delay is zero, subtracts almost a tick from the deadline, so that the next
-    /// turn fires the timer.
+    /// delay. If the delay is zero, subtracts almost a tick, so that rounding up does not move the
+    /// deadline to a later tick, and the next turn fires the timer.
     #[inline(always)]
     fn deadline_nanos_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock();
@@ -249,7 +248,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the schedule of a timer that is added now: its deadline, before rounding, and its
-    /// period. For a periodic timer, `when` must be a delay without slack or spread: the period.
+    /// period. For a periodic timer, `when` is the period: a delay without slack or spread.
     #[inline(always)]
     pub(crate) fn schedule_for(&mut self, when: When, kind: TimerKind) -> Schedule {
         if let TimerKind::Periodic = kind
@@ -295,8 +294,8 @@ impl<T> Engine<T> {
         self.stats.counts.added < self.limit_check_at_added
     }
 
-    /// Allows up to `most` further adds, or fewer if the limit or the remaining generations permit
-    /// fewer. Returns an error if no add is allowed.
+    /// Allows up to `most` further adds, within the limit and the remaining generations. Returns an
+    /// error if no add is allowed.
     pub(crate) fn allow_adds(&mut self, most: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
@@ -335,27 +334,28 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. A
-    /// running periodic timer then ends after this run. If `wants_payload` returns true, or a
-    /// message about the timer will free the node, returns `Some` and leaves the payload in the
-    /// node. The caller then takes it by
-    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drops it in
-    /// place and [frees](Self::free) the node. Otherwise frees the node without dropping the
-    /// payload.
+    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. For a
+    /// running periodic timer, this run is the last.
+    ///
+    /// Returns `None` if this call has freed the node; the payload is not dropped. Returns `Some`
+    /// if the payload is still in the node, because `wants_payload` returned true or a message
+    /// about the timer will free the node. The caller must then call
+    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner). After
+    /// [`FreeWhen::Now`], it may instead drop the payload in place and [free](Self::free) the node.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
         handle: TimerHandle,
         wants_payload: impl FnOnce(NodeRef<'_, T>) -> bool,
-    ) -> Result<Option<FreeNode>, Cancel> {
+    ) -> Result<Option<FreeWhen>, Cancel> {
         let (index, generation) = (handle.index(), handle.generation());
         if !self.nodes.try_adopt_page_of(index, generation) {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
         let freed = node.state().cancel_by_owner(generation)?;
-        if freed == FreeNode::Later {
-            return Ok(Some(self.unlink_cancelled_with_message(index)));
+        if freed == FreeWhen::Later {
+            return Ok(Some(self.unlink_cancelled_awaiting_message(index)));
         }
         let wants_payload = wants_payload(node);
         self.wheel.unlink(&self.nodes, node);
@@ -367,8 +367,9 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Cancels a private timer of this shard whose payload has no destructor. Returns false if the
-    /// timer is running or has ended.
+    /// Cancels a [`Private`](TimerKind::Private) timer of this shard. The timer's payload must have
+    /// no destructor, because it is not dropped. Returns false if the timer is running or has
+    /// ended.
     #[inline(always)]
     pub(crate) fn cancel_private(&mut self, handle: TimerHandle) -> bool {
         let node = self.nodes.entry(handle.index());
@@ -385,10 +386,10 @@ impl<T> Engine<T> {
     pub(crate) fn take_payload_cancelled_by_owner(
         &mut self,
         handle: TimerHandle,
-        freed: FreeNode,
+        freed: FreeWhen,
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
-        if let FreeNode::Now = freed {
+        if let FreeWhen::Now = freed {
             self.free(handle.index(), handle.generation());
         }
         payload
@@ -406,7 +407,7 @@ impl<T> Engine<T> {
     /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed.
     /// Consuming the message frees the node.
     #[cold]
-    fn unlink_cancelled_with_message(&mut self, index: u32) -> FreeNode {
+    fn unlink_cancelled_awaiting_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.count_cancelled_before_admission();
@@ -414,7 +415,7 @@ impl<T> Engine<T> {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        FreeNode::Later
+        FreeWhen::Later
     }
 
     /// Counts a remotely added timer that was cancelled before its admission, and releases the room
@@ -481,15 +482,16 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_reset(handle.generation()) {
             ResetOutcome::Refused => return false,
-            // Another thread is resetting the timer. Its reset is ordered after this one, so its
+            // Another thread is resetting the timer. That reset is ordered after this reset, so its
             // deadline replaces `due`.
             ResetOutcome::Superseded => (),
             ResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
-                // Only a periodic timer needs this value: a one-shot timer is not *postponable* yet.
+                // A periodic timer counts its period from this time. A one-shot timer does not use
+                // it, because the timer is not *postponable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
-                if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(FollowUp::Push) {
+                if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
             }
@@ -562,8 +564,9 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock with inlined code; returns false if this is [not possible](ShardClock::try_read).
-    /// After a successful reading, an idle turn calls no function, so it saves no registers.
+    /// Reads the clock on its inlined fast path. Returns false if this is
+    /// [not possible](ShardClock::try_read). An idle turn on this path calls no function, so it
+    /// saves no registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         let has_read = self.time.try_read();
@@ -573,16 +576,16 @@ impl<T> Engine<T> {
         has_read
     }
 
-    /// Reads the clock. If the turn certainly needs no pass, counts the turn and returns true. If
-    /// this returns false, the caller begins a pass.
+    /// Reads the clock. If the turn certainly needs no pass, counts the turn and returns true.
+    /// Otherwise returns false, and the caller must begin a pass.
     #[inline(always)]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
         self.read_clock();
         self.finish_turn_if_idle()
     }
 
-    /// Takes `now`, which the caller's loop has read, as the current time, unless it is before the
-    /// latest reading.
+    /// Uses `now`, an instant that the caller's loop has read, as a reading of the clock. Ignores
+    /// `now` if it is before the latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
         self.time.use_loop_reading(now);
         self.publish_clock();
@@ -607,7 +610,7 @@ impl<T> Engine<T> {
         if is_idle {
             self.time.begin_turn(now);
             self.stats.counts.turns += 1;
-            self.publish_live_for_limit();
+            self.publish_live_count();
         }
         is_idle
     }
@@ -634,7 +637,7 @@ impl<T> Engine<T> {
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
-        self.publish_live_for_limit();
+        self.publish_live_count();
         // Within the budget, the urgent messages, which request adds and resets, are consumed
         // before the first due timer fires. So timers fire in tick order, regardless of which
         // thread added or reset them.
@@ -665,7 +668,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns freed nodes of remotely added timers to their pages. Also retires and frees surplus
-    /// pages, unless the shard has ended: then its slab frees them.
+    /// pages, unless the shard has ended. The slab frees the pages of an ended shard.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -683,7 +686,7 @@ impl<T> Engine<T> {
         self.backlog.begin_urgent_phase();
     }
 
-    /// Lets the pass consume low-priority messages, and takes queued ones out of the mailbox.
+    /// Lets the pass consume low-priority messages, and takes these messages out of the mailbox.
     /// Urgent messages in the mailbox wait for the next pass. Returns true if the backlog is not
     /// empty.
     #[inline]
@@ -741,8 +744,8 @@ impl<T> Engine<T> {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
-                // A message about the timer is queued or will be pushed. It completes the remote
-                // cancel or reset.
+                // Another thread has cancelled the timer or is resetting it. The owner completes
+                // the cancel or reset when it consumes the message.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
@@ -772,12 +775,13 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn apply_remote_reset_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
-        for _ in 0..RESETS_PER_TIMER_MAX {
+        for _ in 0..CONSECUTIVE_RESETS_MAX {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                // If `backdate_if_elapsed` has changed the requested deadline, the timer counts its
-                // period from the original one, which `linked_deadline` holds.
+                // The period counts from the requested deadline. If `backdate_if_elapsed` has
+                // changed that deadline, the period counts from the unchanged deadline in
+                // `linked_deadline`.
                 let start = self.nodes.entry(index).linked_deadline().load_nanos();
                 let is_adjusted = self.time.tick.backdate_if_elapsed(start, true) == nanos;
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
@@ -788,7 +792,7 @@ impl<T> Engine<T> {
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    return Some(self.count_already_due_run(index, run, deadline, due));
+                    return Some(self.count_immediate_run(index, run, deadline, due));
                 }
                 ClaimOutcome::NewDeadline { periodic: again } => {
                     self.stats.counts.remote_resets += 1;
@@ -805,10 +809,10 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Counts a claimed timer whose requested deadline the pass has already reached. Returns the
-    /// timer as due at `due`, the current tick of the pass.
+    /// Counts a run of a claimed timer whose requested `deadline` the pass has already reached. In
+    /// the result, the timer is due at `due`, the current tick of the pass, and not at `deadline`.
     #[inline]
-    fn count_already_due_run(
+    fn count_immediate_run(
         &mut self,
         index: u32,
         run: ClaimedRun,
@@ -816,7 +820,7 @@ impl<T> Engine<T> {
         due: u64,
     ) -> ClaimedTimer {
         let requested = self.time.tick.start_nanos(deadline);
-        self.stats.count_already_due_run(requested, &self.time, &self.shared.gauges);
+        self.stats.count_immediate_run(requested, &self.time, &self.shared.gauges);
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(due) }
     }
 
@@ -827,9 +831,9 @@ impl<T> Engine<T> {
     }
 
     #[inline]
-    pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: FreeNode) {
+    pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: FreeWhen) {
         self.stats.count_fired();
-        if let FreeNode::Now = freed {
+        if let FreeWhen::Now = freed {
             self.free(claimed.index, claimed.run.generation());
         }
     }
@@ -837,15 +841,15 @@ impl<T> Engine<T> {
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
     #[inline(always)]
     pub(crate) fn finish_run(&mut self, index: u32, run: ClaimedRun) {
-        if let FreeNode::Now = self.nodes.entry(index).state().finish(run) {
+        if let FreeWhen::Now = self.nodes.entry(index).state().finish(run) {
             self.free(index, run.generation());
         }
     }
 
-    /// Arms a claimed periodic timer for its first run after the beginning of this turn, and returns
-    /// the time of this run, in nanoseconds of the clock. If the timer was cancelled during its run,
-    /// counts the cancel, and returns the payload as the error; the caller must then
-    /// [finish](Self::finish) the run.
+    /// Arms a claimed periodic timer for its first run after the beginning of this turn. Returns
+    /// the time of that run, in nanoseconds of the clock. If the timer was cancelled during the run
+    /// in progress, counts the cancel and returns the payload as the error. The caller must then
+    /// call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.time.turn_start);
         let node = self.nodes.entry(index);
@@ -874,9 +878,9 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the time until `turn`, the time of the next turn in nanoseconds of the clock, and
-    /// records that the loop is about to sleep until then. During a turn of a thread's wheel,
-    /// records no sleep, because then a callback calls this function, not the loop.
+    /// Returns the duration from now to `turn`, the time of the next turn in nanoseconds of the
+    /// clock. Also records that the loop is about to sleep until `turn`. Records no sleep during a
+    /// pass of a wheel of callbacks, because there a callback calls this function, not the loop.
     pub(crate) fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         self.record_sleep(now.max(self.time.latest.min), turn);
@@ -898,8 +902,8 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// If the sleep lasts at least `LONG_SLEEP_NANOS`, frees surplus pages, since no turn would
-    /// free them during the sleep, and returns true.
+    /// Frees surplus pages if the sleep lasts at least `LONG_SLEEP_NANOS`, because no turn frees
+    /// them during the sleep. Returns true if the sleep is that long.
     pub(crate) fn trim_before_long_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
@@ -949,19 +953,19 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the number of live timers, which remote adds compare with the limit. Leaves out up
-    /// to [`WAKE_BACKLOG`] cancelled timers in the backlog. A remote add itself subtracts those in
-    /// the mailbox.
+    /// to [`WAKE_BACKLOG`] cancelled timers whose messages are in the backlog. A remote add itself
+    /// subtracts cancelled timers whose messages are in the mailbox.
     #[inline]
-    pub(crate) fn publish_live_for_limit(&self) {
+    pub(crate) fn publish_live_count(&self) {
         if self.limit < INDEX_MAX {
             let cancelled = self.backlog.cancelled_count().min(WAKE_BACKLOG);
-            self.shared.admission.publish_live_for_limit(self.stats.live.saturating_sub(cancelled));
+            self.shared.admission.publish_live_count(self.stats.live.saturating_sub(cancelled));
         }
     }
 
-    /// Publishes the counts and the next deadline of a wheel without a loop: its loop has not
-    /// begun, or it has lost its last driver. Returns this deadline, or `u64::MAX` if there is
-    /// none, and the lower bound of the latest reading of the clock.
+    /// Publishes the counts and the next deadline of a wheel that no loop drives: the loop has not
+    /// begun, or the wheel has lost its last driver. Returns the next deadline, `u64::MAX` if there
+    /// is none, and the lower bound of the latest reading of the clock.
     #[cold]
     pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
@@ -987,7 +991,7 @@ impl<T> Engine<T> {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
             self.stats.end_pass(is_behind, &self.time, &self.shared.gauges);
-            self.publish_live_for_limit();
+            self.publish_live_count();
             if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
                 self.publish();
             }
@@ -997,9 +1001,8 @@ impl<T> Engine<T> {
 
     #[inline]
     fn record_sleep(&self, now: u64, next: Option<u64>) {
-        // The loop may have cancelled timers since its last turn. During the sleep, remote adds can
-        // use the room of these timers.
-        self.publish_live_for_limit();
+        // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
+        self.publish_live_count();
         // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
         // is calling this function, not the loop.
         if self.stats.in_pass && self.shared.slab.holds_callbacks() {
@@ -1084,7 +1087,7 @@ impl<T> Engine<T> {
     fn sweep(&mut self, index: u32, found: &mut TimersAtClose<T>) {
         let node = self.nodes.entry(index);
         let (swept, payload) = node.sweep();
-        if swept == Swept::NoPayload {
+        if swept == SweepOutcome::NoPayload {
             return;
         }
         if node.is_not_admitted() {
@@ -1092,13 +1095,13 @@ impl<T> Engine<T> {
             self.stats.live += 1;
         }
         let nanos = match swept {
-            Swept::HandedBack { has_new_deadline: true } => {
+            SweepOutcome::HandedBack { has_new_deadline: true } => {
                 self.time.tick.round_up(node.requested_deadline().load_nanos())
             }
             _ => self.owner_deadline_nanos(index),
         };
         self.wheel.unlink_if_linked(&self.nodes, node);
-        if let Swept::Cancelled { .. } = swept {
+        if let SweepOutcome::Cancelled { .. } = swept {
             found.cancelled_count += 1;
             found.cancelled_payloads.extend(payload);
         } else {
@@ -1147,11 +1150,14 @@ impl<T> Engine<T> {
         })
     }
 
-    /// Consumes messages within the budget, and stops at the first one that leaves a step to the
-    /// caller. Adds the number of remotely cancelled timers to `collected`. If such a timer's
-    /// payload is in its node and `wants_payload` returns true, returns the timer's index, and the
-    /// caller must [take the payload](Self::take_payload_cancelled_remotely). If it claims an added
-    /// or reset timer that is already due, calls `fire` with the timer and returns it.
+    /// Consumes messages within the budget, up to the first message that leaves a step to the
+    /// caller. Adds the number of remotely cancelled timers to `collected`. There are two steps:
+    ///
+    /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
+    ///   `wants_payload` returned true. The caller must
+    ///   [take the payload](Self::take_payload_cancelled_remotely).
+    /// - [`Due`](PassStep::Due): an added or reset timer was already due, was claimed, and was
+    ///   passed to `fire`.
     #[inline]
     pub(crate) fn consume_messages<R>(
         &mut self,
@@ -1171,8 +1177,8 @@ impl<T> Engine<T> {
                 }
                 return None;
             }
-            // A message's link leads to the message after the next one, whose node is prefetched
-            // here. The node of the next message was prefetched with the previous message.
+            // A message's link skips one message: it leads to the message after the next message.
+            // So nodes are prefetched two messages ahead.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().consume_message() {
@@ -1199,10 +1205,10 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.limit < INDEX_MAX {
-                        // The live count includes the timer before its reservation ends. So a
-                        // remote add, which reads the reservations and then the live count, never
-                        // misses the timer; see `admission`.
-                        self.publish_live_for_limit();
+                        // The live count includes the timer before the reservation is released. A
+                        // remote add reads first the reservations and then the live count, so it
+                        // never misses the timer; see `admission`.
+                        self.publish_live_count();
                         self.shared.admission.release();
                     }
                     let nanos = node.requested_deadline().load_nanos();
@@ -1216,7 +1222,7 @@ impl<T> Engine<T> {
                         node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let fired = fire(node, run);
-                            let claimed = self.count_already_due_run(index, run, deadline, current);
+                            let claimed = self.count_immediate_run(index, run, deadline, current);
                             return Some(PassStep::Due(claimed, fired));
                         }
                     }
@@ -1391,8 +1397,8 @@ impl Engine<Callback> {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
-    /// Takes the next callback of this pass, if a pass has begun. If no callback is left, ends the
-    /// pass and returns `None`.
+    /// Returns the next callback for the caller to run or drop, if a pass has begun. If no callback
+    /// is left, ends the pass and returns `None`.
     pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback, CallbackPtr>> {
         if !self.stats.in_pass {
             return None;
@@ -1419,8 +1425,8 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (start, remote_due) =
                 (self.time.turn_start, self.shared.gauges.remote_due_while_undriven());
-            // A deadline up to `start` had elapsed when the timer was added or reset, usually by
-            // another thread. Such a timer counts as overdue since `remote_due`.
+            // A timer due at `start` or earlier was added or reset after its deadline, usually by
+            // another thread. This timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
             let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven(overdue, false);

@@ -55,8 +55,8 @@ impl<P> Expired<P> {
     /// Returns the deadline of the timer, rounded up to a tick. With slack, this is the tick that
     /// the shard has chosen.
     ///
-    /// If the deadline had elapsed before the owner processed the add or reset, the result may be
-    /// later, up to the tick of the turn that returned the timer.
+    /// If the owner processed the add or reset after the deadline, the result may be later, but not
+    /// after the tick of the turn that returned the timer.
     ///
     /// # Examples
     ///
@@ -119,8 +119,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
 /// returns it.
 ///
-/// A periodic timer that continues is already pending again, so it continues even if the loop
-/// forgets this value or panics.
+/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. So it continues
+/// even if the loop forgets this value or panics.
 ///
 /// # Examples
 ///

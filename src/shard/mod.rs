@@ -116,10 +116,9 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The deadline is rounded up to a tick. Without slack, and unless a turn's budget
-    /// defers it, the timer fires in the first turn after this call that reaches the deadline. A
-    /// timer with a delay of zero is due in the next turn. A delay of more than 584 years never
-    /// elapses.
+    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first turn after this
+    /// call that reaches the deadline, unless slack or a turn's budget defers the timer. A timer
+    /// with a delay of zero is due in the next turn. A delay of more than 584 years never elapses.
     ///
     /// Cost: constant, one reading of the clock, two with the feature `origins`. If the shard has
     /// no free memory, the add allocates a page for 4,096 timers.
@@ -149,8 +148,8 @@ impl<T> Shard<T> {
     /// # Errors
     ///
     /// If the shard has been drained, is full, or has used up the 2^54 generation numbers that make
-    /// its handles unique. It is full at its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error contains the
+    /// its handles unique. A shard is full when it has as many live timers as
+    /// [`Config::limit`](crate::Config::limit) allows, at most 2^25 - 1. The error contains the
     /// payload.
     ///
     /// # Examples
@@ -186,8 +185,8 @@ impl<T> Shard<T> {
     /// time of the next expiry.
     ///
     /// Cost: the same as [`add`](Self::add). A page of 4,096 timers that has contained periodic
-    /// ones also has an array with 16 bytes per place, up to the highest place that a periodic
-    /// timer has used.
+    /// timers also has an array with 16 bytes per place. The array ends at the highest place that a
+    /// periodic timer has used.
     ///
     /// # Panics
     ///
@@ -274,9 +273,8 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset; a turn in progress does not fire a reset timer. Returns
-    /// false if the timer has ended, another thread has cancelled it, or the handle is of another
-    /// shard.
+    /// Returns true if the timer was reset. A turn in progress then does not fire it. Returns false
+    /// if the timer has ended, another thread has cancelled it, or the handle is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -329,9 +327,9 @@ impl<T> Shard<T> {
 
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. With slack,
     /// this is the tick that the shard has chosen. For a periodic timer, it is the time of the next
-    /// expiry. While another thread resets the timer, the result is the old deadline or the new
-    /// one. If the deadline had elapsed before the add or reset, the result may be the start of a
-    /// later tick, up to the tick of the add or reset.
+    /// expiry. While another thread resets the timer, the result is the old or the new deadline. If
+    /// the timer was added or reset after its deadline, the result may be later, but not after the
+    /// tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -447,8 +445,9 @@ impl<T> Shard<T> {
     /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
     /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry)
-    /// until it returns `None`. If it does not, [`time_until_next`](Self::time_until_next) stays
-    /// zero while due timers or requests are left, and the loop spins.
+    /// until the call returns `None`. If the loop stops earlier,
+    /// [`time_until_next`](Self::time_until_next) stays zero while due timers or requests are left,
+    /// and the loop spins.
     ///
     /// # Examples
     ///
@@ -536,7 +535,7 @@ impl<T> Shard<T> {
 
     /// Returns true if the latest pass left entries of the wheel or remote requests to the next
     /// pass, because it used up its budget or was abandoned. Also returns true if an add to a full
-    /// shard has consumed only some queued requests.
+    /// shard has consumed some of the queued cancels to make room, and has left others.
     ///
     /// # Examples
     ///
@@ -640,15 +639,15 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. If a remote reset is queued, or the latest pass has left requests, the loop must
-    /// call `turn` at once: the result is then the beginning of the latest turn.
+    /// 584 years. Returns the beginning of the latest turn if a remote reset is queued or the
+    /// latest pass has left requests. The loop must then call `turn` at once.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
-    /// - Timers that were reset to a later deadline may need a turn at their old tick. If more than
-    ///   96 had the same old tick, each further one may add a turn.
+    /// - A timer that was reset to a later deadline may need a turn at its old tick. If more than
+    ///   96 such timers had the same old tick, each further timer may need another turn.
     /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
     ///   Each of the ticks just before that tick may need a turn.
     ///
@@ -1125,7 +1124,7 @@ impl<T> Shard<T> {
             let (claimed, ended) = self.engine.end_claimed(claimed);
             return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
-        let expired = self.expired(claimed, claimed.run.generation(), ());
+        let expired = self.make_expired(claimed, claimed.run.generation(), ());
         if let Err(payload) = self.engine.rearm(index) {
             self.engine.finish_run(index, claimed.run);
             return Some(Expiry::Ended(expired.with_payload(payload)));
@@ -1134,8 +1133,8 @@ impl<T> Shard<T> {
     }
 
     /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
-    /// result of `fire`. First drops the payloads of remotely cancelled timers that the pass has
-    /// found before that timer. If no timer is due, ends the pass and returns `None`.
+    /// result of `fire`. Before it claims the timer, drops the payloads of the remotely cancelled
+    /// timers that the pass finds. If no timer is due, ends the pass and returns `None`.
     #[inline]
     fn claim_in_pass<R>(
         &mut self,
@@ -1156,11 +1155,11 @@ impl<T> Shard<T> {
     #[inline]
     fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
         self.engine.count_and_free_ended(claimed, ended.freed);
-        self.expired(claimed, ended.generation, ended.payload)
+        self.make_expired(claimed, ended.generation, ended.payload)
     }
 
     #[inline]
-    fn expired<P>(
+    fn make_expired<P>(
         &self,
         ClaimedTimer { index, due, .. }: ClaimedTimer,
         generation: u64,

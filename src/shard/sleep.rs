@@ -4,10 +4,11 @@ use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 
 use crate::cross_core::{parker::SleepId, shared::Shared};
 
-/// A sleep that `prepare_sleep` has announced. Dropping this value ends the announcement, so keep
-/// it exactly until the sleep is over. In `let timeout = local_timer().prepare_sleep().timeout();`
-/// the announcement ends at the semicolon; `sleep_with` prevents this mistake. A new
-/// `PreparedSleep` of the same wheel or shard replaces an old one, whose drop then has no effect.
+/// A sleep that `prepare_sleep` has announced, so that other threads wake the owner. Dropping this
+/// value ends the announcement, so keep the value exactly until the sleep is over. In
+/// `let timeout = local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon;
+/// `sleep_with` prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces an
+/// old one, whose drop then has no effect.
 ///
 /// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
 /// borrows the shard, so no timer can be added while the sleep is announced.
@@ -41,8 +42,8 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// `timeout` is the time until then. If `ends_on_cancel` is true, the first remote cancel that
-    /// leaves the owner a payload to drop ends the sleep.
+    /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the sleep ends
+    /// at the first remote cancel that leaves a payload to the owner.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,

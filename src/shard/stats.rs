@@ -1,5 +1,5 @@
-//! The owner's counts, and their publication to other threads (`gauges`). A *pass* is the part of a
-//! turn that consumes messages and fires timers.
+//! Counts the operations of a shard's owner, and publishes the counts to other threads through
+//! `gauges`. A *pass* is the part of a turn that consumes messages and fires timers.
 
 use std::{cell::Cell, mem};
 
@@ -12,17 +12,17 @@ pub(super) struct Stats {
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
     /// The number of live timers. This field is narrower than the counters in `counts`, so that the
-    /// compiler does not update it and a counter with one wide load and store. Such a load would
-    /// stall after a narrow store.
+    /// compiler does not load it together with a counter: such a wide load would stall after a
+    /// narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// True if the previous pass did not process all of its entries and messages. Also true if an
-    /// add to a full shard, which consumes messages to make room, may have left messages in the
+    /// True if the previous pass did not process all of its entries and messages. Also true after
+    /// an add to a full shard has consumed messages to make room: further messages may wait in the
     /// backlog.
     work_left: bool,
     /// A turn before this time may skip its pass. The value is zero before the first pass ends,
-    /// after a pass that left work, and after a request for a pass. Otherwise it is the earliest
-    /// wake-up time published since the last pass, or `u64::MAX` if there is none.
+    /// during a pass, after a pass that left work, and after a request for a pass. Otherwise it is
+    /// the earliest wake-up time published since the last pass, or `u64::MAX` if there is none.
     may_skip_pass_until: Cell<u64>,
     /// The tick of the timers that `unpublished_due_count` counts.
     last_due_tick: u64,
@@ -62,7 +62,7 @@ impl Stats {
         self.publish_at_turn.get() == 0
     }
 
-    /// Records that the loop has not begun. The next publication of the counts resets this.
+    /// Records that the loop has not begun, until the counts are published next.
     pub(super) fn set_loop_not_begun(&self) {
         self.publish_at_turn.set(0);
     }
@@ -112,10 +112,9 @@ impl Stats {
         self.unpublished_due_count += 1;
     }
 
-    /// Counts a run of a remotely added or reset timer whose deadline the pass had already reached
-    /// when the owner applied the add or reset. `due` is this deadline in nanoseconds, rounded up
-    /// to a tick.
-    pub(super) fn count_already_due_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
+    /// Counts a run of a timer that fires at once, because the pass has already reached its
+    /// requested deadline `due`. `due` is in nanoseconds, rounded up to a tick.
+    pub(super) fn count_immediate_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
         self.counts.runs += 1;
         // A deadline of zero means "run at once", which is never late.
         if due > 0 {
@@ -139,7 +138,7 @@ impl Stats {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // These timers were added or reset to elapsed deadlines after the previous turn, so the
-            // loop is not late. Their lateness is not recorded.
+            // loop is not late.
             (false, false) => return,
         };
         gauges.record_lateness(cause, time.turn_start.saturating_sub(due), timers);

@@ -11,7 +11,7 @@ use crate::{
         mailbox::Priority,
         reclaim::tests::attempts,
         shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
-        state::{Cancel, FollowUp, ResetBy, ResetOutcome},
+        state::{Cancel, NextStep, ResetBy, ResetOutcome},
     },
     error::AddErrorReason,
     limits::{GENERATION_MAX, INDEX_MAX, POSTPONED_PER_SLOT_MAX},
@@ -158,12 +158,12 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
         };
         assert!(reset_on_other_thread(timer, ticks));
         assert_eq!(shard.counts().queued, 1);
-        let turn_and_count_fired = (0..=9).find(|_| {
-            let turn_and_count_fired = turn_and_count_fired(&mut shard) > 0;
+        let fired_at = (0..=9).find(|_| {
+            let has_fired = turn_and_count_fired(&mut shard) > 0;
             clock.advance(TICK);
-            turn_and_count_fired
+            has_fired
         });
-        assert_eq!(turn_and_count_fired, Some(ticks));
+        assert_eq!(fired_at, Some(ticks));
     }
 }
 
@@ -272,7 +272,7 @@ fn with_remote_reset(
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
         let next = node.state.end_reset_or_cancel(ResetBy::Remote);
-        if next == Some(FollowUp::Push) {
+        if next == Some(NextStep::Push) {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
         }
         next.is_some()
@@ -280,8 +280,8 @@ fn with_remote_reset(
     moved.expect("the node exists")
 }
 
-/// The owner consumes the timer's message during the reset. The reset pushes no second message
-/// after the shard's end.
+/// The owner consumes the timer's message during the reset, and the shard ends. The reset then
+/// pushes no second message.
 #[test]
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
@@ -293,7 +293,7 @@ fn a_shard_end_during_a_remote_reset_loses_no_timer() {
                 let node = shard.engine.shared().slab.node(timer.index(), &pinned);
                 node.map(|node| node.state.cancel(timer.generation()))
             };
-            assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, FollowUp::Nothing)));
+            assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, NextStep::Nothing)));
             assert_eq!(turn_and_count_fired(shard), 0);
             assert_eq!((shard.counts().added, shard.len()), (0, 0), "the timer is not admitted");
             let pending = shard.drain();
@@ -371,7 +371,8 @@ fn a_cancel_frees_the_index_of_each_kind_of_timer() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// A new thread's wheel may reuse an ended wheel's number. The old `ShardRef` must not match it.
+/// A new thread's wheel may reuse an ended wheel's number. The `ShardRef` to the ended wheel must
+/// not match the new wheel.
 #[test]
 fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {

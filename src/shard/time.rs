@@ -39,8 +39,8 @@ impl ShardClock {
         }
     }
 
-    /// Reads the clock on the fast path, which is inlined. Returns false if this is not possible:
-    /// the estimator of the time-stamp counter needs an update, or the clock must ask the kernel.
+    /// Reads the clock with inlined code. Returns false if a reading needs the slow path: the
+    /// estimator of the time-stamp counter needs an update, or the clock must ask the kernel.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };
@@ -65,7 +65,8 @@ impl ShardClock {
         }
     }
 
-    /// Uses an instant that the loop has read, unless it is before the latest reading.
+    /// Advances the latest reading to `now`, an instant that the loop has read. Does nothing if
+    /// `now` is before the latest reading.
     pub(super) fn use_loop_reading(&mut self, now: Instant) {
         self.latest.advance_to(Reading::exact(self.clock.nanos_at(now)));
     }
@@ -77,8 +78,8 @@ impl ShardClock {
     }
 
     /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest
-    /// reading has reached `nanos`. If the clock has gone back, the result includes the time until
-    /// it reaches the latest reading again.
+    /// reading has reached `nanos`. The result counts from `now`, even if the clock has gone back
+    /// and `now` is before the latest reading.
     pub(super) fn time_until(&self, nanos: u64, now: u64) -> Duration {
         let wait = if nanos > self.latest.min { nanos.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
@@ -89,9 +90,9 @@ impl ShardClock {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the wake-up time to publish for the deadline `next`: the deadline, but at least 1 ns
-    /// after the latest turn began. Readers assume that this turn has served all wake-up times up
-    /// to its beginning. Returns `u64::MAX` for `None`.
+    /// Returns the wake-up time to publish: the deadline `next`, or `u64::MAX` for `None`. The
+    /// result is at least 1 ns after the latest turn began, because readers assume that a turn has
+    /// served all wake-up times up to its beginning.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

@@ -5,8 +5,8 @@
 //! has its own free list, so that a page can be freed without a search of other lists. The place
 //! that was freed last is reused first, because it is still in the cache. This place is kept
 //! outside the lists, so that the next add touches no list; its page counts it as used. It joins
-//! its page's list when another place is freed, and before `trim` or `shrink`. Usually it also
-//! joins this list when the last live timer ends.
+//! the free list of its page when another place is freed, before `trim` or `shrink`, and usually
+//! when the last live timer ends.
 //!
 //! # When memory is committed and freed
 //!
@@ -50,8 +50,8 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// Maps numbers to pages, for one wheel or shard. A lookup has no branch, so a lookup of a number
-/// without a page returns some other page.
+/// Maps numbers to pages, for one wheel or shard. To avoid a branch, the lookup of a number without
+/// a page returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
     /// At each number without a page, the vector contains page 0. The length is a power of two.
@@ -255,9 +255,9 @@ impl FreePlaces {
         is_empty && self.has_surplus()
     }
 
-    /// Makes a page with room the current page. If its free list is empty, returns never-used
-    /// places that now form the list; otherwise the returned range is empty. Returns `None` if no
-    /// page has room.
+    /// Makes a page with room the current page. If the free list of this page is empty, puts
+    /// never-used places into the list. Returns these places, an empty range if there are none, or
+    /// `None` if no page has room.
     pub(crate) fn switch_to_page_with_room(&mut self) -> Option<NeverUsedPlaces> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
@@ -316,8 +316,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that may have been used. For a page that is not the owner's,
-    /// such as one for remote adds, returns all places.
+    /// Returns the places of page `number` that may have been used. Returns all places if the page
+    /// is not the owner's, such as a page for remote adds.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
@@ -354,9 +354,9 @@ impl FreePlaces {
     }
 }
 
-/// Returns the layout of a page's memory: padding, the address from the allocator, and the page at
-/// its own alignment. The alignment of the layout is small, because an allocator can then often
-/// provide zeroed memory without writing to it.
+/// Returns the layout of a page's allocation: padding, the start address of the allocation, and the
+/// page at its own alignment. The layout requests a small alignment, because an allocator can then
+/// often provide zeroed memory without writing to it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(MEMORY_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
@@ -402,7 +402,7 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
 
 /// Drops a vector. On Linux, its memory returns to the system at once.
 #[cfg(feature = "std")]
-pub(crate) fn free_to_system<T>(mut records: Vec<T>) {
+pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     records.clear();
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
     // SAFETY: the vector owns this memory, which contains no value.

@@ -6,14 +6,14 @@
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();
-    line(first);
+    prefetch_line(first);
     if size_of::<T>() > 8 {
-        line(first.wrapping_add(size_of::<T>() - 1));
+        prefetch_line(first.wrapping_add(size_of::<T>() - 1));
     }
 }
 
 #[inline(always)]
-fn line(place: *const u8) {
+fn prefetch_line(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch has no effect that the program can observe, and never faults; SSE is part
     // of x86_64.

@@ -7,11 +7,10 @@
 //! during the read.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
-//! reader has read a word that a `publish` stored after the reader's version, its second read of
-//! the version returns a different value. Two fences ensure V2. The writer's fence comes after one
-//! `publish` has raised the version, and before the next `publish` overwrites the copy that the
-//! version no longer selects. The reader's fence is between reading the copy and reading the
-//! version again.
+//! reader gets a word from a later `publish` than the version that it read first, its second read
+//! of the version returns a different value. Two fences ensure V2. The writer's fence is between
+//! raising the version in one `publish` and overwriting the unselected copy in the next. The
+//! reader's fence is between reading the copy and reading the version again.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

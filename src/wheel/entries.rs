@@ -154,8 +154,9 @@ impl<T> Entries<T> {
 
     /// Adds a value that is due at `deadline`. Returns the value if no index is free.
     ///
-    /// Here and in [`remove`](Self::remove), the usual case calls no function, so that it need not
-    /// save registers. The caller inlines this function, so that the value stays in registers.
+    /// The usual case of this function and of [`remove`](Self::remove) calls no other function, so
+    /// it saves no registers. The caller inlines this function, so that the value stays in
+    /// registers.
     #[inline(always)]
     pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -164,7 +165,7 @@ impl<T> Entries<T> {
         value: T,
     ) -> Result<Key, T> {
         if wheel.goes_to_near(deadline)
-            && let Some(index) = self.take_index_at_hand()
+            && let Some(index) = self.take_index_fast()
         {
             let entry = self.fill(index, value);
             wheel.link_new_near(self, entry, deadline);
@@ -207,9 +208,8 @@ impl<T> Entries<T> {
             return self.remove_slow(wheel, key);
         }
         let value = self.unlink_and_take(wheel, key)?;
-        // The index stays outside the lists, even if the wheel is empty now. But of several
-        // removals in a row, the last one takes the slow path, which flushes the index if the wheel
-        // is empty.
+        // The index stays outside the lists, even if the wheel is empty now. While an index is kept
+        // there, removals take the slow path, which flushes the kept index if the wheel is empty.
         self.replace_last_freed(key.index, key.generation + 1);
         Some(value)
     }
@@ -225,8 +225,8 @@ impl<T> Entries<T> {
         Some(value)
     }
 
-    /// Unlinks an entry and returns its value, if the entry is in the wheel. The caller then frees
-    /// its index.
+    /// Unlinks the entry of a key and returns its value; `None` if the entry has left the wheel.
+    /// After an unlink, the caller must free the index.
     #[inline(always)]
     fn unlink_and_take<const BITS: u32, const LEVELS: usize>(
         &self,
@@ -280,8 +280,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Puts the index that was freed last into the free list of its page. Until then, the page
-    /// counts the index as used.
+    /// Puts the index that was freed last into the free list of its page.
     #[cold]
     #[inline(never)]
     fn flush_last_freed(&mut self) {
@@ -292,7 +291,7 @@ impl<T> Entries<T> {
 
     /// Takes a free index, if there is one.
     pub(super) fn take_index(&mut self) -> Option<u32> {
-        self.take_index_at_hand().or_else(|| {
+        self.take_index_fast().or_else(|| {
             let (number, place) = self.take_from_other_page()?;
             Some(index_of(number, place))
         })
@@ -300,7 +299,7 @@ impl<T> Entries<T> {
 
     /// Takes the index that was freed last, or a free index of the current page.
     #[inline(always)]
-    fn take_index_at_hand(&mut self) -> Option<u32> {
+    fn take_index_fast(&mut self) -> Option<u32> {
         self.free_places.take_last_freed().or_else(|| {
             let (number, place) = self.take_from_current_page()?;
             Some(index_of(number, place))

@@ -32,7 +32,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The number of slots of every other level.
     pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
     /// A check at compile time: a wheel with an invalid geometry does not compile.
-    pub(super) const VALID: () = {
+    pub(super) const ASSERT_VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
         assert!(
@@ -77,7 +77,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the indices of a level's slots.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    pub(super) fn slots(level: usize) -> Range<u32> {
+    pub(super) fn slot_range(level: usize) -> Range<u32> {
         if level == 0 {
             0..Self::NEAR_SLOT_COUNT as u32
         } else {
@@ -105,7 +105,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
     }
 
-    /// The slot of late entries.
+    /// The *late* slot; see the module `raw`.
     pub(super) const LATE_SLOT: u32 = Self::far_slot(LEVELS, 0);
     /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
     /// bounds.
@@ -134,9 +134,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
-    /// For a deadline that the first level does not reach, returns the lowest level that reaches
-    /// it. The deadline's slot in that level is neither the current nor the next slot, which may be
-    /// cascading.
+    /// Returns the lowest level that reaches `deadline`, which the first level must not reach. In
+    /// this level, the deadline's slot is at least two slots after the current slot, so it is not
+    /// the next slot, which may be cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }

@@ -16,10 +16,11 @@
 //! | 4 | 4,096 | 557 years | a million years |
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! A new entry usually goes to the lowest level that reaches its deadline. Before the first tick of
-//! a slot above the first level, the slot's entries cascade to lower levels in portions, so that
-//! each `advance` stays short. Entries cascade down to the first level, so deadlines are exact to
-//! the tick. A bitmap marks the occupied slots, so the wheel quickly skips empty slots.
+//! A new entry usually goes to the lowest level that reaches its deadline. The entries of a slot
+//! above the first level cascade to lower levels by the slot's first tick. They cascade in
+//! portions, so that each `advance` stays short. They cascade down to the first level, so deadlines
+//! are exact to the tick. A bitmap marks the occupied slots, so the wheel quickly skips empty
+//! slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -387,9 +388,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// must also move entries between slots, at these ticks:
     ///
     /// - The start of each occupied slot above the first level.
-    /// - Each deadline from which entries were reset to a later one. If more than 96 entries were
-    ///   reset from one deadline, each entry beyond the 96th can add another tick before its new
-    ///   deadline.
+    /// - The old deadlines of entries that were reset to later deadlines. If more than 96 entries
+    ///   with the same old deadline were reset, each entry beyond the 96th can add another tick
+    ///   before its new deadline.
     /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.
     ///

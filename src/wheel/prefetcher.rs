@@ -26,7 +26,7 @@ impl Prefetcher {
         Self { cursors: [0; PREFETCHED_TICKS], next_walker: 0, started_until_tick: 0 }
     }
 
-    /// Starts walkers for the next ticks after `tick` that have entries and no walker yet.
+    /// Starts a walker for each of the next ticks after `tick` that has entries and no walker yet.
     #[inline]
     pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(
         &mut self,

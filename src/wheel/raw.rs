@@ -10,13 +10,14 @@
 //!   deadline to `pass_end`, the final tick of the current or previous pass. The next pass begins
 //!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
 //!   was linked during that pass (promise P5 in `ARCHITECTURE.md`).
-//! * An entry that was reset to a later deadline may be in a slot before that deadline, usually its
-//!   old one. The reset is *postponed*: the entry is relinked when that slot expires or cascades.
+//! * An entry that was reset to a later deadline may be in a slot before that deadline, usually the
+//!   slot of its old deadline. The reset is *postponed*: the entry is relinked when that slot
+//!   expires or cascades.
 //!
 //! To bound the number of entries that a tick relinks, each slot of the first level counts its
 //! postponed entries. Once a slot's count has reached
-//! [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX), a reset of another entry of the
-//! slot relinks that entry at once (P7).
+//! [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX), a reset of another entry of
+//! the slot relinks that entry at once (P7).
 //!
 //! # The passage of time
 //!
@@ -26,14 +27,14 @@
 //!
 //! # No pauses
 //!
-//! A slot of an upper level cascades while the slot before it is current: each pass cascades a
-//! portion of the slot's entries when it reaches its final tick. A portion is proportional to the
-//! time since the previous portion, so that the slot is usually empty when it starts. A portion has
-//! at most [`CASCADED_PER_TURN_MAX`] entries (P7). New entries never go to a slot that is
-//! cascading, because a lower level already reaches its ticks. `next_deadline` is early enough that
-//! one portion per tick suffices, with the final portion at the slot's start. If the loop sleeps
-//! past `next_deadline`, the pass that reaches the slot's start cascades all remaining entries,
-//! within its budget.
+//! A slot of an upper level cascades while the slot before it is current. A pass that reaches its
+//! final tick cascades a portion of the slot's entries. A portion is proportional to the time since
+//! the previous portion, so that the slot is usually empty when it starts. The portions of one pass
+//! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
+//! is cascading, because a lower level already reaches its ticks. `next_deadline` leaves enough
+//! ticks before the slot's start to cascade the slot with one portion per tick. The final portion
+//! cascades at the slot's start. If the loop sleeps past `next_deadline`, the pass that reaches the
+//! slot's start cascades all remaining entries, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -225,8 +226,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_postponed
     }
 
-    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is alone
-    /// in its slot. The slow path is a separate function, so that the fast path need not save
+    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is
+    /// alone in its slot. The slow path is a separate function, so that the fast path need not save
     /// registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -300,8 +301,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the entry is counted as postponed in its new slot. The caller may postpone the
-    /// entry's next reset until that slot expires, but only if this returns true (P7).
+    /// true if the new slot counts the entry as postponed. Only then may the caller postpone the
+    /// entry's next reset until that slot expires (P7).
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_postponable<S: Storage>(
@@ -360,7 +361,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns how many slots of each level have entries.
     #[cfg(feature = "std")]
     pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..LEVELS).map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slots(level)))
+        (0..LEVELS)
+            .map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slot_range(level)))
     }
 
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
@@ -407,8 +409,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.location().set(Location::far(slot));
     }
 
-    /// Marks the slot of `level` that covers `tick` as occupied. Lowers a later `idle_until` to the
-    /// slot's start.
+    /// Marks the slot of `level` that covers `tick` as occupied. Lowers `idle_until` to the slot's
+    /// start if `idle_until` is later.
     fn mark_far_slot(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
@@ -658,13 +660,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// previous portion. The portion is larger if [`CASCADED_PER_TURN_MAX`] entries in each later
-    /// tick would not empty the slot by its start.
+    /// previous portion, and at most [`CASCADED_PER_TURN_MAX`] entries in all. A portion exceeds
+    /// its proportional share if the later ticks up to the slot's start could not cascade the other
+    /// entries.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
-        // Entries left in slots that start at `current` also cascade in this pass, and reduce the
-        // portion.
+        // The slots that start at `current` may still have entries. These entries also cascade in
+        // this pass, so their number is subtracted from the maximum.
         let left =
             (1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current)).map(|level| {
                 u64::from(
@@ -731,8 +734,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let has_near = self.uncascaded_total < self.len;
         let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
-            // An upper level's slot starts only where a revolution of the first level starts. So
-            // none starts between `current` and `near`, which is in the same revolution.
+            // The slots of upper levels start only where a revolution of the first level starts.
+            // `near` is in the current revolution, so none of them starts between `current` and
+            // `near`.
             Some(near) if self.is_in_current_revolution(near) => Some(near),
             _ => {
                 let start = |level| {
@@ -747,7 +751,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the number of the first occupied slot after the current slot of a level.
     #[inline]
     fn next_occupied_slot_number(&self, level: usize) -> Option<u64> {
-        let slots = Geometry::<BITS, LEVELS>::slots(level);
+        let slots = Geometry::<BITS, LEVELS>::slot_range(level);
         let current = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
         let from = Geometry::<BITS, LEVELS>::position(level, current.wrapping_add(1));
         let found = self

@@ -44,8 +44,8 @@ pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
 }
 
 impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
-    const MASK: u32 = {
-        let () = Geometry::<BITS, LEVELS>::VALID;
+    const SLOT_MASK: u32 = {
+        let () = Geometry::<BITS, LEVELS>::ASSERT_VALID;
         // There are fewer than 2^23 slots.
         #[allow(clippy::cast_possible_truncation)]
         let slots = Geometry::<BITS, LEVELS>::SLOT_ARRAY_LEN as u32;
@@ -53,7 +53,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     };
 
     pub(super) fn new() -> Self {
-        let slots = Self::MASK as usize + 1;
+        let slots = Self::SLOT_MASK as usize + 1;
         // The operating system commits zeroed memory only on first use.
         let (heads, occupied) = (vec![0; slots], vec![0; slots.div_ceil(64)]);
         Self {
@@ -65,20 +65,20 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     #[inline]
     fn head(&self, slot: u32) -> u32 {
-        // SAFETY: there are `MASK + 1` heads (`new`).
-        unsafe { *self.heads.get_unchecked((slot & Self::MASK) as usize) }
+        // SAFETY: there are `SLOT_MASK + 1` heads (`new`).
+        unsafe { *self.heads.get_unchecked((slot & Self::SLOT_MASK) as usize) }
     }
 
     #[inline]
     fn head_mut(&mut self, slot: u32) -> &mut u32 {
         // SAFETY: as in `head`.
-        unsafe { self.heads.get_unchecked_mut((slot & Self::MASK) as usize) }
+        unsafe { self.heads.get_unchecked_mut((slot & Self::SLOT_MASK) as usize) }
     }
 
     #[inline]
     fn occupied_mut(&mut self, slot: u32) -> &mut u64 {
         // SAFETY: there are at least as many bits as heads (`new`).
-        unsafe { self.occupied.get_unchecked_mut((slot & Self::MASK) as usize / 64) }
+        unsafe { self.occupied.get_unchecked_mut((slot & Self::SLOT_MASK) as usize / 64) }
     }
 
     #[inline]
@@ -224,9 +224,10 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.entry(next).links().previous.set(previous);
-        // Makes both of the next two writes, because a branch on the entry's position in the list
-        // would be unpredictable. One of them has no effect: it writes to index 0, whose links are
-        // never used, or rewrites the head of slot 0 unchanged.
+        // Always makes both of the next two writes, because a branch on the entry's position in the
+        // list would be unpredictable. For a slot's first entry, the first write goes to index 0,
+        // whose links are never used. For any other entry, the second write stores the unchanged
+        // head of slot 0.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);
@@ -277,7 +278,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.first_occupied(slot..slot + 1).is_some()
     }
 
-    /// Returns how many entries of a slot have been postponed since it was empty.
+    /// Returns how many entries of a slot have been postponed since the slot was last empty.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn postponed_since_empty(&self, slot: u32) -> u32 {
         self.head(slot) / POSTPONED_ONE

@@ -15,22 +15,26 @@
 //!
 //! # A faulty counter
 //!
-//! A count is used only if it is greater than the latest used count and within the window;
-//! otherwise the clock is read. If the counter jumps ahead, the lower bound is ahead of the clock
-//! by at most the window. The upper bound falls behind the clock only if the counter slows, stops
-//! or goes backwards, and its later counts still pass the test above. Once the rate is known, each
-//! new anchor is checked against the previous one. A contradiction is a *fault*, and the rate is
-//! measured again.
-//! After eight faults, each within a minute of the previous one, the counter is abandoned.
+//! A count is *usable* if it is greater than the latest used count and within the window. If a
+//! count is not usable, the clock is read. If the counter jumps ahead, the lower bound is ahead of
+//! the clock by at most the window. If the counter slows, stops or goes backwards, the upper bound
+//! can fall behind the clock, but only while the counts are usable.
+//!
+//! Once the rate is known, each new anchor is checked against the previous one. If an anchor
+//! contradicts the previous one, this is a *fault*, and the rate is measured again. After eight
+//! faults, each within a minute of the previous one, the counter is abandoned.
 
 use super::Reading;
 
 /// The length of the window, if each count takes `max` nanoseconds. At the measured rate, the
-/// window is a fifth shorter. So the bounds of a reading are at most 10 us apart. This distance has
-/// three parts. The difference between the rates `min` and `max` adds about two fifths of the
-/// window. The *bracket*, the span between the two counts of an anchor, adds at most an eighth of
-/// the window. [`READ_ERROR_NANOS`] adds a microsecond. A shorter window would need more readings
-/// of the clock.
+/// window is a fifth shorter. The bounds of a reading are at most 10 us apart. Three parts add up
+/// to this distance:
+///
+/// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_NANOS`,
+/// * the *bracket*, the span between the two counts of an anchor: at most an eighth,
+/// * [`READ_ERROR_NANOS`].
+///
+/// A shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// This is added to the upper bound, because the processor may read the counter up to a microsecond
@@ -46,8 +50,8 @@ const BRACKET_DIVISOR: u64 = 8;
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
-/// Two rates *agree* if they differ by at most one part in this number. A rate is *precise* if its
-/// two bounds agree.
+/// Two rates *agree* if their ranges overlap, or are at most one part in this number apart. A rate
+/// is *precise* if its two bounds are at most one part in this number apart.
 const RATE_TOLERANCE_DIVISOR: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
@@ -135,7 +139,9 @@ impl ClockEstimator {
             Calibration::New => {
                 self.state = Calibration::Calibrating { since: anchor, guess: None }
             }
-            Calibration::Calibrating { since, guess } => self.measure_rate(since, guess, anchor),
+            Calibration::Calibrating { since, guess } => {
+                self.advance_calibration(since, guess, anchor);
+            }
             Calibration::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
                 self.set_anchor(rate, anchor);
             }
@@ -144,7 +150,7 @@ impl ClockEstimator {
         true
     }
 
-    fn measure_rate(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
+    fn advance_calibration(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
         if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN_NANOS {
             return;
         }
@@ -191,8 +197,8 @@ impl Rate {
         let least = anchor.count_before.checked_sub(since.count_after)?;
         let most = anchor.count_after.checked_sub(since.count_before)?;
         let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
-        // Bounds that differ much come from a thread that was interrupted within an anchor. Bounds
-        // in the wrong order come from a thread that moved to a core whose counter lags.
+        // If the thread was interrupted within an anchor, the bounds differ much. If it moved to a
+        // core whose counter lags, the bounds are in the wrong order.
         let differ = rate.max.checked_sub(rate.min)?;
         (differ <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }

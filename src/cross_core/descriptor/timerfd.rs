@@ -1,10 +1,12 @@
 //! The timerfd behind a `TimerFd`.
 //!
 //! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
-//! But a thread that wakes the owner calls `trigger`, which replaces the armed deadline. This call may
-//! come late, even after the owner's sleep has ended. Each call of `trigger` increments `triggers_begun`
-//! when it begins and `triggers_ended` when it ends. The owner's deadline is still armed if no call
-//! was in progress when the owner armed the descriptor, and no call has begun since.
+//! But a thread that wakes the owner calls `trigger`, which replaces the armed deadline. The call
+//! may come late, even after the owner's sleep has ended. So the owner must detect such a call.
+//!
+//! Each call of `trigger` increments `triggers_begun` when it begins, and `triggers_ended` when it
+//! ends. The owner's deadline is still armed if two conditions hold: no call was in progress when
+//! the owner armed the descriptor, and no call has begun since.
 
 use std::{
     error::Error,
@@ -27,8 +29,8 @@ use crate::{
 /// The longest time for which the descriptor is armed, 68 years.
 const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// In `armed_deadline`, means that no deadline is armed. In `triggers_begun_when_armed`, means that a
-/// call of `trigger` was in progress during the arming.
+/// In `armed_deadline`: no deadline is armed. In `triggers_begun_when_armed`: a call of `trigger`
+/// was in progress when the owner armed the descriptor.
 const NONE: u64 = u64::MAX;
 
 /// A timerfd. It becomes readable when it expires. Arming it again makes it unreadable, without a
@@ -38,7 +40,7 @@ pub(crate) struct Descriptor {
     timer: OwnedFd,
     triggers_begun: AtomicU64,
     triggers_ended: AtomicU64,
-    /// Only the owner uses this field and the next.
+    /// Only the owner uses `armed_deadline` and `triggers_begun_when_armed`.
     armed_deadline: AtomicU64,
     triggers_begun_when_armed: AtomicU64,
 }
@@ -46,8 +48,8 @@ pub(crate) struct Descriptor {
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner makes it
 /// readable.
 ///
-/// If the descriptor is opened before the fence F1 of a sleep (`parker`), a thread that wakes the
-/// owner from that sleep sees the descriptor.
+/// A thread that wakes the owner from a sleep sees the descriptor, if the descriptor was opened
+/// before the fence F1 of that sleep (`parker`).
 #[derive(Debug)]
 pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
 
@@ -89,8 +91,8 @@ impl Descriptor {
     }
 
     /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock, unless it
-    /// is still armed for `until`. `after` returns the time until the deadline. If `until` and the
-    /// result of `after` are `None`, disarms the descriptor.
+    /// is still armed for `until`. `after` returns the time that remains until the deadline. To
+    /// disarm the descriptor, pass `None` as `until`, and let `after` return `None`.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.trigger_count_if_idle();
@@ -122,9 +124,10 @@ impl Descriptor {
         // Acquire: `triggers_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `trigger`.
         let done = self.triggers_ended.load(Ordering::Acquire);
-        // Relaxed: this load may miss a call of `trigger` that has begun. If the owner then skips the
-        // arming, that call makes the descriptor readable. Otherwise, the owner arms the descriptor
-        // and then checks for requests.
+        // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
+        // does not arm the descriptor, that call makes the descriptor readable. If the owner arms
+        // the descriptor, it may replace the effect of that call, but it checks for requests
+        // afterwards.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_rearmed_while_fire_is_in_progress() {
+    fn a_descriptor_is_rearmed_while_a_trigger_is_in_progress() {
         let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.triggers_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {

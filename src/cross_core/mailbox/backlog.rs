@@ -16,7 +16,7 @@ const LOW: usize = 1;
 enum PassPhase {
     /// The pass began without messages, and has not polled the mailbox since.
     BeganEmpty,
-    /// The pass is at its beginning, and consumes only urgent messages.
+    /// The first phase of a pass, which consumes only urgent messages.
     Urgent,
     /// The pass consumes messages of both priorities.
     #[default]
@@ -36,12 +36,14 @@ pub(crate) struct Backlog {
     pub(super) reversals_left: usize,
     /// True if this pass has taken low-priority messages out of the mailbox.
     has_taken_low: bool,
-    /// True for each priority that this pass does not poll again. Each poll may cost a cache miss.
+    /// True for each priority for which this pass does not poll the mailbox again. Each poll may
+    /// cost a cache miss.
     polling_done: [bool; 2],
     phase: PassPhase,
     /// The number of messages that may be consumed now.
     budget: usize,
-    /// The part of the pass's budget that is held back for low-priority messages.
+    /// The part of the budget that is reserved for low-priority messages until the urgent phase
+    /// ends.
     budget_reserved_for_low: usize,
     /// True if the most recent odd budget was divided in favor of low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
@@ -66,10 +68,10 @@ impl Backlog {
     }
 
     /// If the backlog has urgent messages, makes the pass consume only these until
-    /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for
-    /// taken low-priority messages, so that a flood of urgent messages does not starve them. Half
-    /// of an odd budget is rounded up and down alternately, so that a budget of one starves neither
-    /// priority.
+    /// [`end_urgent_phase`](Self::end_urgent_phase). Reserves up to half of the budget for
+    /// low-priority messages in the backlog, so that a flood of urgent messages does not starve
+    /// them. Half of an odd budget is rounded up and down alternately, so that a budget of one
+    /// starves neither priority.
     #[inline]
     pub(crate) fn begin_urgent_phase(&mut self) {
         if self.has_urgent() {
@@ -88,10 +90,10 @@ impl Backlog {
         matches!(self.phase, PassPhase::Urgent)
     }
 
-    /// Lets the pass consume low-priority messages, and poll their stack once more if the pass has
-    /// taken none. Urgent messages in the mailbox wait for the next pass, so a timer that another
-    /// thread adds while due timers fire does not fire in the same turn. A pass that began without
-    /// messages gets `budget`.
+    /// Lets the pass consume low-priority messages. If the pass has not taken any of these from the
+    /// mailbox yet, it may poll for them once more. Urgent messages in the mailbox wait for the
+    /// next pass. So a timer that another thread adds while due timers fire does not fire in the
+    /// same turn. A pass that began without messages gets `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if matches!(self.phase, PassPhase::BeganEmpty) {
             self.begin_pass(budget);
@@ -101,7 +103,8 @@ impl Backlog {
         self.polling_done = [true, self.has_taken_low];
     }
 
-    /// Reduces the budget by `messages`, the number of further messages in the batch just consumed.
+    /// Reduces the budget by `messages`. The caller has consumed a batch that counted as one
+    /// message.
     pub(crate) fn charge(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(messages);
     }
@@ -112,18 +115,18 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// For each priority of which the backlog has no messages, takes all queued messages, at most
-    /// once per pass. Messages that arrive later wait for the next pass, so that a flood does not
-    /// prolong this pass.
+    /// Takes all queued messages of each priority. Skips a priority of which the backlog has
+    /// messages, or for which this pass has already polled. Messages that arrive later wait for the
+    /// next pass, so that a flood does not prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
-        self.take_priority(URGENT, urgent);
-        self.take_priority(LOW, low);
+        self.take_messages_of(URGENT, urgent);
+        self.take_messages_of(LOW, low);
     }
 
     #[inline]
-    fn take_priority(&mut self, priority: usize, stack: &Stack) {
+    fn take_messages_of(&mut self, priority: usize, stack: &Stack) {
         let is_left =
             if priority == URGENT { self.has_urgent() } else { self.ready[priority].first != 0 };
         if is_left || self.polling_done[priority] {
@@ -172,8 +175,8 @@ impl Backlog {
     }
 
     /// Removes the next message, and returns its index and its link. Returns zeros if there is no
-    /// message or no budget. In the urgent phase, the next message is an urgent one. Afterwards,
-    /// low-priority messages come first.
+    /// message, or if the budget is spent. In the urgent phase, removes only urgent messages.
+    /// Afterwards, removes low-priority messages first.
     #[inline(always)]
     pub(crate) fn pop(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let messages = &mut self.ready[self.next_priority()];
@@ -217,8 +220,8 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken messages about cancelled timers, which have low priority. From
-    /// `FIRST_INEXACT_COUNT` on, the number may be inexact.
+    /// Returns the number of low-priority messages in the backlog, which are about cancelled
+    /// timers. From `FIRST_INEXACT_COUNT` on, the number may be inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.ready[LOW].count()
     }
@@ -234,8 +237,8 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages. From `FIRST_INEXACT_COUNT` on, the number may be
-    /// inexact.
+    /// Returns the number of messages in the backlog. From `FIRST_INEXACT_COUNT` on, the number may
+    /// be inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.ready[URGENT], self.unreversed, self.reversed];

@@ -15,8 +15,10 @@
 //!
 //! A message's link is the index of the message after the next one, so the links form two
 //! interleaved chains. Usually another core has just written a link's cache line, so reading the
-//! link stalls the owner. With two chains, the owner can load two such lines at once. If a stack's
-//! count overflows, it continues at `FIRST_INEXACT_COUNT`, and is inexact from then on.
+//! link stalls the owner. With two chains, the owner can load two such lines at once.
+//!
+//! The *count* is the number of messages in the stack. A count that overflows continues at
+//! `FIRST_INEXACT_COUNT`, and is inexact from then on.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
@@ -31,16 +33,17 @@
 //!
 //! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives
 //!   this thread exclusive use of the node's link until the push.
-//! - The owner: `take_all`, `close` and `peek`. The owner reads the links of queued messages, and
-//!   reads and reverses the links of taken messages until it has consumed them (S4).
+//! - The owner: `take_all`, `close` and `peek`. The owner may read the links of queued messages.
+//!   After it has taken a message and until it has consumed the message, the owner may also write
+//!   the message's link (S4).
 //!
 //! # Each message is taken once
 //!
 //! The pushed message becomes the newest, and the old newest message becomes the second. The link
 //! of the pushed node leads to the old second message. So every message is reachable. `take_all`
 //! removes all messages at once, and only the owner calls it, so no removal follows a stale link.
-//! ABA does not harm a push: an equal head has the same two newest messages, so the pusher's link
-//! is right. After `close` every push fails.
+//! ABA does not harm a push, because the pusher computes the link and the new head only from the
+//! old head and its own index. After `close` every push fails.
 //!
 //! # Ordering
 //!
@@ -175,8 +178,8 @@ impl Mailbox {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued messages about cancelled timers, which have low priority.
-    /// Counts at most `FIRST_INEXACT_COUNT`.
+    /// Returns the number of queued low-priority messages, which are about cancelled timers. Counts
+    /// at most `FIRST_INEXACT_COUNT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
@@ -205,8 +208,8 @@ impl Stack {
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
             let new = add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload;
-            // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failure only
-            // returns another head.
+            // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed swap is
+            // retried.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     let is_first_payload = payload & !head != 0;
@@ -217,8 +220,8 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. Unlike `take_all`, it does not write to the cache line
-    /// to which other threads push.
+    /// Returns true if there are messages. Does not write to the cache line to which other threads
+    /// push, unlike `take_all`.
     #[inline]
     fn has_messages(&self) -> bool {
         // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
@@ -241,7 +244,8 @@ impl Stack {
 
     #[inline]
     fn depth(&self) -> u32 {
-        // Relaxed: a gauge; a caller that must not miss a message has a fence before this load.
+        // Relaxed: the number may be outdated. A caller that must not miss a message has a fence
+        // before this load.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => MessageList::of(head).count,
@@ -273,7 +277,7 @@ impl MessageList {
         }
     }
 
-    /// Returns the messages after the first. `third` is the link of the first.
+    /// Returns the list without its first message. `third` is the link of that message.
     #[inline]
     pub(crate) const fn without_first(self, third: u32) -> Self {
         Self { first: self.second, second: third, count: self.count_minus(1) }

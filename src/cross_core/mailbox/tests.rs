@@ -26,7 +26,7 @@ fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
     (index != 0).then_some(index)
 }
 
-/// Consumes the taken messages, polls the mailbox again, and returns the consumed indices.
+/// Consumes the messages in the backlog, takes new ones, and returns the consumed indices.
 fn consume_and_poll(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
     let consumed = iter::from_fn(|| consume_next(backlog, links)).collect();
     backlog.take_from(mailbox);
@@ -125,8 +125,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
 }
 
-/// The larger half of an odd budget goes to the two priorities alternately, so that neither
-/// starves.
+/// The larger half of an odd budget goes to each priority alternately, so that neither starves.
 #[test]
 fn half_of_the_budget_is_reserved_for_low_priority() {
     for (budget, others, last_odd_budget_favored_low, first) in [

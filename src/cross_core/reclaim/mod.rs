@@ -1,9 +1,10 @@
 //! Decides when shared memory can be freed: after every thread that could have seen it has
 //! unpinned. Only this module uses `crossbeam_epoch`.
 //!
-//! A thread that reads shared memory is *pinned*, which [`Pinned`] proves. The values that a pinned
-//! thread finds in a [`Published`] or a [`PublishedPointer`] stay alive until the thread unpins. A
-//! retracted value is released after all threads that were pinned at its retraction have unpinned.
+//! A thread that reads shared memory is *pinned*. A [`Pinned`] is the proof. The values that a
+//! pinned thread finds in a [`Published`] or a [`PublishedPointer`] stay alive until the thread
+//! unpins. A retracted value is released after all threads that were pinned at its retraction have
+//! unpinned.
 //!
 //! # Who frees
 //!
@@ -14,8 +15,8 @@
 //! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
 //!   shard ends first, a thread that ends another shard may free the page (`slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, these usually include
-//!   the reference to the shard that is ending.
+//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, `GARBAGE` then usually
+//!   contains even the reference to the shard that this thread ends.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
 //! crate cannot delay the freeing of memory here, and their deferred work never runs here.
@@ -59,8 +60,8 @@ pub(crate) fn pin() -> Pinned {
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
-/// A cell for a pointer. Any thread may publish a pointer if the cell is empty. The owner of the
-/// target retracts it. The cell does not own the target.
+/// A cell for a pointer. Any thread may publish a pointer if the cell is empty. Only the target's
+/// owner retracts the pointer. The cell does not own the target.
 #[derive(Debug)]
 pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
@@ -101,8 +102,9 @@ impl<T: Send + Sync + 'static> Published<T> {
         debug_assert!(was_empty);
     }
 
-    /// Retracts the value, if there is one. After all threads that are pinned now have unpinned,
-    /// deferred work passes the cell's reference to `release_ref`, which must be fast.
+    /// Retracts the value, if there is one. Deferred work later calls `release_ref` with the
+    /// reference that the cell owned, after every currently pinned thread has unpinned.
+    /// `release_ref` must be fast.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         self.0.retract(move |pointer| {
@@ -166,9 +168,9 @@ impl<T> PublishedPointer<T> {
         swapped.is_ok()
     }
 
-    /// Empties the cell. After all threads that are pinned now have unpinned, deferred work calls
-    /// `then` with the pointer, if there was one. The target's owner must not free the target
-    /// before the call of `then`.
+    /// Empties the cell. If the cell had a pointer, deferred work later calls `then` with the
+    /// pointer, after every currently pinned thread has unpinned. The target's owner must not free
+    /// the target before that call.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
@@ -194,8 +196,8 @@ impl<T> PublishedPointer<T> {
 
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: an `Owned` stands for a `Box`, which this pointer is not. But the `Owned` is
-        // never dropped or dereferenced: it becomes a pointer again below.
+        // SAFETY: an `Owned` stands for a `Box`, but this pointer is from no `Box`. The `Owned` is
+        // never dropped or dereferenced, and becomes a pointer again below.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
         let alone = unsafe { epoch::unprotected() };
@@ -214,7 +216,7 @@ pub(crate) fn advance_epoch() {
 pub(crate) fn move_to_garbage<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCH_USES_LOOM {
         // `GARBAGE` outlives an execution of a loom model, and the next execution must not free
-        // values of this one. So such a model stores nothing in `GARBAGE`.
+        // values of this one. So loom models store nothing in `GARBAGE`.
         drop(value);
         return;
     }

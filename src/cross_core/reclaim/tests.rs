@@ -2,8 +2,8 @@ use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
 
-/// Yields attempt numbers for at most a minute. A test repeats an attempt until no other thread is
-/// pinned, because the system may suspend a pinned thread.
+/// Yields attempt numbers for at most a minute. A test must repeat an attempt that fails, because
+/// the system may have suspended another thread while that thread was pinned.
 pub(crate) fn attempts() -> impl Iterator<Item = u32> {
     let begun = Instant::now();
     (0..).take_while(move |attempt| {
@@ -82,7 +82,7 @@ fn garbage_is_freed_when_no_thread_is_pinned() {
 }
 
 #[test]
-fn a_deferred_free_retries_while_the_lock_is_held() {
+fn a_move_to_garbage_retries_while_the_lock_is_held() {
     let value = Arc::new(());
     let lock = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
     move_to_garbage(Arc::clone(&value));

@@ -31,16 +31,16 @@
 //! page's first generation, and each later timer the node's previous generation plus one. So adders
 //! share no counter. The first generation of a new adders' page is above all generations of earlier
 //! adders' pages with the same number. Each remote add uses one generation of its node, and the
-//! owner returns the node between two adds. So the number of nodes returned to a page bounds the
-//! generations that its nodes have used.
+//! owner returns the node to its page between two adds. So the owner can compute a bound of a
+//! page's generations from the number of nodes that it has returned to the page.
 //!
 //! # Publication and retirement
 //!
 //! The owner or an adder publishes a page in an empty slot of the table by a compare-and-swap. Only
 //! the owner retracts pages from the table, so it need not be pinned to use nodes. All nodes of an
-//! empty page are `Idle` and not *queued*. When more pages are empty than are kept as spares, the
-//! owner *retires* some: it retracts them, to free them later. Before the owner retires an adders'
-//! page, it takes all nodes of that page by one compare-and-swap.
+//! empty page are `Idle` and not *queued*. If there are more empty pages than spare pages, the
+//! owner *retires* some empty pages: it retracts them, to free them later. Before the owner retires
+//! an adders' page, it takes all nodes of that page by one compare-and-swap.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
@@ -58,8 +58,8 @@
 //! * a new page, whose words have generation 0 or the generation of a later timer. No timer has
 //!   generation 0.
 //!
-//! *A handle of a live timer finds its node.* The page was published before the handle existed, and
-//! is not retired while the timer lives.
+//! *A handle of a live timer finds its node.* The page of the node was published before the handle
+//! existed, and is not retired while the timer lives.
 //!
 //! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
 //! if the page was retired. Publication and retraction of a page are Release operations. Each load
@@ -69,9 +69,9 @@
 //!
 //! The *room bit* of an adders' page tells adders to look for a free node there. The adder that
 //! takes the last free node clears the bit. Then it checks the free list again, and sets the bit if
-//! a node is free. The owner sets the bit after it has returned nodes to an empty list. R1: setting
-//! the bit releases, and clearing it acquires. So if an adder clears a bit that the owner has set,
-//! its second check sees the returned nodes.
+//! the list has a node. The owner sets the bit after it has returned nodes to an empty list. R1:
+//! setting the bit releases, and clearing it acquires. So an adder that clears a bit set by the
+//! owner sees the returned nodes in its second check.
 //!
 //! # Models
 //!
@@ -97,7 +97,7 @@ use crate::{
         callback::{BuildInPlace, Callback, SendCallback},
         mailbox::MailboxLink,
         reclaim::{Pinned, PublishedPointer},
-        state::{Cancel, FollowUp, ResetBy, StateWord, TimerKind},
+        state::{Cancel, NextStep, ResetBy, StateWord, TimerKind},
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
@@ -291,8 +291,7 @@ impl Slab {
         }
     }
 
-    /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty, by their approximate
-    /// count.
+    /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty. The count is approximate.
     fn has_surplus(&self) -> bool {
         self.hints.empty_page_count.get() > SPARE_PAGES
     }
@@ -306,8 +305,8 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // This limit leaves each node of a new page at least half of all generations, more than it
-        // can use up.
+        // The limit leaves at least half of all generations to each node of a new page. A node
+        // cannot use up that many.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
@@ -358,8 +357,8 @@ impl Slab {
         slot.page.publish_if_empty(page.0)
     }
 
-    /// Removes a page from the table. The owner must not free the page before it is marked as
-    /// reclaimable.
+    /// Removes a page from the table. Deferred work later marks the page as reclaimable. The owner
+    /// must not free the page earlier.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
@@ -410,9 +409,9 @@ impl NodeView<'_> {
         &self,
         generation: u64,
         payload_out: &mut Option<SendCallback>,
-    ) -> (Cancel, FollowUp) {
+    ) -> (Cancel, NextStep) {
         let (answer, next) = self.state.cancel(generation);
-        let takes_payload = next == FollowUp::TakePayload;
+        let takes_payload = next == NextStep::TakePayload;
         (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next })
     }
 
@@ -420,19 +419,19 @@ impl NodeView<'_> {
     /// the reset, this thread may get the payload, and then moves it to `payload_out`. Returns
     /// `None` if the shard has ended during the reset.
     #[inline]
-    pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<FollowUp> {
+    pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<NextStep> {
         match self.state.end_reset_or_cancel(ResetBy::Remote) {
-            Some(FollowUp::TakePayload) => Some(self.take_remote_payload(payload_out)),
+            Some(NextStep::TakePayload) => Some(self.take_remote_payload(payload_out)),
             next => next,
         }
     }
 
-    /// Moves the payload to `payload_out`, after the state word has returned
-    /// [`FollowUp::TakePayload`] to this thread. Then makes the timer `Cancelled`, unless the
-    /// shard has ended, and returns the next step.
+    /// Moves the payload to `payload_out`. The state word must have returned
+    /// [`NextStep::TakePayload`] to this thread. Then makes the timer `Cancelled`, unless the shard
+    /// has ended, and returns the next step.
     #[cold]
     #[inline(never)]
-    fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {
+    fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> NextStep {
         // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
         // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_typed() };
@@ -440,7 +439,7 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place].payload().read() };
         // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(FollowUp::Nothing)
+        self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(NextStep::Nothing)
     }
 }
 
@@ -496,8 +495,9 @@ impl ReservedNode {
     }
 
     /// Ends the timer that this thread has armed and could not push, because the shard has ended.
-    /// Returns its callback. Returns `None` if the owner's sweep or the holder of a guessed handle
-    /// has changed the state word first (`StateWord::undo_arm_remote`).
+    /// Returns the timer's callback, or `None` if the state word has already changed. The owner's
+    /// sweep, or the holder of a guessed handle, may have changed the word
+    /// (`StateWord::undo_arm_remote`).
     pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();
         node.header.state.undo_arm_remote().then(|| {

@@ -20,7 +20,7 @@ use crate::{
         callback::{BuildInPlace, Callback, CallbackPtr},
         mailbox::MailboxLink,
         reclaim::pin,
-        state::{ClaimedRun, FreeNode, StateWord, Swept, TimerKind},
+        state::{ClaimedRun, FreeWhen, StateWord, SweepOutcome, TimerKind},
     },
     limits::{REMOTE_GENERATION_BIT, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
@@ -34,8 +34,8 @@ use crate::{
 /// (`slab`).
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one adders' page, chained from `first` to `last`, before they join the page's
-/// free list.
+/// Freed nodes of one adders' page, before the owner returns them to the page's free list. They
+/// form a chain from `first` to `last`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page: usize,
@@ -54,8 +54,8 @@ pub(crate) struct OwnerNodes<T> {
     /// The schedules of periodic timers, by page number and by place in the page.
     schedules: Vec<Vec<Schedule>>,
     freed_remote_nodes: FreedRemoteNodes,
-    /// The retired pages that are not freed yet. A `RefCell`, because announcing a sleep takes
-    /// `&self` and frees such pages.
+    /// The retired pages that are not freed yet. The field is a `RefCell`, because announcing a
+    /// sleep takes `&self` and frees retired pages.
     retired: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     may_need_trim: bool,
@@ -91,9 +91,9 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).as_typed() }
     }
 
-    /// Adopts the page of a node, if `generation` marks a remote timer. Returns false if that page
-    /// is not published. Even if this returns true, the node may hold a timer of another
-    /// generation.
+    /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
+    /// `generation` marks a timer of the owner, does nothing and returns true. A node of an adopted
+    /// page may still hold a timer of another generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))
@@ -189,7 +189,7 @@ impl<T> OwnerNodes<T> {
             let header = &self.page_at(page_number_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
-            header.count_returned(count);
+            header.add_to_returned_count(count);
             if before == 0 {
                 self.slab.set_room_bit(page_number_of(first));
             }
@@ -260,8 +260,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Allocates pages for `timers` timers, as long as page numbers are left. Until a call of
-    /// [`shrink`](Self::shrink), enough empty pages for `timers` timers are kept.
+    /// Allocates pages for `timers` timers, or fewer pages if the page numbers run out. The owner
+    /// then keeps enough empty pages for `timers` timers, until a call of [`shrink`](Self::shrink).
     pub(crate) fn reserve(&mut self, timers: u32) {
         self.free_places.raise_spare_pages_to_keep(timers / as_u32(PAGE_LEN) + 1);
         while self.free_places.capacity() < timers as usize {
@@ -299,8 +299,8 @@ impl<T> OwnerNodes<T> {
         self.may_need_trim
     }
 
-    /// Retires surplus empty pages, until [`RETIRED_PAGES_MAX`] retired pages wait to be freed.
-    /// Frees some retired pages that no other thread can see.
+    /// Retires surplus empty pages, as long as fewer than [`RETIRED_PAGES_MAX`] retired pages wait
+    /// to be freed. Also frees some retired pages that no other thread can see.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -314,15 +314,15 @@ impl<T> OwnerNodes<T> {
             };
             self.retire_page(number);
         }
-        // The second call also hands the deferred work of the retractions above (`reclaim`) to all
-        // threads. If the shard then moves to another thread, that thread could not do this.
+        // The second call also hands the deferred work of these retractions to all threads
+        // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
         self.retired.get_mut().free_some();
         let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
         self.may_need_trim = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Puts the most recently freed node into the free list of its page. Until then, the page
-    /// counts this node as used.
+    /// Puts the most recently freed node into the free list of its page. Before this call, the page
+    /// counts the node as used.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
@@ -364,7 +364,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Returns a generation above the generations of all remote timers. The mailbox must be closed,
-    /// so that no further add returns a handle. All pages must be adopted.
+    /// so that no add returns a handle from now on. The owner must have adopted all pages.
     pub(crate) fn remote_generations_end(&self) -> u64 {
         let bounds = self
             .adopted_page_numbers
@@ -431,13 +431,13 @@ impl<T> OwnerNodes<T> {
     /// payload is present even if another thread has cancelled the timer since then.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
-        // SAFETY: this is the owner. A thread that cancels a timer of the owner leaves the payload
-        // to the owner. To take it, the owner would borrow `self`, which this borrow excludes.
+        // SAFETY: this is the owner, and other threads never take the payload of a timer that the
+        // owner has added. The owner cannot take the payload during this borrow of `self`.
         unsafe { self.entry(index).node().payload().as_mut() }
     }
 
-    /// Returns true if the timer is pending and the owner has added it. If another thread cancels
-    /// the timer, the payload stays with the owner.
+    /// Returns true if the timer is pending and the owner has added it. The payload of such a timer
+    /// stays with the owner, even if another thread cancels the timer.
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
@@ -519,7 +519,7 @@ impl<T> Copy for NodeRef<'_, T> {}
 /// A timer that the owner has claimed and ended.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
-    pub(crate) freed: FreeNode,
+    pub(crate) freed: FreeWhen,
     pub(crate) payload: T,
 }
 
@@ -604,8 +604,8 @@ impl<'n, T> NodeRef<'n, T> {
         self.creation_record().set(CreationRecord::new(call_site, now));
     }
 
-    /// Takes the payload of a timer that the owner has just claimed, cancelled or swept, or whose
-    /// cancel a message has just reported.
+    /// Takes the payload of a timer. The owner must just have claimed, cancelled or swept the
+    /// timer, or have consumed the message about its cancel.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's last transition of the word proves that the
@@ -615,18 +615,18 @@ impl<'n, T> NodeRef<'n, T> {
 
     /// Ends a timer at the end of its shard, unless it is running. Returns the payload if it is
     /// present and not in use.
-    pub(crate) fn sweep(self) -> (Swept, Option<T>) {
+    pub(crate) fn sweep(self) -> (SweepOutcome, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {
-            Swept::NoPayload => false,
-            Swept::HandedBack { .. } => true,
-            Swept::Cancelled { has_payload } => has_payload,
+            SweepOutcome::NoPayload => false,
+            SweepOutcome::HandedBack { .. } => true,
+            SweepOutcome::Cancelled { has_payload } => has_payload,
         };
         (swept, has_payload.then(|| self.take_payload()))
     }
 
-    /// Arms a periodic timer again after a run. If the timer was cancelled during the run, does not
-    /// arm it but returns the payload.
+    /// Arms a periodic timer again after a run. If the timer was cancelled during the run, returns
+    /// the payload instead.
     pub(crate) fn rearm_or_take_payload(self) -> Option<T> {
         // A canceller does not take the payload of a running timer, so the payload is present.
         (!self.state().rearm()).then(|| self.take_payload())

@@ -19,15 +19,15 @@ use crate::{
 
 /// The part of a node that does not depend on the payload type.
 ///
-/// One thread at a time uses the [`Exclusive`] values of a node, here and in the arrays of its
-/// page: the owner, or the adder that has taken the node. The state word may give the payload to
-/// another thread.
+/// A node's [`Exclusive`] values are in this header, in `Node` and in the arrays of the page. One
+/// thread at a time uses them: the owner, or the adder that has taken the node. Only the payload
+/// can be given to a third thread, by the state word.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
-    /// The tick at which the timer is due. Until the owner admits a periodic remote timer, the
-    /// field holds the timer's period in nanoseconds.
+    /// The tick at which the timer is due. In a periodic remote timer that the owner has not
+    /// admitted yet (`slab`): the timer's period in nanoseconds.
     pub(super) deadline: Exclusive<Cell<u64>>,
     pub(crate) link: MailboxLink,
     pub(super) location: Exclusive<Cell<Location>>,
@@ -41,13 +41,14 @@ pub(super) struct Node<T> {
     pub(super) payload: Exclusive<UnsafeCell<MaybeUninit<T>>>,
 }
 
-/// A timer's requested or linked deadline (`state`), in nanoseconds of the clock.
+/// A *requested deadline* or *linked deadline* of a timer, in nanoseconds of the clock. `state`
+/// defines both.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. The caller must have exclusive use of this field, and must then publish
-    /// the deadline by a change of the state word.
+    /// Stores the deadline. Only one thread at a time may store it. To publish the deadline, that
+    /// thread must then change the state word.
     #[inline]
     pub(crate) fn store_nanos(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -57,7 +58,7 @@ impl SharedDeadline {
     #[inline]
     pub(crate) fn load_nanos(&self) -> u64 {
         // Relaxed: the caller has acquired the word (S3 in `state`), or has executed the fence F2
-        // (`parker`). The value may belong to a reset in progress.
+        // (`parker`). During a reset, this returns the old or the new deadline.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -75,22 +76,22 @@ pub(super) struct PageHeader {
     pub(super) read_check: ReadCheck,
     /// Set when the page has been retracted and no thread but the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
-    /// Frees a page of this page's payload type.
+    /// Frees this page. The function knows the page's payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
 }
 
-/// A page of nodes, with separate arrays for fields that are rarely used, or used without the rest
-/// of the node.
+/// A page of nodes. Fields that are rarely used, or used without the rest of the node, are in
+/// separate arrays.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
     pub(super) nodes: [Node<T>; PAGE_LEN],
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The deadlines at which the owner has linked *postponable* timers (`state`). For a periodic
-    /// timer, which is never postponable, the element has another use: after a remote reset to an
-    /// elapsed time, the timer counts its period from this value. The resetting thread stores the
-    /// value together with the requested deadline.
+    /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
+    /// For a periodic timer, which is never postponable: the time from which the timer counts its
+    /// period after a remote reset to an elapsed time. The resetting thread stores this time
+    /// together with the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -129,15 +130,15 @@ impl PageLayout {
 }
 
 impl PageHeader {
-    /// Makes all nodes available to the adders, except the first, which the caller keeps.
+    /// Makes all nodes except the first available to the adders. The caller keeps the first.
     pub(super) fn init_for_adders(&self, first_generation: u64) {
-        // Relaxed: the free list publishes the value to other adders. The caller, which keeps the
-        // first node, has stored the value itself.
+        // Relaxed: the free list publishes the value to other adders. The caller needs no
+        // publication, because it stores the value itself.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
         self.free.fill_except_first();
     }
 
-    pub(super) fn count_returned(&self, count: u32) {
+    pub(super) fn add_to_returned_count(&self, count: u32) {
         // Relaxed, both: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
@@ -303,8 +304,8 @@ impl<T> Node<T> {
 /// a stale link (ABA). So the head has a tag, which each take increments.
 ///
 /// A link is relative: zero leads to the next place in the page. So the nodes of a new page, whose
-/// bytes are all zero, are already linked. The link of the last free node is not followed, because
-/// the count shows that it is the last.
+/// bytes are all zero, are already linked. The link of the last free node has no meaning: the count
+/// of free nodes shows where the list ends.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -313,9 +314,9 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: returning nodes releases their links and all writes of their previous users. Taking a node
-/// acquires both, and S2 in `state` relies on this. A swap continues the release sequence of the
-/// head that it replaces.
+/// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
+/// both; S2 in `state` relies on this. A pop also acquires the writes of earlier pushes, because
+/// each swap continues the release sequence of the head that it replaces.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -328,8 +329,8 @@ impl FreeList {
         self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
 
-    /// Takes the first free node. Returns its place and the number of free nodes left. `link`
-    /// returns the link of the node at a place.
+    /// Takes the first free node. Returns its place, and the number of nodes that are still free.
+    /// `link` maps a place to the link of its node.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,
@@ -373,7 +374,7 @@ impl FreeList {
         }
     }
 
-    /// Takes all nodes of the page if all are free. Returns true if they were.
+    /// If all nodes of the page are free, takes all of them and returns true.
     pub(super) fn try_take_all(&self) -> bool {
         // Relaxed: the swap confirms the value.
         let head = self.0.load(Ordering::Relaxed);
@@ -402,8 +403,8 @@ pub(super) fn relative_link(place: usize, next: usize) -> u32 {
     as_u32(next).wrapping_sub(as_u32(place + 1))
 }
 
-/// Returns one plus the place to which the link of the node at `place` leads. A stale link may lead
-/// anywhere.
+/// Returns one plus the place that follows `place` in the list. `link` is the link of the node at
+/// `place`. If `link` is stale, the result is arbitrary, and the swap in `pop` fails.
 fn next_place_plus_one(place: usize, link: u32) -> u16 {
     let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
     u16::from_le_bytes([low, high])

@@ -17,8 +17,9 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
-/// Marks a page as reclaimable. Runs after all threads that could read the page have unpinned, on
-/// any thread that pins. That thread may be cancelling a timer, so this function frees nothing.
+/// Marks a page as reclaimable. Deferred work (`reclaim`) calls this function after all threads
+/// that could read the page have unpinned. The calling thread can be any thread that pins, such as
+/// a canceller, which should not pay for freeing memory. So this function frees nothing.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr(page).header() };
@@ -27,7 +28,8 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
 }
 
 impl RetiredPages {
-    /// Adds a page that the owner no longer uses. Its retraction must call [`mark_reclaimable`].
+    /// Adds a retracted page that the owner no longer uses. The retraction must have scheduled
+    /// [`mark_reclaimable`] as deferred work.
     pub(super) fn push(&mut self, page: PagePtr) {
         self.0.push_back(page);
     }
@@ -54,8 +56,8 @@ impl RetiredPages {
         }
     }
 
-    /// Tries to advance the epoch by several steps, and frees the oldest pages, up to the first
-    /// that is not yet marked as reclaimable.
+    /// Tries to advance the epoch by several steps. Then frees pages, the oldest first, until it
+    /// finds a page that is not reclaimable yet.
     pub(super) fn free_all(&mut self) {
         for _ in 0..EPOCH_ADVANCE_TRIES {
             reclaim::advance_epoch();

@@ -6,7 +6,7 @@ use crate::{
     cross_core::{
         callback::{ByValue, RunOnce},
         reclaim::{pin, tests::attempts},
-        state::{Cancel, ConsumedMessage, FreeNode, Swept, TimerKind},
+        state::{Cancel, ConsumedMessage, FreeWhen, SweepOutcome, TimerKind},
     },
     limits::RETIRED_PAGES_MAX,
     wheel::Storage,
@@ -21,7 +21,7 @@ fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
 
 /// Cancels a timer as its owner, and frees its node.
 fn cancel_and_free(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
-    assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeNode::Now));
+    assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
     assert_eq!(own.entry(index).take_payload(), 7);
     own.free(index, generation);
 }
@@ -70,7 +70,7 @@ fn payloads_of_any_type_are_returned_unchanged() {
             .map(|generation| add(&mut own, generation, payload.clone()).expect("there is a node"))
             .collect();
         for (index, generation) in indices.into_iter().zip(1..) {
-            assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeNode::Now));
+            assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
             assert_eq!(&own.entry(index).take_payload(), payload);
             own.free(index, generation);
         }
@@ -103,7 +103,11 @@ fn the_sweep_takes_every_payload() {
         .map(|index| own.entry(index).sweep())
         .filter(|(_, payload)| payload.is_some())
         .collect();
-    assert!(swept.iter().all(|(swept, _)| *swept == Swept::HandedBack { has_new_deadline: false }));
+    assert!(
+        swept
+            .iter()
+            .all(|(swept, _)| *swept == SweepOutcome::HandedBack { has_new_deadline: false })
+    );
     assert_eq!((swept.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
@@ -179,7 +183,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
     trim_until(&mut own, |own| own.retired_count() == 0 && own.page_count() == 2);
 }
 
-/// Adds a timer as a remote thread does, and looks up its node as the owner.
+/// Adds a timer as a remote thread. Then adopts the node's page as the owner.
 fn add_as_remote(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));

@@ -12,9 +12,9 @@
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
 //! timers' generations from a counter. A later shard with the same number continues this counter. A
-//! *remote timer*, which another thread has added, gets a generation above the node's previous one.
-//! One bit of the generation marks remote timers (`slab`). If a handle's generation differs from
-//! the word's generation, the handle is stale: its timer has ended.
+//! timer that another thread has added is a *remote timer*. Its generation is above that of the
+//! node's previous timer, and has a bit that marks remote timers (`slab`). If a handle's generation
+//! differs from the word's generation, the handle is stale: its timer has ended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! | *new deadline* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
-//! | *postponable* | a remote reset needs no message unless its deadline is before the [linked deadline](#a-reset-without-a-message); present only in `Armed` and `Resetting`, never with *queued* |
+//! | *postponable* | a remote reset to the [linked deadline](#a-reset-without-a-message) or later needs no message; present only in `Armed` and `Resetting`, never with *queued* |
 //!
 //! # Phases
 //!
@@ -36,17 +36,17 @@
 //! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
 //! | `Stopping` | a periodic timer was cancelled during this run, which is its last | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
-//! | `Cancelling` | cancelled; a resetting thread or the canceller uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
+//! | `Cancelling` | cancelled; the canceller, or a thread that was resetting the timer, still uses the node and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
 //! After a timer is armed, other threads use four fields of its node: this word, the mailbox link,
-//! the requested deadline and the linked deadline. Another thread then touches the payload only if
-//! it has set *payload taken* or undone its own `arm_remote`. Only a node that is `Idle` and not
-//! *queued* is reused.
+//! the requested deadline and the linked deadline. Another thread uses the payload only after it
+//! has set *payload taken*, or has undone its own `arm_remote`. A node is reused only when it is
+//! `Idle` and not *queued*.
 //!
 //! # Transitions
 //!
-//! The owner's transitions are compare-and-swaps, below called *swaps*, except the plain stores
-//! marked *store*:
+//! Each transition is a compare-and-swap, below called a *swap*, or a plain store, marked *store*.
+//! The owner makes these transitions:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -68,8 +68,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! Other threads make the transitions below. To reset a remote timer before its admission (`slab`),
-//! the owner also uses `begin_reset` and `end_reset_or_cancel`:
+//! Other threads make the transitions below. The owner uses `begin_reset` and `end_reset_or_cancel`
+//! too, to reset a remote timer that it has not admitted yet (`slab`):
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -87,11 +87,11 @@
 //!
 //! # Exactly one ending
 //!
-//! While a timer is pending, either only the owner may write its word, or all writers swap the
-//! whole word, generation included. So of several threads that try to end an armed timer, exactly
-//! one succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a
-//! cancel has made the timer `Stopping`. After a remote reset, a timer returns to `Armed` by a swap
-//! from `Resetting`, which fails if a cancel has made the timer `Cancelling`.
+//! While a timer is `Private`, only the owner may write its word. In the other pending phases, all
+//! writers swap the whole word, generation included. So of several threads that try to end a
+//! pending timer, exactly one succeeds. The swap from `Running` to `Armed`, which rearms a periodic
+//! timer, fails if a cancel has made the timer `Stopping`. The swap from `Resetting` to `Armed`,
+//! which ends a remote reset, fails if a cancel has made the timer `Cancelling`.
 //!
 //! # Four hazards
 //!
@@ -101,49 +101,52 @@
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
-//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. A
-//!    `Resetting`, `Cancelling` or `Cancelled` timer, or one with a *new deadline*, can have an
-//!    entry that is in no slot. In that case the owner has not admitted the timer, has cancelled
-//!    it, or has popped it as due and failed to claim it. Before the owner unlinks or relinks such
-//!    an entry, it checks whether the entry is in a slot.
+//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
+//!    entry of a pending or cancelled timer can be in no slot, for three reasons: the owner has not
+//!    admitted the timer, has cancelled it, or has popped it as due and failed to claim it. Such a
+//!    timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the
+//!    owner unlinks or relinks the entry of a timer in one of these states, it checks whether the
+//!    entry is in a slot.
 //! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused between these
-//!    swaps: a cancel only changes `Resetting` to `Cancelling`, and only the resetting thread ends
-//!    this `Cancelling`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but
-//!    no swept node is reused. The owner fires neither a `Resetting` timer nor one with a *new
-//!    deadline*: it first applies or discards the requested deadline.
+//!    swaps: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
+//!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but no
+//!    swept node is reused. The owner does not fire a `Resetting` timer. It fires a timer with a
+//!    *new deadline* only after it has applied or discarded the requested deadline.
 //! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its swap, but
 //!    not pushed the node yet. The owner first closes the mailbox, and then sweeps all words: it
 //!    ends every timer that is not running. Pending timers are handed back. `Cancelled` and
-//!    `Cancelling` timers count as cancelled, even without a push. The cancelling or resetting
-//!    thread ignores the failure of its push. The words are freed after all threads that might read
-//!    them have unpinned (`reclaim`).
+//!    `Cancelling` timers count as cancelled, even if their nodes were not pushed. A push into the
+//!    closed mailbox fails, and the cancelling or resetting thread ignores the failure. The words
+//!    are freed after all threads that might read them have unpinned (`reclaim`).
 //!
 //! # The order of resets
 //!
-//! Unless the shard ends, a remote reset that has made the timer `Resetting` takes effect between
-//! its two swaps and returns true. A cancel between these swaps is ordered after the reset. A
-//! second thread that finds the timer `Resetting` writes nothing: its reset is ordered directly
-//! before the reset in progress, whose deadline replaces the second thread's. The owner's reset of
-//! an admitted timer clears *new deadline*, so it overrides an earlier remote reset. A remote reset
-//! in progress is ordered after the owner's reset. A thread that stalls between its swaps delays no
-//! other timer.
+//! A remote reset takes effect between its two swaps, the one to `Resetting` and the one that ends
+//! the reset. It returns true, unless the shard ends between the swaps. A cancel between the swaps
+//! is ordered after the reset. If a second thread finds the timer `Resetting`, it writes nothing
+//! and returns true. Its reset is ordered directly before the reset in progress, whose deadline
+//! takes effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
+//! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
+//! that stalls between its swaps delays no other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
-//! the timer `Resetting` may have returned true. The timer is then handed back with the old
-//! deadline or with a requested one.
+//! the timer `Resetting` may have returned true. The timer is then handed back with its old
+//! deadline. If it still has *new deadline* from an earlier request, it is handed back with the
+//! requested deadline, which the failed reset may have overwritten.
 //!
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
 //! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
-//! level, it usually sets *postponable*. Before that, it stores in the node the deadline at which it
-//! has linked the timer: the *linked deadline*. If a resetting thread finds the flag, and the new
-//! deadline is not before the linked one, that thread sets *new deadline* and sends no message. At
-//! the linked deadline, the owner's `claim` finds the flag *new deadline*, and the owner applies
-//! the most recently requested deadline. To bound the work per tick (P7), each slot of the first
-//! level counts its postponable timers, and its timers that the owner has postponed without
-//! relinking them. If this count is at its limit, the owner does not set *postponable*.
+//! level, it usually allows resets without a message. It stores in the node the deadline at which
+//! it has linked the timer, the *linked deadline*, and then sets *postponable*. A later remote
+//! reset that finds this flag sends no message, unless the new deadline is before the linked
+//! deadline. It only sets *new deadline*. At the linked deadline, the owner's `claim` finds *new
+//! deadline*, and the owner applies the most recently requested deadline. The work at one tick must
+//! be bounded (P7). So each slot of the first level counts its postponable timers, and its timers
+//! that the owner itself has postponed without relinking. If this count is at its limit, the owner
+//! does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_deferred_reset` fails, and the thread
@@ -157,17 +160,17 @@
 //!   the cancel happens before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
-//!   cancels a periodic timer sees the effects of its completed runs. A thread that reads a later
-//!   value of the word must see these effects too. So every later plain store releases. An adder's
-//!   store in `arm_remote` publishes the effects, because the adder has acquired them by taking the
-//!   free node (G1 in `slab::page`). A swap continues the release sequence of the value that it
-//!   replaces.
+//!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads a
+//!   later value of the word must see these effects too. So every later plain store releases. A
+//!   later swap need not release them again, because it continues the release sequence of the value
+//!   that it replaces. An adder's store in `arm_remote` publishes the effects, because the adder
+//!   has acquired them by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. `claim`,
-//!   `reset_by_owner`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they clear *new
-//!   deadline*, and so do `has_new_deadline_if_pending` and the next `begin_reset`. So each reset
-//!   overwrites earlier requests for the node, and the owner reads the most recently requested
-//!   deadline and the adder's period. `set_postponable` releases the linked deadline to the next
-//!   `begin_reset`.
+//!   `reset_by_owner`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they clear
+//!   *new deadline*. `has_new_deadline_if_pending` and `begin_reset` always acquire. So each
+//!   reset's write of the requested deadline happens after all earlier writes, and the owner reads
+//!   the most recently requested deadline and the adder's period. `set_postponable` releases the
+//!   linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -175,9 +178,9 @@
 //!
 //! # The payload
 //!
-//! An adder writes the payload before it calls `arm_remote`, and the owner before it calls `arm`.
-//! After this call the payload belongs to the owner. After a successful `undo_arm_remote` the adder
-//! takes the payload back. Free nodes have no payload to drop.
+//! An adder writes the payload before it calls `arm_remote`. The owner writes it before it calls
+//! `arm`. After either call, the payload belongs to the owner. After a successful
+//! `undo_arm_remote`, the adder takes the payload back. Free nodes have no payload to drop.
 //!
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
 //! drops the payload too, because the owner may sleep for a long time. The canceller makes the
@@ -281,7 +284,7 @@ pub(crate) enum ClaimOutcome {
     AwaitsMessage,
 }
 
-/// Proof that the owner has claimed a timer. Contains the state word, in phase `Running`.
+/// Proof that the owner has claimed a timer. Contains the timer's state word after the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct ClaimedRun(u64);
@@ -352,7 +355,7 @@ pub enum TimerStatus {
 /// Tells when the node of an ended timer can be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum FreeNode {
+pub(crate) enum FreeWhen {
     /// The caller frees the node.
     Now,
     /// A message about the node is queued or will be pushed. The owner frees the node when it
@@ -376,8 +379,8 @@ pub(crate) enum OwnerResetOutcome {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ConsumedMessage {
-    /// Another thread had cancelled the timer, which is `Idle` now. The payload is present unless
-    /// another thread has taken it.
+    /// Another thread had cancelled the timer. The timer is `Idle` now. If `has_payload` is false,
+    /// another thread has taken the payload.
     Cancelled { has_payload: bool },
     /// The timer had ended before the owner consumed this message. The caller frees the node.
     AlreadyEnded,
@@ -391,7 +394,7 @@ pub(crate) enum ConsumedMessage {
 /// The result of sweeping one word at the shard's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Swept {
+pub(crate) enum SweepOutcome {
     /// The timer was pending, so its payload is handed back. If `has_new_deadline` is true, the
     /// requested deadline applies.
     HandedBack { has_new_deadline: bool },
@@ -402,10 +405,10 @@ pub(crate) enum Swept {
     NoPayload,
 }
 
-/// The next step of a thread that cancels or resets a timer, after its swap.
+/// What a thread must do after its swap has cancelled or reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum FollowUp {
+pub(crate) enum NextStep {
     /// Push the node onto the owner's mailbox.
     Push,
     /// Take the payload of the cancelled timer, and then call
@@ -424,9 +427,9 @@ pub(crate) enum ResetBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ResetOutcome {
-    /// The caller must write the requested deadline and then end the reset. If `postponable` is true
-    /// and the new deadline is not before the linked one, the caller first tries
-    /// [`end_deferred_reset`](StateWord::end_deferred_reset).
+    /// The caller must write the requested deadline and then end the reset. If `postponable` is
+    /// true, and the new deadline is not before the linked deadline of the timer, the caller first
+    /// tries [`end_deferred_reset`](StateWord::end_deferred_reset).
     Begun { postponable: bool },
     /// Another thread is resetting the timer. The caller's reset is ordered directly before that
     /// reset, and is complete.
@@ -435,7 +438,7 @@ pub(crate) enum ResetOutcome {
     Refused,
 }
 
-impl FollowUp {
+impl NextStep {
     #[inline]
     fn push_unless_queued(word: u64) -> Self {
         if word & QUEUED == 0 { Self::Push } else { Self::Nothing }
@@ -538,17 +541,17 @@ impl StateWord {
     /// Cancels a timer on the owner's thread. After `Ok`, the caller must take, drop or forget the
     /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
-    pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeNode, Cancel> {
+    pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeWhen, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         // Relaxed, both: the swap publishes no data. A failed swap is retried.
         if word == Phase::Armed.set_in(idle)
             && self.cas(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            return Ok(FreeNode::Now);
+            return Ok(FreeWhen::Now);
         }
         if self.cancel_private(generation) {
-            return Ok(FreeNode::Now);
+            return Ok(FreeWhen::Now);
         }
         self.cancel_by_owner_slow(generation)
     }
@@ -569,17 +572,17 @@ impl StateWord {
     }
 
     #[inline(never)]
-    fn cancel_by_owner_slow(&self, generation: u64) -> Result<FreeNode, Cancel> {
+    fn cancel_by_owner_slow(&self, generation: u64) -> Result<FreeWhen, Cancel> {
         loop {
             let word = self.load_relaxed();
             if word >> GENERATION_SHIFT != generation {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
-                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(FreeNode::Later)),
-                Phase::Armed => (Phase::idle(word), Ok(FreeNode::Now)),
+                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(FreeWhen::Later)),
+                Phase::Armed => (Phase::idle(word), Ok(FreeWhen::Now)),
                 Phase::Resetting => {
-                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(FreeNode::Later))
+                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::Later))
                 }
                 Phase::Running if word & PERIODIC != 0 => {
                     (Phase::Stopping.set_in(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
@@ -589,8 +592,8 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Acquire (S3): a requested deadline is written before any request for the node's next
-            // timer. Relaxed: a failed swap is retried.
+            // Acquire (S3): the write of this timer's requested deadline happens before all such
+            // writes for the node's next timer. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return answer;
             }
@@ -617,7 +620,7 @@ impl StateWord {
 
     /// Ends a run and its timer.
     #[inline]
-    pub(crate) fn finish(&self, run: ClaimedRun) -> FreeNode {
+    pub(crate) fn finish(&self, run: ClaimedRun) -> FreeWhen {
         // No other thread changes the word of a running one-shot timer. A periodic timer may have
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
@@ -626,7 +629,7 @@ impl StateWord {
         // suffices: the only change that another thread may make is to `Stopping`, and that phase
         // ends here too.
         self.0.store(Phase::idle(word), Ordering::Release);
-        if word & QUEUED == 0 { FreeNode::Now } else { FreeNode::Later }
+        if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
 
     /// Consumes the node's message after the owner has taken it out of the mailbox and read its
@@ -683,21 +686,21 @@ impl StateWord {
 
     /// Ends a timer at the end of its shard, unless the timer is running. The mailbox must be
     /// closed.
-    pub(crate) fn sweep(&self) -> Swept {
+    pub(crate) fn sweep(&self) -> SweepOutcome {
         loop {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
                 // A run in progress ends its timer itself.
-                Phase::Idle | Phase::Running | Phase::Stopping => return Swept::NoPayload,
+                Phase::Idle | Phase::Running | Phase::Stopping => return SweepOutcome::NoPayload,
                 // A reset in progress fails, but may have overwritten the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Resetting => {
-                    Swept::HandedBack { has_new_deadline: word & NEW_DEADLINE != 0 }
+                    SweepOutcome::HandedBack { has_new_deadline: word & NEW_DEADLINE != 0 }
                 }
                 Phase::Cancelled | Phase::Cancelling if word & CANCELLED_BY_OWNER != 0 => {
-                    Swept::NoPayload
+                    SweepOutcome::NoPayload
                 }
                 Phase::Cancelled | Phase::Cancelling => {
-                    Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+                    SweepOutcome::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
             // Acquire: sees the writes of a canceller that could not push (S1), and the requested
@@ -708,8 +711,9 @@ impl StateWord {
         }
     }
 
-    /// Returns whether the owner can reset the timer. If so, discards the deadline of an earlier
-    /// remote reset, and makes a remote reset in progress send a message.
+    /// Checks whether the owner can reset the timer. If so, discards the requested deadline of an
+    /// earlier remote reset. Also clears *postponable*, so that a remote reset in progress sends a
+    /// message.
     #[inline]
     pub(crate) fn reset_by_owner(&self, generation: u64) -> OwnerResetOutcome {
         let plain = generation << GENERATION_SHIFT;
@@ -775,8 +779,8 @@ impl StateWord {
             && matches!(Phase::of(word), Phase::Armed | Phase::Resetting | Phase::Running)
     }
 
-    /// Returns the generation of the node's timer, if it is pending and the owner added it. Such a
-    /// timer's payload is present until the owner takes it.
+    /// Returns the generation of the node's timer, if the timer is pending and was added by the
+    /// owner. The payload of this timer is present until the owner takes it.
     pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending =
@@ -832,9 +836,10 @@ impl StateWord {
         self.0.store(word, Ordering::Release);
     }
 
-    /// Ends a timer whose node could not be pushed, because the mailbox is closed. No handle exists
-    /// yet, except a guessed one (`TimerHandle::from_bits`). Returns false if the owner's sweep has
-    /// ended the timer, or if the holder of a guessed handle has cancelled it or is resetting it.
+    /// Ends a timer whose node could not be pushed, because the mailbox is closed. Returns false if
+    /// the owner's sweep has ended the timer. Also returns false if another thread has cancelled
+    /// the timer or is resetting it. Only a guessed handle (`TimerHandle::from_bits`) permits this:
+    /// no other handle exists yet.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): a thread with a stale handle sees the effects of this node's earlier
@@ -859,30 +864,30 @@ impl StateWord {
     }
 
     /// Cancels the timer from a remote thread. Returns the result and the caller's next step.
-    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, NextStep) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
-                return (Cancel::Ended, FollowUp::Nothing);
+                return (Cancel::Ended, NextStep::Nothing);
             }
             let (to, answer, next) = match Phase::of(word) {
                 Phase::Armed if generation & REMOTE_GENERATION_BIT != 0 => (
                     Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
-                    FollowUp::TakePayload,
+                    NextStep::TakePayload,
                 ),
                 Phase::Armed => {
                     let to = Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED;
-                    (to, Cancel::Cancelled, FollowUp::push_unless_queued(word))
+                    (to, Cancel::Cancelled, NextStep::push_unless_queued(word))
                 }
                 Phase::Resetting => {
-                    (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
+                    (Phase::Cancelling.set_in(word), Cancel::Cancelled, NextStep::Nothing)
                 }
                 Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.set_in(word), Cancel::Running, FollowUp::Nothing)
+                    (Phase::Stopping.set_in(word), Cancel::Running, NextStep::Nothing)
                 }
-                Phase::Running | Phase::Stopping => return (Cancel::Running, FollowUp::Nothing),
-                _ => return (Cancel::Ended, FollowUp::Nothing),
+                Phase::Running | Phase::Stopping => return (Cancel::Running, NextStep::Nothing),
+                _ => return (Cancel::Ended, NextStep::Nothing),
             };
             // AcqRel: the swap releases this thread's writes to the owner's drop of the payload
             // (S1). It acquires the owner's last use of the link (S4), and the effects of a
@@ -947,24 +952,24 @@ impl StateWord {
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a reset, or a cancel whose thread has taken the payload. Returns `None` if the shard
-    /// has ended since the reset or cancel began. If the timer was cancelled during a remote reset,
-    /// the caller may have to take the payload.
+    /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
+    /// or `None` if the shard has ended since the reset or cancel began. If another thread has
+    /// cancelled the timer during a remote reset, the next step may be [`NextStep::TakePayload`].
     #[inline]
-    pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<FollowUp> {
+    pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<NextStep> {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Resetting {
             let to = Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED;
             // AcqRel, Relaxed: as in `end_reset_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Some(FollowUp::push_unless_queued(word));
+                return Some(NextStep::push_unless_queued(word));
             }
         }
         self.end_reset_or_cancel_slow(by)
     }
 
     #[inline(never)]
-    fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<FollowUp> {
+    fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<NextStep> {
         loop {
             // Relaxed: the swap confirms the word.
             let word = self.0.load(Ordering::Relaxed);
@@ -986,16 +991,17 @@ impl StateWord {
             // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
-                let next = FollowUp::push_unless_queued(word);
-                return Some(if takes { FollowUp::TakePayload } else { next });
+                let next = NextStep::push_unless_queued(word);
+                return Some(if takes { NextStep::TakePayload } else { next });
             }
         }
     }
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
-        // Acquire (S2): after `Ended`, the caller sees the callback's effects. Also acquires the
-        // writes of a remote timer's adder (S3), for `TimerHandle::from_bits`, which calls this
-        // function: on the owner's thread, a cancel by the new handle is Relaxed.
+        // Acquire (S2): after `Ended`, the caller sees the callback's effects.
+        // `TimerHandle::from_bits` also relies on this load to acquire the writes of a remote
+        // timer's adder (S3). If the owner then cancels the timer by the new handle, its swap is
+        // Relaxed.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -1008,8 +1014,8 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the generations are equal, only the phase and the flags are left. The pending phases
-        // are `Private`, `Armed` and `Resetting`, in this order.
+        // If the generations are equal, `rest` contains only the phase and the flags. The pending
+        // phases are `Private`, `Armed` and `Resetting`, in this order.
         let rest = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(rest & !FLAGS))
     }

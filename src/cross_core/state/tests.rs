@@ -11,13 +11,13 @@ fn armed(kind: TimerKind) -> StateWord {
 /// Returns the word of a remotely reset timer with a queued message.
 fn with_new_deadline(kind: TimerKind) -> StateWord {
     let state = armed(kind);
-    assert_eq!(reset_remotely(&state), Some(FollowUp::Push));
+    assert_eq!(reset_remotely(&state), Some(NextStep::Push));
     state
 }
 
 /// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
 /// refused.
-fn reset_remotely(state: &StateWord) -> Option<FollowUp> {
+fn reset_remotely(state: &StateWord) -> Option<NextStep> {
     (state.begin_reset(GENERATION) == ResetOutcome::Begun { postponable: false })
         .then(|| state.end_reset_or_cancel(ResetBy::Remote).expect("the shard lives"))
 }
@@ -48,7 +48,7 @@ fn a_fired_timer_cannot_be_cancelled() {
         assert!(state.status(GENERATION) == TimerStatus::Running && !state.is_pending(GENERATION));
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Running, Cancel::Running));
         assert_eq!(reset_remotely(&state), None);
-        assert_eq!(state.finish(run), FreeNode::Now);
+        assert_eq!(state.finish(run), FreeWhen::Now);
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert_eq!(reset_remotely(&state), None);
         assert!(state.is_free() && state.status(GENERATION) == TimerStatus::Ended);
@@ -58,13 +58,13 @@ fn a_fired_timer_cannot_be_cancelled() {
 #[test]
 fn a_cancelled_timer_cannot_fire() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Push));
     assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(reset_remotely(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
-    assert_eq!(state.sweep(), Swept::NoPayload);
+    assert_eq!(state.sweep(), SweepOutcome::NoPayload);
     assert!(state.is_free());
 }
 
@@ -72,7 +72,7 @@ fn a_cancelled_timer_cannot_fire() {
 fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
-        assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
+        assert_eq!(state.cancel(stale), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
         assert!(
@@ -99,7 +99,7 @@ fn a_cancel_during_a_run_ends_a_periodic_timer() {
         let run = fire(&state);
         assert_eq!(cancel(&state), Cancel::Running);
         assert!(!state.rearm());
-        assert_eq!(state.finish(run), FreeNode::Now);
+        assert_eq!(state.finish(run), FreeWhen::Now);
         assert_eq!(cancel(&state), Cancel::Ended);
     }
 }
@@ -113,9 +113,9 @@ fn a_claim_reports_a_reset_before_the_timer_fires() {
         let run = fire(&state);
         if periodic {
             assert!(state.rearm());
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeNode::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
         } else {
-            assert_eq!(state.finish(run), FreeNode::Later);
+            assert_eq!(state.finish(run), FreeWhen::Later);
         }
         // The timer's message is still queued.
         assert!(!state.is_free());
@@ -127,9 +127,9 @@ fn a_claim_reports_a_reset_before_the_timer_fires() {
 #[test]
 fn a_message_or_a_claim_reports_a_reset_once() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(reset_remotely(&state), Some(FollowUp::Nothing), "the message is already queued");
+    assert_eq!(reset_remotely(&state), Some(NextStep::Nothing), "the message is already queued");
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
-    assert_eq!(reset_remotely(&state), Some(FollowUp::Push));
+    assert_eq!(reset_remotely(&state), Some(NextStep::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
@@ -157,7 +157,7 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
         state.reset_by_owner(GENERATION),
         OwnerResetOutcome::Pending { periodic: false, may_be_unlinked: true }
     );
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
 
@@ -170,9 +170,9 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
         if own {
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeNode::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
         } else {
-            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
+            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Nothing));
         }
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert!(
@@ -180,7 +180,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.is_cancelled_remotely() != own
         );
-        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
@@ -189,10 +189,10 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
 #[test]
 fn a_cancel_after_a_reset_sends_no_second_message() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeNode::Later));
+    assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
     assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
@@ -201,7 +201,7 @@ fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
 }
 
@@ -210,10 +210,10 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(reset_remotely(&state), Some(FollowUp::Nothing));
+    assert_eq!(reset_remotely(&state), Some(NextStep::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
     let run = fire(&state);
-    assert_eq!(state.finish(run), FreeNode::Now);
+    assert_eq!(state.finish(run), FreeWhen::Now);
 }
 
 #[test]
@@ -222,31 +222,38 @@ fn a_remote_timer_is_disarmed_unless_it_was_swept() {
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.undo_arm_remote() && state.is_free());
     state.arm_remote(GENERATION + 1, TimerKind::Shared);
-    assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: true });
+    assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: true });
     assert!(!state.undo_arm_remote());
 }
 
 #[test]
 fn the_sweep_reports_pending_and_cancelled_timers() {
-    assert_eq!(armed(TimerKind::Private).sweep(), Swept::HandedBack { has_new_deadline: false });
-    assert_eq!(armed(TimerKind::Shared).sweep(), Swept::HandedBack { has_new_deadline: false });
+    assert_eq!(
+        armed(TimerKind::Private).sweep(),
+        SweepOutcome::HandedBack { has_new_deadline: false }
+    );
+    assert_eq!(
+        armed(TimerKind::Shared).sweep(),
+        SweepOutcome::HandedBack { has_new_deadline: false }
+    );
     assert_eq!(
         with_new_deadline(TimerKind::Shared).sweep(),
-        Swept::HandedBack { has_new_deadline: true }
+        SweepOutcome::HandedBack { has_new_deadline: true }
     );
     let cancelled = armed(TimerKind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
-    assert_eq!(cancelled.sweep(), Swept::Cancelled { has_payload: true });
-    assert_eq!(cancelled.sweep(), Swept::NoPayload);
+    assert_eq!(cancelled.sweep(), SweepOutcome::Cancelled { has_payload: true });
+    assert_eq!(cancelled.sweep(), SweepOutcome::NoPayload);
 }
 
 #[test]
 fn a_reset_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: false });
+    assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
-    for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
+    for (own, swept) in
+        [(false, SweepOutcome::Cancelled { has_payload: true }), (true, SweepOutcome::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
@@ -260,7 +267,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
 fn a_sweep_during_a_second_reset_reports_the_first_reset() {
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.sweep(), Swept::HandedBack { has_new_deadline: true });
+    assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: true });
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
 }
 
@@ -269,7 +276,7 @@ fn the_largest_generation_fits_the_word() {
     let state = StateWord::default();
     state.arm(crate::limits::GENERATION_MAX, TimerKind::Shared);
     assert!(state.is_pending(crate::limits::GENERATION_MAX));
-    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, FollowUp::Push));
+    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
 }
 
 /// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message has
@@ -288,9 +295,9 @@ fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
 fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
         let (state, generation) = added_remotely(is_consumed);
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
         // Until the canceller calls `end_reset_or_cancel`, no other call changes the outcome.
-        assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
+        assert_eq!(state.cancel(generation), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
             (state.claim(), state.reset_by_owner(generation)),
@@ -300,7 +307,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
-        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -309,8 +316,8 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 #[test]
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Nothing));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
@@ -320,11 +327,11 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::Remote, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
         assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::Nothing));
         if by == ResetBy::Remote {
-            assert_eq!(state.end_reset_or_cancel(by), Some(FollowUp::TakePayload));
+            assert_eq!(state.end_reset_or_cancel(by), Some(NextStep::TakePayload));
         }
-        assert_eq!(state.end_reset_or_cancel(by), Some(FollowUp::Push));
+        assert_eq!(state.end_reset_or_cancel(by), Some(NextStep::Push));
         assert_eq!(
             state.consume_message(),
             ConsumedMessage::Cancelled { has_payload: by == ResetBy::Owner }
@@ -336,16 +343,16 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.cancel_by_owner(generation), Ok(FreeNode::Later));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(FollowUp::Push));
+    assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::Later));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
 #[test]
 fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-    assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
+    assert_eq!(state.sweep(), SweepOutcome::Cancelled { has_payload: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
-    assert_eq!(state.sweep(), Swept::NoPayload);
+    assert_eq!(state.sweep(), SweepOutcome::NoPayload);
 }

@@ -107,7 +107,7 @@ impl VirtualCore {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Takes a step. Returns true if the step had an effect, so any core may need another turn.
+    /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),

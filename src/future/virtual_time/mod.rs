@@ -218,8 +218,8 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If all tasks are idle and there is no deadline, so that the future would wait for ever. If
-    /// `make` or a task panics.
+    /// If the future is not ready, all cores are idle, and there is no deadline. If `make` or a
+    /// task panics.
     ///
     /// # Examples
     ///
@@ -246,8 +246,9 @@ impl VirtualTime {
         )
     }
 
-    /// Runs all tasks, and advances the clock whenever all are idle, until there is no deadline or
-    /// no unfinished task. Returns the number of unfinished tasks, which would wait for ever.
+    /// Runs all tasks. Whenever all cores are idle, advances the clock to the next deadline. Ends
+    /// when there is no unfinished task or no deadline. Returns the number of unfinished tasks,
+    /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, such as a task that loops over
     /// an interval. For such tasks use [`advance`](Self::advance).
@@ -326,8 +327,8 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn settle(&self) {
-        // True for each core whose next turn may have an effect: since its last turn, the clock has
-        // advanced or a step had an effect.
+        // True for each core whose next turn may have an effect. Initially all, because the clock
+        // may have advanced. Any step with an effect sets all of them again.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some((core, step)) = self.choose_step(&wants_turn) {
             let had_effect = self.cores[core].step(step);

@@ -52,7 +52,7 @@ impl<T> Task<T> {
     /// assert_eq!((task.take(), task.take()), (Some(7), None));
     /// ```
     pub fn take(&self) -> Option<T> {
-        match &mut *self.state() {
+        match &mut *self.lock_state() {
             State::Running(_) => None,
             State::Finished(output) => output.take(),
         }
@@ -72,13 +72,13 @@ impl<T> Task<T> {
     /// assert!(task.is_finished());
     /// ```
     pub fn is_finished(&self) -> bool {
-        matches!(*self.state(), State::Finished(_))
+        matches!(*self.lock_state(), State::Finished(_))
     }
 
     /// Runs `future`, stores its output, and wakes the task that awaits the output.
     pub(super) async fn run(self, future: impl Future<Output = T>) {
         let output = future.await;
-        let before = mem::replace(&mut *self.state(), State::Finished(Some(output)));
+        let before = mem::replace(&mut *self.lock_state(), State::Finished(Some(output)));
         if let State::Running(Some(waker)) = before {
             waker.wake();
         }
@@ -88,7 +88,7 @@ impl<T> Task<T> {
         Self(Arc::clone(&self.0))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn lock_state(&self) -> MutexGuard<'_, State<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,7 +102,7 @@ impl<T> Future for Task<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         // Cloning and dropping a waker run user code, so both happen while the state is not locked.
         let mut new = Some(cx.waker().clone());
-        match &mut *self.state() {
+        match &mut *self.lock_state() {
             State::Running(waker) => {
                 mem::swap(waker, &mut new);
                 Poll::Pending

@@ -27,9 +27,9 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn if_unlocked<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
-        // another thread holds the lock. Loom would let threads read this `true` even after the
-        // lock is released.
+        // Relaxed: weaker than `Mutex::try_lock`. A compare-exchange, because a swap would write
+        // `true` even if another thread holds the lock. Loom would let threads read this `true`
+        // even after the lock is released.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -40,8 +40,9 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that one thread at a time uses. Loom checks this at each call of `get`, so a caller must
-/// stop using the value before its next atomic operation.
+/// A value that one thread at a time uses. Loom checks the calls of `get`, but not the uses of the
+/// returned reference. So a caller must stop using the reference before its next atomic operation,
+/// which could permit another thread to use the value.
 pub(crate) struct Exclusive<T> {
     value: T,
     uses: UnsafeCell<()>,
@@ -62,8 +63,8 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// A value that is set once and then visible to all threads: a `OnceLock` with a flag that shows
-/// loom its memory order.
+/// A value that is set once and then visible to all threads. The flag shows loom the memory order
+/// of the `OnceLock`.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
@@ -94,9 +95,10 @@ impl<T> SetOnce<T> {
 /// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer. A
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
-/// Callers access the pointer directly after `before_store` or `before_load`. Loom switches threads
-/// only before its own operations, so this call and the access are one step. A read-modify-write of
-/// `changes` reads the newest value, as the access to the pointer does.
+/// Callers access the pointer immediately after `before_store` or `before_load`. Loom switches
+/// threads only before its own operations, so no other thread runs between the call and the access.
+/// Both functions use a read-modify-write, which reads the newest value of `changes`, as the access
+/// reads the newest pointer.
 #[derive(Debug, Default)]
 pub(crate) struct LoomPointerOrder {
     changes: AtomicU32,

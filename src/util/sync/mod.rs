@@ -4,8 +4,8 @@
 //! `models/`, which builds this source for loom models, has this feature. So a program that tests
 //! its own code under `--cfg loom` gets a corewheel with `std`'s primitives.
 //!
-//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Without that flag, the registry
-//! of shards contains no loom type, so it is an ordinary `static`.
+//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too, so the registry of shards
+//! contains loom types. Otherwise the registry is an ordinary `static`.
 //!
 //! `Arc` and `Mutex` are `std`'s even under loom, so the models do not interleave their operations.
 
