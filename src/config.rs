@@ -134,7 +134,7 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// Before the owner refuses one of its own adds, it removes the timers that other threads have
+    /// Before the owner refuses an add of its thread, it removes the timers that other threads have
     /// cancelled. So for the owner's adds, the limit is nearly exact.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at

@@ -84,10 +84,10 @@ impl Clock {
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
     /// In a busy loop, most readings read only the counter, which costs less than reading the
-    /// monotonic clock. A reading gives two bounds on the time, at most 10 us apart. The owner's
-    /// adds and resets use the later bound, and turns use the earlier one. Other threads' adds and
-    /// resets read the monotonic clock. So a timer is not early unless the counter fails, and fires
-    /// at most about 10 us later than with the monotonic clock.
+    /// monotonic clock. A reading gives two bounds on the time, at most 10 us apart. For a delay
+    /// above zero, the owner's adds and resets use the later bound. Turns use the earlier one.
+    /// Other threads' adds and resets read the monotonic clock. So a timer is not early unless the
+    /// counter fails, and fires at most about 10 us later than with the monotonic clock.
     ///
     /// Use this clock in a loop that adds or resets timers or calls `turn` more than once in ten
     /// microseconds. In a slower loop, each reading reads both the counter and the monotonic clock,

@@ -85,7 +85,7 @@ unsafe fn drop_in_storage<F>(storage: *mut ClosureStorage) {
 ///
 /// # Safety
 ///
-/// `dest` is valid for writes. The two vtables belong to `F` and to `Box<F>`.
+/// `dest` is valid for writes. The first vtable is for `F`, and the second is for `Box<F>`.
 #[inline]
 unsafe fn build_closure<F: 'static>(
     closure: F,
@@ -169,7 +169,7 @@ unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
         let vtables = const { [&VTable::once::<F>(), &VTable::once::<Box<F>>()] };
-        // SAFETY: `dest` is valid for writes (caller), and the vtables belong to `F` and `Box<F>`.
+        // SAFETY: `dest` is valid for writes (caller). The vtables are for `F` and `Box<F>`.
         unsafe { build_closure(self.0, vtables, dest) }
     }
 }
@@ -178,7 +178,7 @@ unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
 unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     unsafe fn build(self, dest: *mut Callback) {
         let vtables = const { [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()] };
-        // SAFETY: `dest` is valid for writes (caller), and the vtables belong to `F` and `Box<F>`.
+        // SAFETY: `dest` is valid for writes (caller). The vtables are for `F` and `Box<F>`.
         unsafe { build_closure(self.0, vtables, dest) }
     }
 }

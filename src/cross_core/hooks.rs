@@ -65,9 +65,9 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A destructor of one of these values: a callback or payload, dropped after a cancel or at the
-    /// end of its wheel; a key or operation of a purgatory; the waker of a task that drives the
-    /// wheel.
+    /// The destructor of a callback or payload that was dropped after a cancel or at the end of its
+    /// wheel. Or the destructor of a purgatory's key or operation, or of the waker of a task that
+    /// drives the wheel.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,

@@ -294,8 +294,8 @@ impl Gauges {
     }
 
     pub(crate) fn turn_state(&self) -> TurnState {
-        // Acquire: the `turn_began_at` read below is that of turn `begun` or a later one. Pairs
-        // with the Release in `record_turn_begin`.
+        // Acquire: the load of `turn_began_at` below returns the time of turn `begun` or of a later
+        // turn. Pairs with the Release in `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed: these three words are independent of each other.
         let ended = self.turns_ended.load(Ordering::Relaxed);

@@ -110,7 +110,8 @@ pub(crate) struct ThreadWheel {
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
-    /// The wakers of the driving tasks that have announced a sleep.
+    /// The waker of each driving task that has announced a sleep, even if the sleep has ended. The
+    /// drop of another driver wakes these tasks.
     driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
     /// True if the wheel has a driver that is neither a `TimerFd` nor a task.

@@ -11,8 +11,9 @@
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next) sets when that turn is due. The feature
 //! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an
-//! error for each caught panic, and a warning for each stall that a watch finds. With the feature
-//! `origins`, `LocalTimer::live_report` lists the call sites that added the live timers.
+//! error for each caught panic, a warning for each stall that a watch finds, and an error for an
+//! overdue timer of a wheel without a loop. With the feature `origins`, `LocalTimer::live_report`
+//! lists the call sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!

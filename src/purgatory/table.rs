@@ -181,7 +181,8 @@ pub(super) struct RemoteWatch {
     pub(super) previous: u32,
 }
 
-/// A key that will be watched, and the key's first watch, if it has one.
+/// The result of a lookup of a key before a watch on the key is added: the key, its hash, and the
+/// first existing watch on it, or `NONE`.
 pub(super) struct KeyEntry<K> {
     key: K,
     hash: u32,

@@ -12,9 +12,10 @@
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
 //! timers' generations from a counter. A later shard with the same number continues this counter. A
-//! timer that another thread has added is a *remote timer*. Its generation is above that of the
-//! node's previous timer, and has a bit that marks remote timers (`slab`). If a handle's generation
-//! differs from the word's generation, the handle is stale: its timer has ended.
+//! timer that another thread has added is a *remote timer*. Its generation is greater than the
+//! generation of the node's previous timer, and has a bit that marks remote timers (`slab`). If a
+//! handle's generation differs from the word's generation, the handle is stale: its timer has
+//! ended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -102,7 +103,7 @@
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
 //!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
-//!    entry of a pending or cancelled timer can be in no slot, for three reasons: the owner has not
+//!    entry of a pending or cancelled timer can be in no slot, for three reasons. The owner has not
 //!    admitted the timer, has cancelled it, or has popped it as due and failed to claim it. Such a
 //!    timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the
 //!    owner unlinks or relinks the entry of a timer in one of these states, it checks whether the
@@ -405,7 +406,7 @@ pub(crate) enum SweepOutcome {
     NoPayload,
 }
 
-/// What a thread must do after its swap has cancelled or reset a timer.
+/// The next step of a thread whose swap has cancelled or reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum NextStep {
