@@ -218,8 +218,8 @@ impl Config {
     /// The canceller usually drops the callback itself if the timer was added through a
     /// [`ShardRef`](crate::ShardRef). It leaves every other callback to the owner. The first cancel
     /// that leaves a callback to the owner ends the owner's sleep, if the sleep is longer than
-    /// `time`. From then on, each sleep lasts at most `time`, until the owner has dropped no such
-    /// callback for a period of `time`. This causes at most two extra wake-ups per `time`.
+    /// `time`. For `time` after each turn in which the owner drops such a callback, each sleep
+    /// lasts at most `time`. This causes at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep, so the callback then stays until the next turn.
@@ -253,9 +253,9 @@ impl Config {
     /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
     /// the hook.
     ///
-    /// The hook may send requests to any shard. Such a request may call the hook of that shard
-    /// inside this hook. Two kinds of nested calls are omitted: calls more than 32 hooks deep, and
-    /// calls of a shard's hook inside itself for the same sleep.
+    /// The hook may send requests to any shard. If a request wakes its shard, it calls that shard's
+    /// hook at once, nested inside this call. Two kinds of nested calls are omitted: calls more
+    /// than 32 hooks deep, and calls of a shard's hook inside itself for the same sleep.
     ///
     /// # Examples
     ///

@@ -47,7 +47,7 @@ pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else 
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
-/// was reset to a later deadline than that of its slot. An entry that another thread may postpone
+/// was reset to a later deadline but stays in its slot. An entry that another thread may postpone
 /// without a message is counted too. A pass relinks postponed entries when their slot expires, so
 /// the limit bounds the cost of a tick (P7).
 pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
@@ -124,10 +124,11 @@ pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 /// was an empty page of a kind throughout a trim interval, one such page is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
-/// Adding one key creates at most this many chains in a purgatory's hash table.
+/// Adding one key creates at most this many chains in a purgatory's hash table. A chain has the
+/// keys of one slot of the table.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
-/// Maximum number of chains that a turn removes from a purgatory's hash table. The limit keeps
+/// When a purgatory's hash table shrinks, a turn removes at most this many chains. The limit keeps
 /// turns short (P7).
 pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 512 };
 

@@ -260,8 +260,8 @@ impl Clock {
                 Source::BootTime { nanos_at_origin: here, .. },
                 Source::BootTime { nanos_at_origin: there, .. },
             ) => nanos.saturating_add(*there).saturating_sub(*here),
-            // Adds the time from now until `nanos` to a reading of this clock. The result is late
-            // by the time that passes between the readings of the two clocks.
+            // Adds the time from now until `nanos` to a reading of this clock. `other` is read
+            // first, so the result is late by the time between the two readings.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let left = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(left)

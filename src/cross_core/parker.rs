@@ -49,8 +49,8 @@ pub(crate) struct Parker {
 
 /// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// Set if a remote cancel that leaves a payload to the owner must end the sleep, because the sleep
-/// may outlast `Config::drop_within`.
+/// Set if the sleep may last longer than `Config::drop_within`. Then a remote cancel that leaves a
+/// payload to the owner must wake the owner.
 const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
 /// waking the owner, other threads publish the deadlines that they request.

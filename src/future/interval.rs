@@ -52,7 +52,7 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// For example, if the period is 10 s and the tick due at 10 s is returned at 35 s, then the ticks
 /// are returned at these times:
 ///
-/// | | | | | | | |
+/// | | 1st tick | 2nd | 3rd | 4th | 5th | 6th |
 /// |---|---|---|---|---|---|---|
 /// | `Burst` | 0 s | 35 s | at once (due at 20 s) | at once (due at 30 s) | 40 s | 50 s |
 /// | `Delay` | 0 s | 35 s | 45 s | 55 s | 65 s | 75 s |

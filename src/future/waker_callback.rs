@@ -58,9 +58,9 @@ pub(super) fn drop_refused<F>(callback: F) {
 }
 
 /// Calls `drops`. A `WakerCallback` that this thread drops during the call wakes its task only if
-/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise the task
-/// would poll again, and if that poll also cancelled a timer or was refused one, the task would
-/// never stop polling.
+/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise the drop
+/// would wake the task. If each poll cancelled a timer or was refused one, the task would poll for
+/// ever.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, drops: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(wakes));

@@ -404,7 +404,7 @@ impl WorkerWheel {
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*sleep_limit);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let timeout = engine.record_sleep_until(until);
+        let timeout = engine.publish_and_get_timeout(until);
         Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
     }
 

@@ -57,18 +57,18 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. A remote add counts after the owner has consumed its message. Some of the
-        /// library's own messages to a core count as added timers: the batches of a
-        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages for
-        /// [`Cores::stop`](crate::Cores::stop).
+        /// Timers added. A remote add is counted when the owner consumes its message, or when the
+        /// shard ends. Some of the library's own messages to a core count as added timers: the
+        /// batches of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages
+        /// for [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Pending timers, and the cancelled timers that `uncollected` counts. A periodic timer is
         /// live during its runs too.
         pub live: u64,
         /// One-shot timers that fired.
         pub fired: u64,
-        /// Timers that were cancelled. A remote cancel counts after the owner has consumed its
-        /// message.
+        /// Timers that were cancelled. A remote cancel is counted when the owner consumes
+        /// its message, or when the shard ends.
         pub cancelled: u64,
         /// The timers of `cancelled` that other threads cancelled.
         pub remote_cancels: u64,
@@ -77,11 +77,11 @@ counts! {
         /// The timers of `live` that other threads have cancelled, and that the owner has not
         /// unlinked yet.
         ///
-        /// The owner counts exactly the timers whose messages are queued. A timer that is cancelled
-        /// during another thread's reset gets its message at the end of the reset. Other threads
-        /// read the number of queued cancel messages, which is inexact from 3,072 on. That number
-        /// may include timers that are not yet in the published `live`. It may lack timers that
-        /// were cancelled during a reset, or while a reset message was queued.
+        /// The owner counts exactly the timers whose messages are queued. If a timer is cancelled
+        /// during another thread's reset, the cancel message is queued when the reset ends. Other
+        /// threads read the number of queued cancel messages, which is inexact from 3,072 on. That
+        /// number may include timers that are not yet in the published `live`. It may lack timers
+        /// that were cancelled during a reset, or while a reset message was queued.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. The
         /// number is exact for the owner. Once 3,072 cancels, or 3,072 adds and resets, are queued,

@@ -681,7 +681,7 @@ impl ThreadWheel {
     pub(super) fn time_until_next(&self) -> Option<Duration> {
         self.begin_driving();
         self.flush_clients();
-        self.record_sleep_until(self.with_engine(|engine| engine.next_turn_nanos()))
+        self.publish_and_get_timeout(self.with_engine(|engine| engine.next_turn_nanos()))
     }
 
     pub(crate) fn new_driver_task(&self) -> DriverTaskId {
@@ -714,8 +714,8 @@ impl ThreadWheel {
     /// Records that the loop is about to sleep until `turn`, when its next turn is due. Returns the
     /// time until then, or zero if a flush is pending again: the latest flush may have called a
     /// wake hook that queued further messages.
-    fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
-        let time = self.with_engine(|engine| engine.record_sleep_until(turn));
+    fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
+        let time = self.with_engine(|engine| engine.publish_and_get_timeout(turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
@@ -733,7 +733,7 @@ impl ThreadWheel {
             self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.record_sleep_until(until))
+        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_and_get_timeout(until))
     }
 
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in

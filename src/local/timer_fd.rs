@@ -106,7 +106,7 @@ impl ThreadWheel {
         self.flush_clients();
         // Arms before the announcement, because arming after it might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
-        descriptor.arm(until, || self.with_engine(|engine| engine.record_sleep_until(until)));
+        descriptor.arm(until, || self.with_engine(|engine| engine.publish_and_get_timeout(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.trigger();

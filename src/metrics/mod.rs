@@ -25,8 +25,8 @@
 //! report is a line on standard error. Each wheel is reported at most once, and once more after
 //! each loss of its last driver.
 //!
-//! For these wheels, only timers that are overdue by at least 1 s are reported. The owner's resets
-//! do not look for them, and at least one in 256 of its adds does:
+//! For the following wheels, the limit is 1 s instead of 100 ms. Their owner's resets look for no
+//! overdue timer, and at least one in 256 of its adds does:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,

@@ -58,7 +58,7 @@
 // When the key's core has acknowledged the watch, the operation is checked once more, because an
 // event may have preceded the watch.
 //
-// When a purgatory ends, other cores' operations that watch its keys are checked one last time,
+// When a purgatory ends, other cores' operations that watch its keys are checked once more,
 // because they get no further events on these keys.
 
 mod group;
@@ -332,9 +332,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// use corewheel::purgatory::{Completion, DelayedOperation, Outcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// struct JoinGroup(Rc<Cell<bool>>);
+    /// struct JoinRequest(Rc<Cell<bool>>);
     ///
-    /// impl DelayedOperation for JoinGroup {
+    /// impl DelayedOperation for JoinRequest {
     ///     fn try_complete(&mut self) -> bool {
     ///         self.0.get()
     ///     }
@@ -346,7 +346,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// let is_there = Rc::new(Cell::new(false));
     /// let purgatory = Purgatory::new();
-    /// let join = JoinGroup(Rc::clone(&is_there));
+    /// let join = JoinRequest(Rc::clone(&is_there));
     /// let outcome = purgatory.try_complete_else_watch(join, ["group 1"], Duration::from_secs(5))?;
     /// let Outcome::Waits(id) = outcome else { panic!("nobody is there yet") };
     /// assert!(!purgatory.check(id));

@@ -45,7 +45,7 @@ pub(super) struct Records<T> {
 
 /// A page of records. If its memory was freed, `records` is empty.
 struct Page<T> {
-    /// The records that were ever used, including those that are free now.
+    /// The records of this page that were ever used, including free ones.
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Always [`NONE`] in the current page, whose free list
     /// begins at [`Records::first_free`].

@@ -1024,30 +1024,30 @@ impl Record for RemoteWatch {
 mod tests {
     use super::*;
 
-    type Numbers = Table<u32, u32>;
+    type TestTable = Table<u32, u32>;
 
     fn hash(key: u32) -> u32 {
         key % 4
     }
 
-    fn watch(table: &mut Numbers, operation: Id, keys: &[u32]) {
+    fn watch(table: &mut TestTable, operation: Id, keys: &[u32]) {
         for &key in keys {
             assert!(table.watch(operation, hash(key), key));
         }
     }
 
-    fn add(table: &mut Numbers, keys: &[u32]) -> Id {
+    fn add(table: &mut TestTable, keys: &[u32]) -> Id {
         let id = table.park(table.vacant_index(), 0, LocalHandle::NONE, None);
         watch(table, id, keys);
         id
     }
 
-    fn remove(table: &mut Numbers, id: Id) {
+    fn remove(table: &mut TestTable, id: Id) {
         table.operations.record_mut(id.index).operation = None;
         assert_eq!(table.remove(id.index), NONE);
     }
 
-    fn watchers(table: &Numbers, key: u32) -> Vec<Id> {
+    fn watchers(table: &TestTable, key: u32) -> Vec<Id> {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
@@ -1057,7 +1057,7 @@ mod tests {
             .collect()
     }
 
-    fn assert_empty(table: &Numbers) {
+    fn assert_empty(table: &TestTable) {
         let PurgatoryCounts { live, watches, keys, .. } = table.counts();
         assert_eq!((live, watches, keys, table.cursors.len()), (0, 0, 0, 0));
         assert!(table.chains.iter().all(|&first| first == WatchIndex::NONE));
@@ -1076,7 +1076,7 @@ mod tests {
     #[test]
     fn watches_keep_their_order_when_an_operation_ends() {
         for gone in 0..4 {
-            let mut table = Numbers::new();
+            let mut table = TestTable::new();
             let mut ids: Vec<Id> = (0..4).map(|_| add(&mut table, &[7, 3, 7])).collect();
             let twice = |ids: &[Id]| ids.iter().flat_map(|&id| [id; 2]).collect::<Vec<_>>();
             assert_eq!((watchers(&table, 7), watchers(&table, 3)), (twice(&ids), ids.clone()));
@@ -1091,7 +1091,7 @@ mod tests {
 
     #[test]
     fn keys_of_one_chain_are_distinguished() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let ids: Vec<Id> = (0..40).map(|key| add(&mut table, &[key])).collect();
         for gone in [36, 0, 20, 16, 4] {
             remove(&mut table, ids[gone]);
@@ -1104,7 +1104,7 @@ mod tests {
 
     #[test]
     fn an_id_never_matches_another_operation() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let first = add(&mut table, &[1]);
         remove(&mut table, first);
         let second = add(&mut table, &[1]);
@@ -1119,7 +1119,7 @@ mod tests {
 
     #[test]
     fn a_second_unwatch_does_not_end_a_later_watch() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
         let watch = table.watch_for_remote(3, elsewhere, hash(1), 1);
         assert_eq!(table.remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
@@ -1132,12 +1132,12 @@ mod tests {
         assert_empty(&table);
     }
 
-    fn event(table: &Numbers) -> EventWalk {
+    fn event(table: &TestTable) -> EventWalk {
         table.walk_from(table.find_key(hash(9), &9))
     }
 
     /// Takes a step of an event, checks the operation in, and returns its index.
-    fn step(table: &mut Numbers, event: &mut EventWalk) -> Option<u32> {
+    fn step(table: &mut TestTable, event: &mut EventWalk) -> Option<u32> {
         let WatchOwner::Own(index) = table.step(event)? else { return None };
         let operation = table.check_out(index)?;
         table.check_in(index, operation);
@@ -1148,7 +1148,7 @@ mod tests {
     #[test]
     fn an_event_skips_watches_removed_or_added_during_it() {
         for gone in 0..5 {
-            let mut table = Numbers::new();
+            let mut table = TestTable::new();
             let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();
             let mut outer = event(&table);
             let mut seen = vec![step(&mut table, &mut outer).expect("the first")];
@@ -1171,21 +1171,21 @@ mod tests {
         }
     }
 
-    fn add_and_remove(table: &mut Numbers, operations: u32) {
+    fn add_and_remove(table: &mut TestTable, operations: u32) {
         let ids: Vec<Id> = (0..operations).map(|key| add(table, &[key, 1, 2])).collect();
         for id in ids {
             remove(table, id);
         }
     }
 
-    fn capacities(table: &Numbers) -> [usize; 3] {
+    fn capacities(table: &TestTable) -> [usize; 3] {
         [table.operations.capacity(), table.extra_watches.capacity(), table.chains.len()]
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "takes half an hour, and nothing here is unsafe")]
     fn equal_bursts_reuse_memory_and_smaller_bursts_free_it() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         add_and_remove(&mut table, 100);
         let large = capacities(&table);
         for _ in 0..10 * PURGATORY_TRIM_INTERVAL_TURNS {
@@ -1209,7 +1209,7 @@ mod tests {
     }
 
     /// The first page of each kind has room for four records, because it grows by doubling.
-    fn assert_only_spare(table: &Numbers) {
+    fn assert_only_spare(table: &TestTable) {
         let [operations, watches, chains] = capacities(table);
         assert!(operations <= 4 && watches <= 4 && chains <= SPARE_CHAINS_MAX);
     }
@@ -1217,7 +1217,7 @@ mod tests {
     #[test]
     fn one_operation_keeps_one_page_and_few_chains() {
         for is_long_sleep in [false, true] {
-            let mut table = Numbers::new();
+            let mut table = TestTable::new();
             let ids: Vec<Id> = (0..500).map(|key| add(&mut table, &[key, 1_000 + key])).collect();
             for &id in ids[..250].iter().chain(&ids[251..]) {
                 remove(&mut table, id);
@@ -1237,10 +1237,10 @@ mod tests {
     }
 
     #[test]
-    fn added_and_removed_chains_keep_their_keys() {
+    fn adding_and_removing_chains_loses_no_key() {
         let hash = |key: u32| key.wrapping_mul(0x9E37_79B9);
         let keys = 0..if cfg!(miri) { 20 } else { 200 };
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let id = add(&mut table, &[]);
         for key in keys.clone() {
             let chains = table.chains.len();
@@ -1248,7 +1248,7 @@ mod tests {
             assert!(table.chains.len() <= chains + CHAINS_ADDED_AT_ONCE);
             assert!(table.chains.len() >= table.key_count);
         }
-        for change in [Numbers::add_chain, Numbers::remove_chain] {
+        for change in [TestTable::add_chain, TestTable::remove_chain] {
             for _ in 0..table.chains.len() - 1 {
                 change(&mut table);
                 assert!(keys.clone().all(|key| table.watchers(hash(key), &key).count() == 1));
@@ -1260,7 +1260,7 @@ mod tests {
 
     #[test]
     fn a_turn_frees_a_bounded_part_of_the_chains() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let ids: Vec<Id> =
             (0..if cfg!(miri) { 100 } else { 2_000 }).map(|key| add(&mut table, &[key])).collect();
         for id in ids {
@@ -1277,7 +1277,7 @@ mod tests {
 
     #[test]
     fn the_removal_of_the_last_keys_requests_a_trim() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let ids: Vec<Id> = (0..200).map(|key| add(&mut table, &[key])).collect();
         for id in ids {
             remove(&mut table, id);
@@ -1296,7 +1296,7 @@ mod tests {
 
     #[test]
     fn a_long_sleep_frees_all_but_one_page_of_each_kind() {
-        let mut table = Numbers::new();
+        let mut table = TestTable::new();
         let (operations, watches) = if cfg!(miri) { (20, 50) } else { (100, 2_000) };
         add_and_remove(&mut table, operations);
         let stays = add(&mut table, &[5]);

@@ -337,9 +337,10 @@ impl<T> Engine<T> {
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. For a
     /// running periodic timer, this run is the last.
     ///
-    /// Returns `None` if this call has freed the node; the payload is not dropped. Returns `Some`
-    /// if the payload is still in the node, because `wants_payload` returned true or a message
-    /// about the timer will free the node. The caller must then call
+    /// Returns `None` if this call has freed the node; the payload is not dropped. Otherwise the
+    /// payload is still in the node. Returns [`FreeWhen::Now`] if `wants_payload` returned true,
+    /// and [`FreeWhen::Later`] if the node stays in use until a message about the timer is
+    /// consumed. In both cases, the caller must call
     /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner). After
     /// [`FreeWhen::Now`], it may instead drop the payload in place and [free](Self::free) the node.
     #[inline(always)]
@@ -809,8 +810,8 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Counts a run of a claimed timer whose requested `deadline` the pass has already reached. In
-    /// the result, the timer is due at `due`, the current tick of the pass, and not at `deadline`.
+    /// Counts a run of a claimed timer whose requested `deadline` the pass has already reached. The
+    /// returned timer's `due` is the tick that the pass has reached, not `deadline`.
     #[inline]
     fn count_immediate_run(
         &mut self,
@@ -881,9 +882,9 @@ impl<T> Engine<T> {
     /// Returns the duration from now to `turn`, the time of the next turn in nanoseconds of the
     /// clock. Also records that the loop is about to sleep until `turn`. Records no sleep during a
     /// pass of a wheel of callbacks, because there a callback calls this function, not the loop.
-    pub(crate) fn record_sleep_until(&self, turn: Option<u64>) -> Option<Duration> {
+    pub(crate) fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
-        self.record_sleep(now.max(self.time.latest.min), turn);
+        self.publish_before_sleep(now.max(self.time.latest.min), turn);
         turn.map(|nanos| self.time.time_until(nanos, now))
     }
 
@@ -1000,7 +1001,7 @@ impl<T> Engine<T> {
     }
 
     #[inline]
-    fn record_sleep(&self, now: u64, next: Option<u64>) {
+    fn publish_before_sleep(&self, now: u64, next: Option<u64>) {
         // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
         self.publish_live_count();
         // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
@@ -1009,7 +1010,12 @@ impl<T> Engine<T> {
             return;
         }
         self.publish();
-        self.stats.record_sleep(self.time.wake_up_time(next), now, &self.time, &self.shared.gauges);
+        self.stats.publish_before_sleep(
+            self.time.wake_up_time(next),
+            now,
+            &self.time,
+            &self.shared.gauges,
+        );
     }
 
     pub(crate) fn request_pass(&self) {
@@ -1260,7 +1266,7 @@ impl<T> Engine<T> {
         polls && self.backlog.has_next()
     }
 
-    /// Removes remotely cancelled timers until a timer can be added, and allows up to `adds` adds.
+    /// Removes remotely cancelled timers until [`allow_adds(adds)`](Self::allow_adds) succeeds.
     /// Returns `None` if adds are allowed. Returns a payload if the caller must drop it and call
     /// again, and an error if no timer can be added.
     #[cold]
@@ -1280,7 +1286,7 @@ impl<T> Engine<T> {
                 return Err(reason);
             }
             // Messages left in the backlog need a pass: an idle turn checks only the mailbox.
-            self.stats.record_work_left();
+            self.stats.record_messages_left_by_add();
             let ConsumedMessage::Cancelled { has_payload } =
                 self.nodes.entry(index).state().consume_message()
             else {

@@ -682,7 +682,7 @@ impl<T> Shard<T> {
     /// assert!(shard.time_until_next() <= Some(Duration::from_millis(30_001)));
     /// ```
     pub fn time_until_next(&self) -> Option<Duration> {
-        self.engine.record_sleep_until(self.engine.next_turn_nanos())
+        self.engine.publish_and_get_timeout(self.engine.next_turn_nanos())
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Also
@@ -717,7 +717,7 @@ impl<T> Shard<T> {
         }
         let (until, ends_on_cancel) = self.engine.sleep_end();
         self.engine.free_retired_before_long_sleep(until);
-        let timeout = self.engine.record_sleep_until(until);
+        let timeout = self.engine.publish_and_get_timeout(until);
         PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)
     }
 

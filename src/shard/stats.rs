@@ -47,7 +47,7 @@ impl Stats {
     }
 
     /// Records that an add has consumed messages, and may have left others in the backlog.
-    pub(super) fn record_work_left(&mut self) {
+    pub(super) fn record_messages_left_by_add(&mut self) {
         self.work_left = true;
         self.request_pass();
     }
@@ -147,7 +147,13 @@ impl Stats {
     /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
     /// took.
     #[inline]
-    pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &ShardClock, gauges: &Gauges) {
+    pub(super) fn publish_before_sleep(
+        &self,
+        wake_up: u64,
+        now: u64,
+        time: &ShardClock,
+        gauges: &Gauges,
+    ) {
         self.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if self.in_pass {

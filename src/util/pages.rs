@@ -183,7 +183,7 @@ impl FreePlaces {
         self.pages.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
     }
 
-    /// Takes the place that was freed last, if it is still kept outside the lists.
+    /// Takes `last_freed`, if it is set.
     #[inline]
     pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
         let last = mem::take(&mut self.last_freed);
@@ -387,9 +387,10 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
 /// The page is from [`allocate_page`], its values have been dropped, and nothing refers to it any
 /// more.
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
-    // SAFETY: the caller promises a page of `allocate_page`, which stored the address before it.
+    // SAFETY: the page is from `allocate_page` (caller), which stored the address of the allocation
+    // in the word before the page.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: `allocate_page` wrote the address there.
+    // SAFETY: `allocate_page` wrote the address in this word.
     let memory = unsafe { before.read() };
     #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
     // SAFETY: the page is still allocated, and nothing uses it any more (caller).

@@ -298,7 +298,7 @@ impl Model {
         });
     }
 
-    pub(crate) fn record_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
+    pub(crate) fn publish_before_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.check_sleep(number, timeout, true);
         let (totals, now) = (*self.ledger.shard(number), self.latest_time(number));
         let until = timeout.map_or(Nanos::MAX, |timeout| {

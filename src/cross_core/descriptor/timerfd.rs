@@ -244,7 +244,7 @@ mod tests {
         descriptor.triggers_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
-            // The thread inside `trigger` makes its system call.
+            // Stands for the system call of the `trigger` in progress.
             descriptor.set_expiry(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);

@@ -1,8 +1,8 @@
 //! Decides when shared memory can be freed: after every thread that could have seen it has
 //! unpinned. Only this module uses `crossbeam_epoch`.
 //!
-//! A thread that reads shared memory is *pinned*. A [`Pinned`] is the proof. The values that a
-//! pinned thread finds in a [`Published`] or a [`PublishedPointer`] stay alive until the thread
+//! A thread must be *pinned* while it uses a value that it found in a [`Published`] or a
+//! [`PublishedPointer`]. A [`Pinned`] is the proof. Such a value stays alive until the thread
 //! unpins. A retracted value is released after all threads that were pinned at its retraction have
 //! unpinned.
 //!

@@ -2,7 +2,7 @@
 //!
 //! Each timer has a node. The shard's owner and other threads use the node's state word, mailbox
 //! link, requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the
-//! owner uses the tick of its deadline and its links in the wheel. The state word and the mailbox
+//! owner uses the node's deadline and wheel links. The state word and the mailbox
 //! link share a cache line. So a cancel from another core usually writes one cache line of the page
 //! and one of the mailbox.
 //!
@@ -170,7 +170,8 @@ impl PageSlot {
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
         // Allocates zeros, because an allocator can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
-        // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
+        // SAFETY: a slot has the layout of a `usize` (asserted above). A slot of zeros is a null
+        // pointer, so it is empty.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
 

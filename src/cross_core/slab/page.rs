@@ -71,7 +71,7 @@ pub(super) struct PageHeader {
     pub(super) free: FreeList,
     /// The generation of the first timer in each node, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// The number of times that the owner has returned a node to the adders.
+    /// How many nodes the owner has put back into `free`. A node counts each time.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// Set when the page has been retracted and no thread but the owner can read it.
@@ -144,8 +144,8 @@ impl PageHeader {
         self.returned_count.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a generation, without the remote bit, above all generations of this page's remote
-    /// timers (see Generations in `slab`).
+    /// Returns a number above the generations of all remote timers that this page has had. The
+    /// remote bit is clear (see Generations in `slab`).
     pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
