@@ -458,7 +458,7 @@ impl Protected<'_, Shared> {
                 if !postponable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
                 }
-                if is_later && node.state.end_deferred_reset() {
+                if is_later && node.state.end_reset_without_message() {
                     return RemoteOutcome::without_wake(true);
                 }
             }

@@ -82,7 +82,7 @@
 //! | `cancel` | `Running`, periodic | `Stopping` |
 //! | `begin_reset` | `Armed` | `Resetting` |
 //! | `end_reset_or_cancel` | `Resetting` | `Armed`, queued, new deadline |
-//! | `end_deferred_reset` | `Resetting`, postponable | `Armed`, new deadline, postponable |
+//! | `end_reset_without_message` | `Resetting`, postponable | `Armed`, new deadline, postponable |
 //! | `end_reset_or_cancel` with `ResetBy::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
 //! | `end_reset_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
 //!
@@ -150,15 +150,16 @@
 //! does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
-//! resetting the timer at that moment, that thread's `end_deferred_reset` fails, and the thread
-//! sends a message. Without this message, a timer that `claim` has found `Resetting` would be lost:
-//! the timer is in no slot, and the owner would not link it again.
+//! resetting the timer at that moment, that thread's `end_reset_without_message` fails, and the
+//! thread sends a message. Without this message, a timer that `claim` has found `Resetting` would
+//! be lost: the timer is in no slot, and the owner would not link it again.
 //!
 //! # Orderings, in pairs
 //!
 //! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
-//!   the cancel happens before the owner drops the payload.
+//!   the cancel happens before the owner drops the payload. `finish` does not acquire: the answer
+//!   [`Cancel::Running`] promises nothing about a payload that `Shard::next_expired` returns.
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads a
@@ -166,7 +167,7 @@
 //!   later swap need not release them again, because it continues the release sequence of the value
 //!   that it replaces. An adder's store in `arm_remote` publishes the effects, because the adder
 //!   has acquired them by taking the free node (G1 in `slab::page`).
-//! - S3: `end_reset_or_cancel`, `end_deferred_reset` and `arm_remote` release. `claim`,
+//! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `reset_by_owner`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they clear
 //!   *new deadline*. `has_new_deadline_if_pending` and `begin_reset` always acquire. So each
 //!   reset's write of the requested deadline happens after all earlier writes, and the owner reads
@@ -430,7 +431,7 @@ pub(crate) enum ResetBy {
 pub(crate) enum ResetOutcome {
     /// The caller must write the requested deadline and then end the reset. If `postponable` is
     /// true, and the new deadline is not before the linked deadline of the timer, the caller first
-    /// tries [`end_deferred_reset`](StateWord::end_deferred_reset).
+    /// tries [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { postponable: bool },
     /// Another thread is resetting the timer. The caller's reset is ordered directly before that
     /// reset, and is complete.
@@ -525,8 +526,8 @@ impl StateWord {
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Makes `end_deferred_reset` fail in the resetting thread, which then sends a
-                // message.
+                // Makes `end_reset_without_message` fail in the resetting thread, which then sends
+                // a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -944,7 +945,7 @@ impl StateWord {
     /// false if the owner has cleared *postponable*, or if the timer was cancelled or handed back.
     /// After false, the caller must call [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
-    pub(crate) fn end_deferred_reset(&self) -> bool {
+    pub(crate) fn end_reset_without_message(&self) -> bool {
         let word = self.load_relaxed();
         let to = Phase::Armed.set_in(word) | NEW_DEADLINE | POSTPONABLE;
         // Release (S3): publishes the requested deadline. Relaxed: a failed swap's value is unused.
