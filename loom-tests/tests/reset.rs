@@ -259,12 +259,12 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
 /// Returns a shard and a timer that is due in two ticks. A remote reset has set this deadline,
 /// so a reset to a later deadline needs no message.
 fn shard_with_postponable<T: 'static>(payload: T) -> WithTimer<T> {
-    shard_with_postponed(2, payload)
+    shard_postponed_until(2, payload)
 }
 
 /// Returns a shard and a timer that is linked at tick two. A remote reset without a message has
 /// postponed the timer to tick `until`.
-fn shard_with_postponed<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
+fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     setup(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);
@@ -307,7 +307,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
     explore(1_900, || {
-        let (mut shard, clock, handle) = shard_with_postponed(5, ());
+        let (mut shard, clock, handle) = shard_postponed_until(5, ());
         clock.advance(TICK * 2);
         let earlier = race(move || assert!(handle.reset(TICK)));
         assert!(expired(&mut shard).is_empty(), "the owner links the timer at tick 3 or 5");

@@ -190,7 +190,7 @@ impl Core {
         self.wake_up();
         let sleep = local_timer().prepare_sleep();
         self.record_published(place);
-        with(|model| model.publish_before_sleep(number, sleep.timeout().map(nanos)));
+        with(|model| model.record_sleep(number, sleep.timeout().map(nanos)));
         self.sleep = Some(sleep);
     }
 

@@ -483,8 +483,9 @@ impl Protected<'_, Shared> {
         // again and pushed nothing, because *queued* was set.
         let mut wake =
             self.sleep_to_interrupt_for_deadline(depth, || node.requested_deadline().load_nanos());
-        // Reads the word after the fence in `sleep_to_interrupt`. If another thread has cancelled
-        // the timer, this thread must end a long sleep, so that the payload is dropped in time.
+        // Reads the word after the fence in `sleep_to_interrupt_for_deadline`. If another thread
+        // has cancelled the timer, this thread must end a long sleep, so that the payload is
+        // dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.sleep_in_progress()
             && asleep.ends_on_cancel()

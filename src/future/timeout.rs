@@ -18,9 +18,9 @@ pin_project! {
     ///
     /// Each poll first polls the future. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
-    /// [`into_inner`](Self::into_inner) returns it. The first poll
-    /// of a timeout of more than a second usually only adds a timer, without reading the clock. If
-    /// the deadline has already elapsed, the next turn wakes the task, and the timeout ends.
+    /// [`into_inner`](Self::into_inner) returns it. The first poll of a timeout of more than a
+    /// second usually only adds a timer, without reading the clock. If the deadline has already
+    /// elapsed, the next turn wakes the task, and the timeout ends.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///

@@ -711,8 +711,8 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Records that the loop is about to sleep until `turn`, when its next turn is due. Returns the
-    /// time until then, or zero if a flush is pending again: the latest flush may have called a
+    /// Publishes that the loop is about to sleep until `turn`, when its next turn is due. Returns
+    /// the time until then, or zero if a flush is pending again: the latest flush may have called a
     /// wake hook that queued further messages.
     fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.publish_and_get_timeout(turn));

@@ -565,9 +565,9 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock on its inlined fast path. Returns false if this is
-    /// [not possible](ShardClock::try_read). An idle turn on this path calls no function, so it
-    /// saves no registers.
+    /// Reads the clock on its inlined fast path. Returns false if this is [not
+    /// possible](ShardClock::try_read). An idle turn on this path calls no function, so it saves no
+    /// registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         let has_read = self.time.try_read();
@@ -880,8 +880,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the duration from now to `turn`, the time of the next turn in nanoseconds of the
-    /// clock. Also records that the loop is about to sleep until `turn`. Records no sleep during a
-    /// pass of a wheel of callbacks, because there a callback calls this function, not the loop.
+    /// clock. Also publishes that the loop is about to sleep until `turn`, except during a pass of
+    /// a wheel of callbacks: there a callback calls this function, not the loop.
     pub(crate) fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         self.publish_before_sleep(now.max(self.time.latest.min), turn);

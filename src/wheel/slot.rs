@@ -5,7 +5,7 @@
 //! neighbors and does not read them, so it does not wait for their cache lines.
 //!
 //! ```text
-//!   head of a slot    postponed entries counted since it was last empty (7 bits) | first entry or 0
+//!   head of a slot    postponed entries counted since last empty (7 bits) | first entry or 0
 //!   previous          of a slot's first entry: 1 (1 bit) | slot
 //!                     of any other entry:      0 (1 bit) | index of the previous entry
 //! ```

@@ -10,7 +10,7 @@ use crate::model::{
 };
 
 #[test]
-fn a_wheel_of_1_bit_agrees_with_the_model() {
+fn one_bit_and_64_levels() {
     agrees_with_the_model::<1, 64>(operations(10_000), 500, 40);
 }
 

@@ -7,7 +7,7 @@ use corewheel::Counts;
 use super::{Asleep, Model, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, Step};
 
-/// Maximum number of messages that a turn consumes. This number of messages of one kind wakes a
+/// Maximum number of messages that a turn consumes. This number of messages of one priority wakes a
 /// sleeping owner.
 pub(super) const MESSAGES_MAX: u64 = 1_024;
 /// Maximum number of remote adds and resets that a turn puts in order.
@@ -298,7 +298,7 @@ impl Model {
         });
     }
 
-    pub(crate) fn publish_before_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
+    pub(crate) fn record_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.check_sleep(number, timeout, true);
         let (totals, now) = (*self.ledger.shard(number), self.latest_time(number));
         let until = timeout.map_or(Nanos::MAX, |timeout| {
@@ -327,7 +327,7 @@ impl Model {
         if has_panicked {
             self.coverage.count("wake hook panics");
         }
-        // `MESSAGES_MAX` messages of one of the two kinds wake the owner.
+        // `MESSAGES_MAX` messages of one of the two priorities wake the owner.
         let must_wake = asleep.must_wake || queued >= 2 * MESSAGES_MAX;
         let may_wake = asleep.may_wake || queued >= MESSAGES_MAX;
         let is_right =

@@ -75,9 +75,9 @@ fn the_owner_takes_all_messages_newest_first() {
             PushOutcome::Queued { depth: index, is_first_payload: index == 1 }
         );
     }
-    assert_eq!((mailbox.depth(), mailbox.peek().map(|kind| kind.first)), (3, [0, 3]));
+    assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
     backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "a pass polls each kind once");
+    assert!(backlog.is_empty(), "a pass polls each priority once");
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
     assert_eq!(
@@ -166,18 +166,18 @@ fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..10).for_each(|index| push(index, Priority::Low));
     (10..20).for_each(|index| push(index, Priority::Urgent));
-    let (mut backlog, mut kinds) = (backlog_in_pass(0), Vec::new());
+    let (mut backlog, mut consumed) = (backlog_in_pass(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
         backlog.begin_pass(budget);
         backlog.take_from(&mailbox);
         reverse(&mut backlog, &links);
         backlog.begin_urgent_phase();
-        kinds.extend(consume_and_poll(&mut backlog, &mailbox, &links));
+        consumed.extend(consume_and_poll(&mut backlog, &mailbox, &links));
         backlog.end_urgent_phase(UNLIMITED);
-        kinds.extend(consume_and_poll(&mut backlog, &mailbox, &links));
+        consumed.extend(consume_and_poll(&mut backlog, &mailbox, &links));
     }
-    let urgent = kinds.iter().filter(|&&index| index >= 10).count();
-    assert_eq!((kinds.len(), urgent), (4, 2), "{kinds:?}");
+    let urgent = consumed.iter().filter(|&&index| index >= 10).count();
+    assert_eq!((consumed.len(), urgent), (4, 2), "{consumed:?}");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_pass_takes_each_priority_once() {
     push(1, Priority::Low);
     push(2, Priority::Urgent);
     backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "both kinds were polled");
+    assert!(backlog.is_empty(), "both priorities were polled");
     backlog.end_urgent_phase(UNLIMITED);
     backlog.take_from(&mailbox);
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [1], "not taken before");

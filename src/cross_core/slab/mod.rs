@@ -2,9 +2,9 @@
 //!
 //! Each timer has a node. The shard's owner and other threads use the node's state word, mailbox
 //! link, requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the
-//! owner uses the node's deadline and wheel links. The state word and the mailbox
-//! link share a cache line. So a cancel from another core usually writes one cache line of the page
-//! and one of the mailbox.
+//! owner uses the node's deadline and wheel links. The state word and the mailbox link share a
+//! cache line. So a cancel from another core usually writes one cache line of the page and one of
+//! the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
 //! (`reclaim`). The owner uses [`OwnerNodes`], a private table.

@@ -4,10 +4,10 @@
 //! it is cancelled, or its payload is handed back when the shard ends.
 //!
 //! ```text
-//!  63          9     8         7           6            5         4       3     2   0
-//! +-------------+----------+--------+-------------+------------+------+--------+-----+
+//!  63          9      8         7           6            5         4       3     2   0
+//! +-------------+-----------+--------+-------------+------------+------+--------+-----+
 //! |  generation |postponable|by owner|payload taken|new deadline|queued|periodic|phase|
-//! +-------------+----------+--------+-------------+------------+------+--------+-----+
+//! +-------------+-----------+--------+-------------+------------+------+--------+-----+
 //! ```
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes its
@@ -1002,8 +1002,7 @@ impl StateWord {
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         // `TimerHandle::from_bits` also relies on this load to acquire the writes of a remote
-        // timer's adder (S3). If the owner then cancels the timer by the new handle, its swap is
-        // Relaxed.
+        // timer's adder (S3): a reset by the owner reads the node before its own swap.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,

@@ -87,7 +87,7 @@ impl VirtualCore {
         let (jobs, received) = channel();
         let ready_set = Arc::new(ReadySet::default());
         let (refer, referred) = channel();
-        let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready_set));
+        let (config, ready) = (Config::new().clock(clock), Arc::clone(&ready_set));
         let run = move || {
             config.install().expect("a new thread");
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
@@ -96,7 +96,7 @@ impl VirtualCore {
             let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(number));
             assign_thread_number(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
-            run_jobs(&received, queue);
+            run_jobs(&received, ready);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
         let core = Self {
@@ -207,17 +207,17 @@ impl ReadySet {
     }
 
     fn push(&self, id: usize) {
-        let mut queue = self.lock();
-        if queue.id_set.insert(id) {
-            queue.ids.push(id);
+        let mut ready = self.lock();
+        if ready.id_set.insert(id) {
+            ready.ids.push(id);
         }
     }
 
     fn pop(&self, which: usize) -> Option<usize> {
-        let mut queue = self.lock();
-        let at = which.checked_rem(queue.ids.len())?;
-        let id = queue.ids.swap_remove(at);
-        queue.id_set.remove(&id);
+        let mut ready = self.lock();
+        let at = which.checked_rem(ready.ids.len())?;
+        let id = ready.ids.swap_remove(at);
+        ready.id_set.remove(&id);
         Some(id)
     }
 }
