@@ -67,8 +67,8 @@ counts! {
         pub live: u64,
         /// One-shot timers that fired.
         pub fired: u64,
-        /// Timers that were cancelled. A remote cancel is counted when the owner consumes
-        /// its message, or when the shard ends.
+        /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
+        /// message, or when the shard ends.
         pub cancelled: u64,
         /// The timers of `cancelled` that other threads cancelled.
         pub remote_cancels: u64,

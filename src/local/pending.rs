@@ -47,7 +47,8 @@ impl PendingTimer {
     }
 
     /// Runs the callback. For a periodic timer, this is the final run. A panic of the callback
-    /// propagates to the caller.
+    /// propagates to the caller. If the timer is that of an [`OwnedTimer`](crate::OwnedTimer) that
+    /// was dropped, does nothing.
     ///
     /// # Examples
     ///

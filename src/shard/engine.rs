@@ -1148,7 +1148,7 @@ impl<T> Engine<T> {
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
-        Some(match self.consume_messages(&mut 0, |_| mem::needs_drop::<T>(), fire)? {
+        Some(match self.consume_messages(&mut 0, |_| true, fire)? {
             PassStep::Cancelled(index) => {
                 PassStep::Cancelled(self.take_payload_cancelled_remotely(index))
             }
@@ -1316,7 +1316,7 @@ impl<T> Engine<T> {
             self.short_sleeps_until =
                 self.time.turn_start.saturating_add(self.shared.drop_within_nanos);
         }
-        let wants_payload = has_payload && wants_payload(node);
+        let wants_payload = has_payload && mem::needs_drop::<T>() && wants_payload(node);
         let generation = node.state().generation();
         self.stats.counts.remote_cancels += 1;
         let location = node.location().get();
