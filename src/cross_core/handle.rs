@@ -600,7 +600,8 @@ impl fmt::Display for LocalHandle {
     }
 }
 
-/// Cancels its timer when it is dropped. [`TimerHandle::guard`] creates it.
+/// Cancels its timer when it is dropped. [`TimerHandle::guard`] creates it. For the answer of a
+/// cancel, call [`handle`](Self::handle) and [`cancel`](TimerHandle::cancel).
 ///
 /// # Examples
 ///

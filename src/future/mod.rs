@@ -56,7 +56,10 @@
 //! before any of these calls must first call
 //! [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) also registers a driver, because a program that
-//! configures a wheel is expected to turn it. A task may be spawned before the thread has a driver,
+//! configures a wheel is expected to turn it.
+//!
+//! `Cores` and `Config::install` register a driver before there is a loop. If the thread then turns
+//! no wheel, its futures wait for ever, and no poll panics. A task may be spawned before the thread has a driver,
 //! but the task must not wait for a timer yet. After a thread's last driver is dropped, a poll that
 //! must add a timer to the thread's wheel panics again. A timer that is already pending fires when
 //! the wheel is turned again.

@@ -65,7 +65,7 @@ counts! {
         /// Pending timers, and the cancelled timers that `uncollected` counts. A periodic timer is
         /// live during its runs too.
         pub live: u64,
-        /// One-shot timers that fired.
+        /// One-shot timers that fired. A run of a periodic timer counts only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
         /// message, or when the shard ends.

@@ -984,10 +984,12 @@ impl ThreadWheel {
 #[cold]
 fn panic_without_driver() -> ! {
     panic!(
-        "no loop drives this thread's wheel, so a future that waits for it would never end: before the first poll, call `run` \
-         of the package for your runtime (corewheel-tokio, -compio, -monoio, -glommio, -smol), or make a driver by \
-         `corewheel::future::drive` (with the executor's own sleep function) or `LocalTimer::timer_fd`, or call `local_timer().register_driver()` if your own loop \
-         drives the wheel later"
+        "no loop drives this thread's wheel, so a future that waits for it would never end: before \
+         the first poll, call `run` of the package for your runtime (corewheel-tokio, -compio, \
+         -monoio, -glommio, -smol), or make a driver by `corewheel::future::drive` (with the \
+         executor's own sleep function) or `LocalTimer::timer_fd`, or call \
+         `local_timer().register_driver()` if your own loop drives the wheel later; in a \
+         work-stealing runtime, use `corewheel::future::Timers`"
     );
 }
 

@@ -109,7 +109,8 @@ enum UseTimersForSendFutures {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Turn {
-    /// Number of callbacks that ran, including each run of a periodic timer.
+    /// Number of callbacks that ran, including each run of a periodic timer. In [`Counts`], runs of
+    /// periodic timers are in [`runs`](Counts::runs), not in [`fired`](Counts::fired).
     pub fired: usize,
     /// Number of timers that other threads had cancelled and this turn freed.
     pub collected: usize,

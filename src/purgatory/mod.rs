@@ -163,8 +163,10 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The first call creates the purgatory, which ends with the thread. In an exiting thread, a call
-/// may return another, empty purgatory.
+/// The first call creates the purgatory, which ends with the thread. It is in no group: to use the
+/// purgatory that [`PurgatoryGroup::join`] returned in a closure of
+/// [`ShardRef::run`](crate::ShardRef::run), keep a clone in a `thread_local!`. In an exiting thread,
+/// a call may return another, empty purgatory.
 ///
 /// Cost after the first use: at most one comparison for each pair of types in use.
 ///
