@@ -206,7 +206,8 @@ impl Timers {
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
-    /// configure the wheels.
+    /// configure the wheels. In their [`metrics`](crate::ShardRef::metrics), the wheels have the
+    /// names `worker 0`, `worker 1` and so on.
     ///
     /// Cost: to add, reset or cancel a timer, a thread claims the timer's wheel by one
     /// compare-and-swap. If several attempts fail, because another thread has claimed the wheel,
@@ -232,7 +233,8 @@ impl Timers {
     /// ```
     pub fn per_worker() -> io::Result<Self> {
         let wheels = thread::available_parallelism().map_or(1, NonZero::get);
-        let (timers, watcher) = Self::per_worker_with(wheels, |_| Config::new())?;
+        let config = |index| Config::new().name(format!("worker {index}"));
+        let (timers, watcher) = Self::per_worker_with(wheels, config)?;
         let thread = thread::Builder::new().name("corewheel-watcher".to_owned());
         thread.spawn(move || watcher.run())?;
         Ok(timers)

@@ -329,3 +329,11 @@ fn the_watcher_runs_until_the_last_future_is_dropped() {
     running.join().expect("no panic");
     assert!(begun.elapsed() < TOO_LONG);
 }
+
+#[test]
+fn the_wheels_of_per_worker_have_names() {
+    let timers = Timers::per_worker().expect("a thread can be started");
+    for (index, shard) in timers.shards().iter().enumerate() {
+        assert_eq!(shard.metrics().name, format!("worker {index}"));
+    }
+}
