@@ -600,8 +600,7 @@ impl fmt::Display for LocalHandle {
     }
 }
 
-/// Cancels its timer when it is dropped. [`TimerHandle::guard`] creates it. For the answer of a
-/// cancel, call [`handle`](Self::handle) and [`cancel`](TimerHandle::cancel).
+/// Cancels its timer when it is dropped. [`TimerHandle::guard`] creates it.
 ///
 /// # Examples
 ///
@@ -652,6 +651,22 @@ impl TimerGuard {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(&self, when: impl Into<When>) -> bool {
         self.0.reset(when)
+    }
+
+    /// Cancels the timer, and returns the answer, which a drop of the guard discards. See
+    /// [`TimerHandle::cancel`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+    /// assert_eq!(deadline.cancel(), Cancel::Cancelled); // the answer came in time
+    /// ```
+    pub fn cancel(self) -> Cancel {
+        self.disarm().cancel()
     }
 
     /// Returns the handle of the timer, and drops the guard without cancelling the timer.
