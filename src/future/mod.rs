@@ -59,10 +59,10 @@
 //! configures a wheel is expected to turn it.
 //!
 //! `Cores` and `Config::install` register a driver before there is a loop. If the thread then turns
-//! no wheel, its futures wait for ever, and no poll panics. A task may be spawned before the thread has a driver,
-//! but the task must not wait for a timer yet. After a thread's last driver is dropped, a poll that
-//! must add a timer to the thread's wheel panics again. A timer that is already pending fires when
-//! the wheel is turned again.
+//! no wheel, its futures wait for ever, and no poll panics. A task may be spawned before the thread
+//! has a driver, but the task must not wait for a timer yet. After a thread's last driver is
+//! dropped, a poll that must add a timer to the thread's wheel panics again. A timer that is
+//! already pending fires when the wheel is turned again.
 //!
 //! # Without a timer
 //!

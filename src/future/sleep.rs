@@ -81,27 +81,14 @@ enum State {
     /// The sleep has no timer. The next poll compares its deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired.
-    Armed(TimerHandle, WakerId),
-    /// Like `Armed`, but the sleep was reset to an elapsed deadline. The timer wakes the task,
-    /// whose next poll is ready.
-    ResetToElapsed(TimerHandle, WakerId),
+    /// fired. If `has_elapsed` is true, the sleep was reset to an elapsed deadline: the timer wakes
+    /// the task, whose next poll is ready.
+    Armed { handle: TimerHandle, waker_id: WakerId, has_elapsed: bool },
     /// A poll has returned ready.
     Elapsed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
     /// clock.
     NoWheel(AddErrorReason),
-}
-
-impl State {
-    #[inline]
-    fn after_reset(handle: TimerHandle, waker_id: WakerId, has_elapsed: bool) -> Self {
-        if has_elapsed {
-            Self::ResetToElapsed(handle, waker_id)
-        } else {
-            Self::Armed(handle, waker_id)
-        }
-    }
 }
 
 impl<H: Backend> Sleep<H> {
@@ -171,9 +158,7 @@ impl<H: Backend> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Armed(handle, _) | State::ResetToElapsed(handle, _) => {
-                !self.backend.is_pending(handle)
-            }
+            State::Armed { handle, .. } => !self.backend.is_pending(handle),
             State::LongUnpolled | State::ZeroDelay | State::Unarmed | State::NoWheel(_) => false,
         }
     }
@@ -205,11 +190,11 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
+        if let State::Armed { handle, waker_id, .. } = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
         {
             self.deadline = nanos;
-            self.state = State::after_reset(handle, waker_id, has_elapsed);
+            self.state = State::Armed { handle, waker_id, has_elapsed };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_at(deadline));
         }
@@ -236,11 +221,11 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn reset_after(&mut self, duration: Duration) {
-        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
+        if let State::Armed { handle, waker_id, .. } = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)
         {
             self.deadline = nanos;
-            self.state = State::after_reset(handle, waker_id, duration.is_zero());
+            self.state = State::Armed { handle, waker_id, has_elapsed: duration.is_zero() };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_after(duration));
             if duration.is_zero() && matches!(self.state, State::Unarmed) {
@@ -293,7 +278,7 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Armed(handle, waker_id) = self.state
+        if let State::Armed { handle, waker_id, has_elapsed: false } = self.state
             && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
@@ -312,12 +297,12 @@ impl<H: Backend> Sleep<H> {
                 return Poll::Ready(Ok(()));
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
-            State::ResetToElapsed(handle, _) => {
+            State::Armed { handle, has_elapsed: true, .. } => {
                 self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::Armed(handle, _) => {
+            State::Armed { handle, .. } => {
                 if self.backend.is_pending(handle) {
                     let clone = WakerCallback::new(cx.waker());
                     if self.backend.cancel(handle) == Cancel::Cancelled {
@@ -351,7 +336,7 @@ impl<H: Backend> Sleep<H> {
             return Poll::Ready(Ok(()));
         }
         let handle = added?;
-        self.state = State::Armed(handle, waker_id);
+        self.state = State::Armed { handle, waker_id, has_elapsed: false };
         Poll::Pending
     }
 }
@@ -367,7 +352,7 @@ impl<H: Backend> Future for Sleep<H> {
 
 impl<H: Backend> Drop for Sleep<H> {
     fn drop(&mut self) {
-        if let State::Armed(handle, _) | State::ResetToElapsed(handle, _) = self.state {
+        if let State::Armed { handle, .. } = self.state {
             self.backend.cancel(handle);
         }
     }

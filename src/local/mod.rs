@@ -591,9 +591,9 @@ impl LocalTimer {
     /// the thread without a driver, a loop registers itself again by its next turn.
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
-    /// overdue by 100 ms is reported once: by an add or reset on any thread, or by the end of this
-    /// thread. With a registered driver, the timer must be overdue by 1 s, and this thread's resets
-    /// report nothing. See [`metrics`](crate::metrics).
+    /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
+    /// thread, reports it. With a registered driver, the timer must be overdue by 1 s, and this
+    /// thread's resets report nothing. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

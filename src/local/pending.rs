@@ -47,8 +47,8 @@ impl PendingTimer {
     }
 
     /// Runs the callback. For a periodic timer, this is the final run. A panic of the callback
-    /// propagates to the caller. If the timer is that of an [`OwnedTimer`](crate::OwnedTimer) that
-    /// was dropped, does nothing.
+    /// propagates to the caller. Does nothing if the program has dropped the timer's
+    /// [`OwnedTimer`](crate::OwnedTimer).
     ///
     /// # Examples
     ///

@@ -102,7 +102,7 @@ use crate::{
 ///
 /// # Memory
 ///
-/// An operation with one watch takes about 70 bytes, plus its own size and a timer. Each further
+/// An operation with one watch takes about 64 bytes, plus its own size and a timer. Each further
 /// watch takes about 50 bytes. In addition, each watch has space for a key. The hash table takes up
 /// to 32 bytes times the peak number of keys.
 ///
@@ -165,8 +165,8 @@ per_thread! {
 ///
 /// The first call creates the purgatory, which ends with the thread. It is in no group: to use the
 /// purgatory that [`PurgatoryGroup::join`] returned in a closure of
-/// [`ShardRef::run`](crate::ShardRef::run), keep a clone in a `thread_local!`. In an exiting thread,
-/// a call may return another, empty purgatory.
+/// [`ShardRef::run`](crate::ShardRef::run), keep a clone in a `thread_local!`. In an exiting
+/// thread, a call may return another, empty purgatory.
 ///
 /// Cost after the first use: at most one comparison for each pair of types in use.
 ///

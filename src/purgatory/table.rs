@@ -711,10 +711,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        self.operations.iter().filter_map(|(index, parked)| {
-            let number = parked.number?;
-            Some(Id { number, index })
-        })
+        self.operations.iter().filter_map(|(index, _)| self.id_at(index))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -364,8 +364,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Returns true if the most recent [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) left entries to return or to move, because its
-    /// budget was used up or its iterator was dropped early.
+    /// [`advance_within`](Self::advance_within) left entries to return or to move. Its budget was
+    /// used up, or its iterator was dropped early.
     ///
     /// # Examples
     ///
