@@ -204,7 +204,7 @@ impl Clock {
     }
 
     #[inline]
-    pub(crate) fn may_go_back(&self) -> bool {
+    pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Source::Manual(_))
     }
 

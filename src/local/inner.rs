@@ -266,6 +266,7 @@ impl ThreadWheel {
     ) -> Option<u64> {
         let moved = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
+            engine.prefetch_before_reset(handle);
             let due = due(&mut engine);
             if !engine.reset_to_nanos(handle, due) {
                 return None;

@@ -296,6 +296,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return false;
         }
+        self.engine.prefetch_before_reset(handle);
         let due = self.engine.deadline_nanos(when.into());
         self.engine.reset_to_nanos(handle, due)
     }

@@ -139,6 +139,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.len as usize
     }
 
+    /// Returns true if the wheel has so many entries that prefetching them pays.
+    #[inline]
+    pub(crate) fn prefetches(&self) -> bool {
+        self.len >= PREFETCH_MIN_ENTRIES
+    }
+
     /// Links an entry that is in no slot. A deadline before `pass_end` becomes `pass_end`.
     #[inline(always)]
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -540,7 +546,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 self.slots.mark_empty(slot);
                 self.stage = Stage::Done;
             }
-            if self.len >= PREFETCH_MIN_ENTRIES {
+            if self.prefetches() {
                 self.prefetcher.step(storage);
                 self.prefetcher.step(storage);
             }
@@ -636,7 +642,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
-        if self.len >= PREFETCH_MIN_ENTRIES {
+        if self.prefetches() {
             self.prefetcher.start_walkers(self.current, &self.slots, storage);
         }
     }
