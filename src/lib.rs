@@ -145,7 +145,6 @@ pub mod future;
 mod gauges;
 #[cfg(all(feature = "cores", feature = "futures", feature = "purgatory", any(doc, doctest)))]
 pub mod guide;
-#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some limits concern only shards"))]
 mod limits;
 #[cfg(feature = "std")]
 mod local;

@@ -193,10 +193,6 @@ pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 64 } 
 /// `prepare_sleep`.
 pub(crate) const PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
 
-/// Maximum number of counters that the owner of a shard publishes. It is two in loom models, where
-/// each counter adds interleavings.
-pub(crate) const PUBLISHED_COUNTERS_MAX: usize = if IS_LOOM { 2 } else { usize::MAX };
-
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 

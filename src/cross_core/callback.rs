@@ -15,8 +15,8 @@ type ClosureStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
-/// After `build_closure`, the storage holds the closure or its box, until this value is moved out
-/// or dropped. `vtable.type_id` identifies the type of the value.
+/// After `build`, the storage holds the closure or its box, until this value is moved out or
+/// dropped. `vtable.type_id` identifies the type of the value.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: ClosureStorage,
@@ -26,7 +26,7 @@ pub(crate) struct Callback {
 }
 
 /// The operations on the stored value. `call` and `drop` take a pointer to the storage.
-struct VTable {
+pub(crate) struct VTable {
     /// Calls the value. The call of a one-shot callback moves the value out of the storage.
     call: unsafe fn(*mut ClosureStorage),
     /// `None` if the drop has no effect.
@@ -56,7 +56,7 @@ impl VTable {
 /// `storage` points to storage that holds an `F`, which the call consumes.
 unsafe fn call_once<F: FnOnce()>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`build_closure`).
+    // for it (`build`).
     let closure = unsafe { storage.cast::<F>().read() };
     closure();
 }
@@ -66,7 +66,7 @@ unsafe fn call_once<F: FnOnce()>(storage: *mut ClosureStorage) {
 /// `storage` points to storage that holds an `F` and is not used by any other code during the call.
 unsafe fn call_mut<F: FnMut()>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which no other code uses (caller), at an address aligned
-    // for it (`build_closure`).
+    // for it (`build`).
     let closure = unsafe { &mut *storage.cast::<F>() };
     closure();
 }
@@ -76,37 +76,8 @@ unsafe fn call_mut<F: FnMut()>(storage: *mut ClosureStorage) {
 /// `storage` points to storage that holds an `F`, which the call drops.
 unsafe fn drop_in_storage<F>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`build_closure`).
+    // for it (`build`).
     unsafe { storage.cast::<F>().drop_in_place() }
-}
-
-/// Writes a closure to its final address. Moving a new `Callback` would read its fields while they
-/// are still in the store buffer, which would stall the core.
-///
-/// # Safety
-///
-/// `dest` is valid for writes. The first vtable is for `F`, and the second is for `Box<F>`.
-#[inline]
-unsafe fn build_closure<F: 'static>(
-    closure: F,
-    [inline, boxed]: [&'static VTable; 2],
-    dest: *mut Callback,
-) {
-    // SAFETY: `dest` is valid for writes (caller).
-    let storage = unsafe { &raw mut (*dest).storage };
-    let vtable = if const { fits_inline::<F>() } {
-        // SAFETY: an `F` is not larger than the storage and needs no stricter alignment.
-        unsafe { storage.cast::<F>().write(closure) };
-        inline
-    } else {
-        // SAFETY: a box fits the storage.
-        unsafe { storage.cast::<Box<F>>().write(Box::new(closure)) };
-        boxed
-    };
-    // SAFETY: `dest` is valid for writes (caller).
-    let vtable_dest = unsafe { &raw mut (*dest).vtable };
-    // SAFETY: `vtable_dest` points into `dest`.
-    unsafe { vtable_dest.write(vtable) };
 }
 
 /// A payload that is built at its final address.
@@ -136,8 +107,13 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
 
 /// A closure that becomes the callback of a timer. If the add is refused, `into_closure` returns
 /// the closure to the caller.
-pub(crate) trait IntoCallback: BuildInPlace<Callback> {
+///
+/// # Safety
+///
+/// The first vtable is for `Closure`, and the second is for `Box<Closure>`.
+pub(crate) unsafe trait IntoCallback {
     type Closure: 'static;
+    const VTABLES: [&'static VTable; 2];
 
     fn into_closure(self) -> Self::Closure;
 }
@@ -148,38 +124,48 @@ pub(crate) struct RunOnce<F>(pub(crate) F);
 /// A closure that becomes the callback of a periodic timer.
 pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
-impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
+// SAFETY: the vtables are for `F` and `Box<F>`.
+unsafe impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
     type Closure = F;
+    const VTABLES: [&'static VTable; 2] = [&VTable::once::<F>(), &VTable::once::<Box<F>>()];
 
     fn into_closure(self) -> F {
         self.0
     }
 }
 
-impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
+// SAFETY: the vtables are for `F` and `Box<F>`.
+unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
     type Closure = F;
+    const VTABLES: [&'static VTable; 2] = [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()];
 
     fn into_closure(self) -> F {
         self.0
     }
 }
 
-// SAFETY: `build_closure` initializes `dest`.
-unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
+// SAFETY: `build` writes both fields that have a size.
+unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
+    /// Writes a closure to its final address. Moving a new `Callback` would read its fields while
+    /// they are still in the store buffer, which would stall the core.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
-        let vtables = const { [&VTable::once::<F>(), &VTable::once::<Box<F>>()] };
-        // SAFETY: `dest` is valid for writes (caller). The vtables are for `F` and `Box<F>`.
-        unsafe { build_closure(self.0, vtables, dest) }
-    }
-}
-
-// SAFETY: `build_closure` initializes `dest`.
-unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
-    unsafe fn build(self, dest: *mut Callback) {
-        let vtables = const { [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()] };
-        // SAFETY: `dest` is valid for writes (caller). The vtables are for `F` and `Box<F>`.
-        unsafe { build_closure(self.0, vtables, dest) }
+        let (closure, [inline, boxed]) = (self.into_closure(), C::VTABLES);
+        // SAFETY: `dest` is valid for writes (caller).
+        let storage = unsafe { &raw mut (*dest).storage };
+        let vtable = if const { fits_inline::<C::Closure>() } {
+            // SAFETY: the closure is not larger than the storage and needs no stricter alignment.
+            unsafe { storage.cast::<C::Closure>().write(closure) };
+            inline
+        } else {
+            // SAFETY: a box fits the storage.
+            unsafe { storage.cast::<Box<C::Closure>>().write(Box::new(closure)) };
+            boxed
+        };
+        // SAFETY: `dest` is valid for writes (caller).
+        let vtable_dest = unsafe { &raw mut (*dest).vtable };
+        // SAFETY: `vtable_dest` points into `dest`.
+        unsafe { vtable_dest.write(vtable) };
     }
 }
 

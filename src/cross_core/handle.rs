@@ -5,7 +5,7 @@ use std::{
     cell::Cell,
     fmt,
     marker::PhantomData,
-    mem,
+    mem::ManuallyDrop,
     num::NonZeroU64,
     panic::{self, AssertUnwindSafe},
     thread,
@@ -84,7 +84,7 @@ impl fmt::Display for Cancel {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
-    generation: u64,
+    pub(crate) generation: u64,
     /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_TAG`] in the
     /// upper half. So a handle has only two words, and is passed in registers.
     shard_and_index: NonZeroU64,
@@ -120,10 +120,6 @@ impl TimerHandle {
     #[inline]
     pub(crate) fn is_remotely_added(self) -> bool {
         self.generation & REMOTE_GENERATION_BIT != 0
-    }
-
-    pub(crate) fn generation(self) -> u64 {
-        self.generation
     }
 
     /// Encodes the handle as a number, for a C structure or a message.
@@ -220,10 +216,8 @@ impl TimerHandle {
         if self.is_remotely_added() {
             return self.cancel_slow();
         }
-        let pinned = pin();
-        let likely = registry::shard(self.shard(), &pinned)
+        let likely = registry::shard(self.shard(), &pin())
             .and_then(|shared| shared.try_cancel_fast(self.index(), self.generation));
-        drop(pinned);
         let Some(RemoteOutcome { answer, wake }) = likely else { return self.cancel_slow() };
         if let Some(asleep) = wake {
             self.wake_owner(asleep);
@@ -279,7 +273,7 @@ impl TimerHandle {
         match shared.filter(|shared| shared.gauges.serial() == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.
-            None => catch_panic_silently(|| panic::resume_unwind(panic)),
+            None => catch_panic_silently(|| drop(panic)),
         }
     }
 
@@ -319,9 +313,10 @@ impl TimerHandle {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
-        let mut backoff = Backoff::default();
+        let mut polls = 0_u32;
         while answer == Cancel::Running && self.status() == TimerStatus::Running {
-            backoff.pause();
+            pause_after(polls);
+            polls = polls.saturating_add(1);
         }
         Ok(answer)
     }
@@ -427,12 +422,8 @@ impl TimerHandle {
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
         self.with_remote_shard(|shared, payload_out| {
-            shared.reset(
-                self.index(),
-                self.generation,
-                shared.reset_deadline_nanos(when),
-                payload_out,
-            )
+            let due = shared.reset_deadline_nanos(when);
+            shared.reset(self.index(), self.generation, due, payload_out)
         })
         .unwrap_or(false)
     }
@@ -488,7 +479,7 @@ impl fmt::Display for TimerHandle {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalHandle {
-    handle: TimerHandle,
+    pub(crate) handle: TimerHandle,
     not_send: PhantomData<*const ()>,
 }
 
@@ -501,10 +492,6 @@ impl LocalHandle {
 
     pub(crate) fn new(handle: TimerHandle) -> Self {
         Self { handle, not_send: PhantomData }
-    }
-
-    pub(crate) fn handle(self) -> TimerHandle {
-        self.handle
     }
 
     /// Cancels the timer; see [`TimerHandle::cancel`]. If this returns [`Cancel::Cancelled`], the
@@ -682,9 +669,7 @@ impl TimerGuard {
     /// assert!(handle.is_pending());
     /// ```
     pub fn disarm(self) -> TimerHandle {
-        let handle = self.0;
-        mem::forget(self);
-        handle
+        ManuallyDrop::new(self).0
     }
 }
 
@@ -732,11 +717,6 @@ impl Owner {
     }
 
     #[inline]
-    pub(crate) fn owns(shard: u32) -> bool {
-        Self::current().is_some_and(|owner| owner.shard == shard)
-    }
-
-    #[inline]
     pub(crate) fn current_shard() -> Option<u32> {
         Self::current().map(|owner| owner.shard)
     }
@@ -767,20 +747,14 @@ pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
 }
 
 /// Waits between polls: yields at first, and then sleeps for up to a millisecond.
-#[derive(Debug, Default)]
-struct Backoff(u32);
-
-impl Backoff {
-    fn pause(&mut self) {
-        const YIELDS_BEFORE_SLEEP: u32 = 8;
-        const SLEEP_MAX: Duration = Duration::from_millis(1);
-        if self.0 < YIELDS_BEFORE_SLEEP || sync::IS_LOOM {
-            sync::yield_now();
-        } else {
-            let interval =
-                Duration::from_micros(10) * 2_u32.saturating_pow(self.0 - YIELDS_BEFORE_SLEEP);
-            thread::sleep(interval.min(SLEEP_MAX));
-        }
-        self.0 = (self.0 + 1).min(2 * YIELDS_BEFORE_SLEEP);
+fn pause_after(polls: u32) {
+    const YIELDS_BEFORE_SLEEP: u32 = 8;
+    const SLEEP_MAX: Duration = Duration::from_millis(1);
+    if polls < YIELDS_BEFORE_SLEEP || sync::IS_LOOM {
+        sync::yield_now();
+    } else {
+        let interval =
+            Duration::from_micros(10) * 2_u32.saturating_pow(polls - YIELDS_BEFORE_SLEEP);
+        thread::sleep(interval.min(SLEEP_MAX));
     }
 }

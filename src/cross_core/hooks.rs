@@ -142,22 +142,18 @@ pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
-    wake_method: WakeMethod,
-    descriptor: LazyDescriptor,
+    wake_hook: Option<WakeHook>,
+    /// Without a wake hook, a wake-up unparks this thread. A shard may move between threads, so the
+    /// owner stores its thread before each sleep. No thread waits for the lock: all threads only
+    /// try to take it.
+    sleeper: TryLock<Thread>,
+    pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
     /// announced, so a thread that sees the sleep also sees the waker. Unlike a `SetOnce` of
     /// `util::sync`, a `OnceLock` adds no step to the loom models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
-}
-
-enum WakeMethod {
-    Hook(WakeHook),
-    /// The default: unparks the thread that announced the sleep. A shard may move between threads,
-    /// so the owner stores its thread before each sleep. No thread waits for the lock: all threads
-    /// only try to take it.
-    Unpark(TryLock<Thread>),
 }
 
 /// An unfinished call of a wake hook or a driver task's waker: the address of the shard's
@@ -171,21 +167,15 @@ per_thread! {
 }
 
 impl Hooks {
-    pub(crate) fn new(wake: Option<WakeHook>, panic_hook: Option<PanicHook>) -> Self {
-        let wake_method =
-            wake.map_or_else(|| WakeMethod::Unpark(TryLock::new(this_thread())), WakeMethod::Hook);
+    pub(crate) fn new(wake_hook: Option<WakeHook>, panic_hook: Option<PanicHook>) -> Self {
         Self {
-            wake_method,
+            wake_hook,
+            sleeper: TryLock::new(this_thread()),
             descriptor: LazyDescriptor::default(),
             driver_waker: OnceLock::new(),
             panic_hook,
             panic_count: AtomicU64::new(0),
         }
-    }
-
-    #[allow(dead_code, reason = "only `TimerFd` opens it")]
-    pub(crate) fn descriptor(&self) -> &LazyDescriptor {
-        &self.descriptor
     }
 
     /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
@@ -221,17 +211,14 @@ impl Hooks {
     }
 
     fn call_hook_or_unpark(&self, asleep: SleepId) -> bool {
-        match &self.wake_method {
-            WakeMethod::Hook(hook) => self.call_unless_nested(asleep, || hook()),
-            // If the lock is taken, no wake-up is lost. Either another thread is about to unpark
-            // the owner, or the owner is about to announce its next sleep and check for requests.
-            WakeMethod::Unpark(sleeper) => {
-                // Unparks after releasing the lock: the woken thread may run at once, and must not
-                // find the lock taken.
-                let sleeper = sleeper.if_unlocked(|sleeper| sleeper.clone());
-                sleeper.inspect(Thread::unpark).is_some()
-            }
+        if let Some(hook) = &self.wake_hook {
+            return self.call_unless_nested(asleep, || hook());
         }
+        // If the lock is taken, no wake-up is lost. Either another thread is about to unpark the
+        // owner, or the owner is about to announce its next sleep and check for requests. Unparks
+        // after releasing the lock: the woken thread may run at once, and must not find it taken.
+        let sleeper = self.sleeper.if_unlocked(|sleeper| sleeper.clone());
+        sleeper.inspect(Thread::unpark).is_some()
     }
 
     /// Calls `hook`, unless this thread is inside a hook of this shard for the same sleep, or
@@ -262,14 +249,16 @@ impl Hooks {
     /// nothing and returns true. If another thread is copying the stored thread handle, changes
     /// nothing and returns false.
     pub(crate) fn set_thread_to_unpark(&self) -> bool {
-        let WakeMethod::Unpark(sleeper) = &self.wake_method else { return true };
+        if self.wake_hook.is_some() {
+            return true;
+        }
         let remember = |sleeper: &mut Thread| {
             let this = this_thread();
             if sleeper.id() != this.id() {
                 *sleeper = this;
             }
         };
-        sleeper.if_unlocked(remember).is_some()
+        self.sleeper.if_unlocked(remember).is_some()
     }
 
     /// Runs user code, and catches and reports its panic.
@@ -298,13 +287,10 @@ impl Hooks {
         // Relaxed: an independent counter.
         self.panic_count.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
-        let hook = || {
-            if let Some(hook) = &self.panic_hook {
-                hook(&report);
-            }
-        };
         catch_panic_silently(|| trace::report_caught_panic(&place, report.message()));
-        catch_panic_silently(hook);
+        if let Some(hook) = &self.panic_hook {
+            catch_panic_silently(|| hook(&report));
+        }
         catch_panic_silently(|| drop(payload));
     }
 }
@@ -321,12 +307,9 @@ pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
 impl Drop for Hooks {
     fn drop(&mut self) {
         // Dropping the values that a hook captured may panic.
-        let wake = mem::replace(&mut self.wake_method, WakeMethod::Hook(Arc::new(|| ())));
-        let panic = self.panic_hook.take();
-        let task = self.driver_waker.take();
-        catch_panic_silently(|| drop(wake));
-        catch_panic_silently(|| drop(task));
-        catch_panic_silently(|| drop(panic));
+        catch_panic_silently(|| drop(self.wake_hook.take()));
+        catch_panic_silently(|| drop(self.driver_waker.take()));
+        catch_panic_silently(|| drop(self.panic_hook.take()));
     }
 }
 

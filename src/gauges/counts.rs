@@ -3,7 +3,11 @@
 
 use std::fmt;
 
-use crate::limits::PUBLISHED_COUNTERS_MAX;
+use crate::limits::IS_LOOM;
+
+/// The number of fields that an owner publishes together: all, or two in loom models.
+pub(super) const WORD_COUNT: usize =
+    if IS_LOOM { 2 } else { size_of::<Counts>() / size_of::<u64>() };
 
 /// Declares [`Counts`] and its conversion to words, in the order of the fields.
 macro_rules! counts {
@@ -25,14 +29,6 @@ macro_rules! counts {
                 Self { $($field: words.next().unwrap_or(0)),* }
             }
         }
-
-        /// The number of fields that an owner publishes together: all, or two in loom models.
-        pub(crate) const WORD_COUNT: usize = if PUBLISHED_COUNTERS_MAX < FIELDS.len() {
-            PUBLISHED_COUNTERS_MAX
-        } else {
-            FIELDS.len()
-        };
-        const FIELDS: &[&str] = &[$(stringify!($field)),*];
     };
 }
 

@@ -183,14 +183,10 @@ impl Histogram {
     /// let lateness = local_timer().metrics().expect("the thread has a wheel").loop_lateness;
     /// println!("99 % of the timers were up to {:?} late", lateness.percentile(99.0));
     /// ```
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
         // An `f64` represents each count up to 2^53 exactly.
-        #[allow(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss
-        )]
         let wanted = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64)
             .clamp(1, count.max(1));
         let mut seen = 0;
@@ -245,16 +241,9 @@ impl Histogram {
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.counts.iter().chain(std::iter::repeat(&0));
-        Self {
-            counts: self
-                .counts
-                .iter()
-                .zip(before)
-                .map(|(now, before)| now.saturating_sub(*before))
-                .collect(),
-            sum: self.sum.saturating_sub(earlier.sum),
-            max: self.max,
-        }
+        let counts = self.counts.iter().zip(before).map(|(now, past)| now.saturating_sub(*past));
+        let sum = self.sum.saturating_sub(earlier.sum);
+        Self { counts: counts.collect(), sum, max: self.max }
     }
 }
 

@@ -11,9 +11,8 @@
 mod counts;
 mod histogram;
 
-pub(crate) use self::counts::WORD_COUNT;
-use self::histogram::AtomicHistogram;
 pub use self::{counts::Counts, histogram::Histogram};
+use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
 use crate::{
     limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_NANOS},
     util::{
@@ -65,7 +64,6 @@ const UNPUBLISHED: u64 = u64::MAX;
 /// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnState {
-    pub(crate) serial: u64,
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
     pub(crate) began_at: u64,
@@ -154,9 +152,9 @@ impl Gauges {
     }
 
     #[inline]
-    pub(crate) fn publish(&self, counts: &[u64; WORD_COUNT]) {
+    pub(crate) fn publish(&self, counts: Counts) {
         if self.is_enabled() {
-            self.counts.publish(counts);
+            self.counts.publish(&counts.to_words());
         }
     }
 
@@ -276,8 +274,8 @@ impl Gauges {
         self.stalls.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn counts(&self) -> [u64; WORD_COUNT] {
-        self.counts.read()
+    pub(crate) fn counts(&self) -> Counts {
+        Counts::from_words(self.counts.read())
     }
 
     pub(crate) fn lateness(&self, cause: LateCause) -> Histogram {
@@ -300,7 +298,6 @@ impl Gauges {
         // Relaxed: these three words are independent of each other.
         let ended = self.turns_ended.load(Ordering::Relaxed);
         TurnState {
-            serial: self.serial(),
             begun,
             is_in_turn: begun > ended,
             began_at: self.turn_began_at.load(Ordering::Relaxed),

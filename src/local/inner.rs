@@ -387,7 +387,7 @@ impl ThreadWheel {
             self.shared.hooks.catch_panic(PanicPlace::Wake, move || task.wake_by_ref());
         }
         if self.driver_count.get() > 1 {
-            self.shared.hooks.descriptor().trigger();
+            self.shared.hooks.descriptor.trigger();
         }
     }
 
@@ -881,7 +881,7 @@ impl ThreadWheel {
                     local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.in_place_drop_count.update(|drops| drops - 1);
-                    local.engine.borrow_mut().free(handle.index(), handle.generation());
+                    local.engine.borrow_mut().free(handle.index(), handle.generation);
                 }
                 Ok(Some(FreeWhen::Later)) => {
                     // Dropping the callback runs user code, which may run a turn. Such a turn may
@@ -936,7 +936,7 @@ impl ThreadWheel {
     pub(crate) fn wake_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|local| {
             if local.may_be_asleep() {
-                local.wake_for_timer(timer.handle());
+                local.wake_for_timer(timer.handle);
             }
         });
     }
@@ -949,7 +949,7 @@ impl ThreadWheel {
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
         // The callback has no destructor to run.
-        let cancelled = local.engine.borrow_mut().cancel_private(timer.handle());
+        let cancelled = local.engine.borrow_mut().cancel_private(timer.handle);
         if cancelled {
             local.publish_live_count_unless_awake();
         }

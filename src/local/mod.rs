@@ -1017,7 +1017,7 @@ impl LocalHandle {
     /// assert_eq!(retry.deadline(), None);
     /// ```
     pub fn deadline(self) -> Option<Instant> {
-        local_timer().deadline(self.handle())
+        local_timer().deadline(self.handle)
     }
 
     /// Returns the time until the deadline if the timer is pending; zero if the deadline has
@@ -1034,6 +1034,6 @@ impl LocalHandle {
     /// assert!(left > Duration::from_millis(500));
     /// ```
     pub fn time_left(self) -> Option<Duration> {
-        local_timer().time_left(self.handle())
+        local_timer().time_left(self.handle)
     }
 }

@@ -230,7 +230,7 @@ impl OwnedTimer {
     /// assert_eq!(flush.status(), TimerStatus::Pending);
     /// ```
     pub fn status(&self) -> TimerStatus {
-        self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
+        self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())
     }
 
     /// Returns how the timer ended after its latest arming. Returns `None` while it is pending or
@@ -253,7 +253,7 @@ impl OwnedTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn last_end(&self) -> Option<TimerEnd> {
-        let has_ended = self.shared.latest_handle.get()?.handle().status() == TimerStatus::Ended;
+        let has_ended = self.shared.latest_handle.get()?.handle.status() == TimerStatus::Ended;
         let end = if self.shared.has_fired.get() { TimerEnd::Fired } else { TimerEnd::Cancelled };
         has_ended.then_some(end)
     }

@@ -17,7 +17,6 @@ use crate::{
         state::TimerKind,
     },
     error::{AddError, AddErrorReason},
-    gauges::Counts,
     metrics::ShardMetrics,
     when::When,
 };
@@ -382,7 +381,7 @@ impl ShardRef {
     /// });
     /// ```
     pub fn pending(&self) -> usize {
-        let counts = Counts::from_words(self.shared.gauges.counts());
+        let counts = self.shared.gauges.counts();
         let uncollected = counts.uncollected + u64::from(self.shared.mailbox.cancelled_count());
         usize::try_from(counts.live.saturating_sub(uncollected)).unwrap_or(usize::MAX)
     }
@@ -396,7 +395,7 @@ impl ShardRef {
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         let is_own = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
-        Owner::owns(self.number) && ThreadWheel::with(is_own).unwrap_or(false)
+        Owner::current_shard() == Some(self.number) && ThreadWheel::with(is_own).unwrap_or(false)
     }
 
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, wakes the owner

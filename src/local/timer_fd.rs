@@ -90,12 +90,14 @@ pub struct TimerFd {
 
 impl ThreadWheel {
     fn get_or_open_descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
-        self.shared.hooks.descriptor().get_or_open(|| {
-            let clock = self
-                .with_engine(|engine| engine.clock().kernel_clock())
-                .ok_or(TimerFdError::VirtualTime)?;
-            Descriptor::open(clock).map_err(TimerFdError::System)
-        })
+        let place = &self.shared.hooks.descriptor.0;
+        if let Some(descriptor) = place.get() {
+            return Ok(Arc::clone(descriptor));
+        }
+        let clock = self.with_engine(|engine| engine.clock().kernel_clock());
+        let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
+        let opened = Arc::new(opened.map_err(TimerFdError::System)?);
+        Ok(Arc::clone(place.get_or_set(|| opened)))
     }
 
     /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.

@@ -74,7 +74,6 @@ pub use self::live_report::{LiveCallSite, LiveReport};
 pub use self::watch::{Stall, Watch};
 pub use crate::gauges::{Counts, Histogram};
 use crate::{
-    clock::tick::TickLength,
     cross_core::{reclaim::pin, registry, shared::Shared},
     gauges::LateCause,
     wheel::shard_level_sizes,
@@ -171,18 +170,6 @@ pub struct Level {
     pub occupied: u64,
 }
 
-impl Level {
-    fn from_occupied(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
-        let levels = shard_level_sizes().zip(occupied);
-        let level = |((ticks, slot_count), &occupied)| Self {
-            slot_span: Duration::from_nanos(tick.start_nanos(ticks)),
-            slot_count,
-            occupied,
-        };
-        levels.map(level).collect()
-    }
-}
-
 impl ShardMetrics {
     pub(crate) fn read_and_request_levels(number: u32, shared: &Shared) -> Self {
         shared.gauges.request_occupancy();
@@ -190,7 +177,7 @@ impl ShardMetrics {
     }
 
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
-        let (gauges, published) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
+        let (gauges, published) = (&shared.gauges, shared.gauges.counts());
         // The clock is read before the turn state: if this thread is delayed between the two
         // readings, `overdue` becomes too short, not too long.
         let now = shared.clock().nanos();
@@ -203,6 +190,12 @@ impl ShardMetrics {
             turns: turns.begun,
             ..published
         };
+        let levels = shard_level_sizes().zip(gauges.occupied_slots().into_iter().flatten());
+        let level = |((ticks, slot_count), occupied)| Level {
+            slot_span: Duration::from_nanos(shared.tick.start_nanos(ticks)),
+            slot_count,
+            occupied,
+        };
         Self {
             number,
             name: shared.name.to_string(),
@@ -212,9 +205,7 @@ impl ShardMetrics {
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
             overdue: Duration::from_nanos(next_turn_due.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),
-            levels: gauges
-                .occupied_slots()
-                .map_or_else(Vec::new, |occupied| Level::from_occupied(shared.tick, &occupied)),
+            levels: levels.map(level).collect(),
             stalls: gauges.stalls(),
         }
     }
@@ -238,8 +229,7 @@ impl ShardMetrics {
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| {
-        let pinned = pin();
-        Some(ShardMetrics::read_and_request_levels(number, &*registry::shard(number, &pinned)?))
+        Some(ShardMetrics::read_and_request_levels(number, &*registry::shard(number, &pin())?))
     };
     registry::ever_used_numbers().filter_map(read).collect()
 }

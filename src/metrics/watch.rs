@@ -149,7 +149,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
             let pinned = pin();
             let Some(shared) = registry::shard(number, &pinned) else { continue };
             let (turns, stall) = check_stall(number, &shared, limit).unzip();
-            let stalled = turns.map(|turns| (turns.serial, turns.begun, turns.is_in_turn));
+            let stalled = turns.map(|it| (shared.gauges.serial(), it.begun, it.is_in_turn));
             if known.insert(number, stalled) == Some(stalled) {
                 continue;
             }
@@ -182,8 +182,7 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnSta
     // the stall seems shorter, not longer.
     let now = shared.clock().nanos();
     let turns = shared.turn_state();
-    let lasted = now.saturating_sub(turns.stalled_since()?);
-    let lasted = Duration::from_nanos(lasted);
+    let lasted = Duration::from_nanos(now.saturating_sub(turns.stalled_since()?));
     let stall = || Stall {
         number,
         name: shared.name.to_string(),
@@ -222,7 +221,7 @@ mod tests {
     #[test]
     fn stalled_since_returns_the_turn_begin_or_the_due_time() {
         let since = |is_in_turn, began_at, next_due| {
-            TurnState { serial: 1, begun: 3, is_in_turn, began_at, next_due }.stalled_since()
+            TurnState { begun: 3, is_in_turn, began_at, next_due }.stalled_since()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));

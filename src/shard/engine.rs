@@ -349,7 +349,7 @@ impl<T> Engine<T> {
         handle: TimerHandle,
         wants_payload: impl FnOnce(NodeRef<'_, T>) -> bool,
     ) -> Result<Option<FreeWhen>, Cancel> {
-        let (index, generation) = (handle.index(), handle.generation());
+        let (index, generation) = (handle.index(), handle.generation);
         if !self.nodes.try_adopt_page_of(index, generation) {
             return Err(Cancel::Ended);
         }
@@ -374,11 +374,11 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn cancel_private(&mut self, handle: TimerHandle) -> bool {
         let node = self.nodes.entry(handle.index());
-        let is_cancelled = node.state().cancel_private(handle.generation());
+        let is_cancelled = node.state().cancel_private(handle.generation);
         if is_cancelled {
             self.wheel.unlink(&self.nodes, node);
             self.stats.count_cancelled();
-            self.free(handle.index(), handle.generation());
+            self.free(handle.index(), handle.generation);
         }
         is_cancelled
     }
@@ -391,7 +391,7 @@ impl<T> Engine<T> {
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if let FreeWhen::Now = freed {
-            self.free(handle.index(), handle.generation());
+            self.free(handle.index(), handle.generation);
         }
         payload
     }
@@ -442,7 +442,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     #[must_use = "a timer that was not reset has ended or is running"]
     pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
-        let (index, generation) = (handle.index(), handle.generation());
+        let (index, generation) = (handle.index(), handle.generation);
         if !self.nodes.try_adopt_page_of(index, generation) {
             return false;
         }
@@ -491,7 +491,7 @@ impl<T> Engine<T> {
     fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
         let index = handle.index();
         let node = self.nodes.entry(index);
-        match node.state().begin_reset(handle.generation()) {
+        match node.state().begin_reset(handle.generation) {
             ResetOutcome::Refused => return false,
             // Another thread is resetting the timer. That reset is ordered after this reset, so its
             // deadline replaces `due`.
@@ -519,12 +519,12 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
-        self.nodes.try_adopt_page_of(handle.index(), handle.generation())
+        self.nodes.try_adopt_page_of(handle.index(), handle.generation)
             && self.node_is_pending(handle)
     }
 
     fn node_is_pending(&self, handle: TimerHandle) -> bool {
-        self.nodes.entry(handle.index()).state().is_pending(handle.generation())
+        self.nodes.entry(handle.index()).state().is_pending(handle.generation)
     }
 
     pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
@@ -542,7 +542,7 @@ impl<T> Engine<T> {
             return None;
         }
         let node = self.nodes.entry(index);
-        if node.state().has_new_deadline_if_pending(handle.generation())? {
+        if node.state().has_new_deadline_if_pending(handle.generation)? {
             Some(self.time.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
             Some(self.owner_deadline_nanos(index))
@@ -558,7 +558,7 @@ impl<T> Engine<T> {
     /// run again, or is of another shard.
     #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
-        let (index, generation) = (handle.index(), handle.generation());
+        let (index, generation) = (handle.index(), handle.generation);
         let will_run_again = handle.shard() == self.number
             && self.nodes.try_adopt_page_of(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
@@ -1055,7 +1055,7 @@ impl<T> Engine<T> {
                 queued: self.backlog.count().into(),
                 ..self.counts_without_messages()
             };
-            self.shared.gauges.publish(&counts.to_words());
+            self.shared.gauges.publish(counts);
         }
         if self.shared.gauges.occupancy_is_requested() {
             self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());

@@ -396,7 +396,7 @@ impl<T> Shard<T> {
     #[inline]
     pub fn get(&self, handle: TimerHandle) -> Option<&T> {
         let is_own = handle.shard() == self.engine.number;
-        if is_own { self.engine.nodes.payload(handle.index(), handle.generation()) } else { None }
+        if is_own { self.engine.nodes.payload(handle.index(), handle.generation) } else { None }
     }
 
     /// Returns a mutable reference to the payload of a pending timer of this shard.
@@ -418,11 +418,7 @@ impl<T> Shard<T> {
     #[inline]
     pub fn get_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
         let is_own = handle.shard() == self.engine.number;
-        if is_own {
-            self.engine.nodes.payload_mut(handle.index(), handle.generation())
-        } else {
-            None
-        }
+        if is_own { self.engine.nodes.payload_mut(handle.index(), handle.generation) } else { None }
     }
 
     /// Returns true if the timer is pending in this shard. Cost: constant, no clock, no lock.

@@ -113,7 +113,7 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
         let (mut shard, clock, timer) = shard_with_postponable();
         assert!(reset_on_other_thread(timer, ticks));
         let state = shard.engine.nodes.entry(timer.index()).state();
-        let begun = state.begin_reset(timer.generation());
+        let begun = state.begin_reset(timer.generation);
         assert!(matches!(begun, ResetOutcome::Begun { .. }));
         assert!(shard.reset(timer, TICK * 5));
         assert_eq!(shard.deadline(timer), Some(clock.now() + TICK * 5));
@@ -266,7 +266,7 @@ fn with_remote_reset(
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
-            node.state.begin_reset(timer.generation()),
+            node.state.begin_reset(timer.generation),
             ResetOutcome::Begun { postponable: false }
         );
         between(shard);
@@ -291,7 +291,7 @@ fn a_shard_end_during_a_remote_reset_loses_no_timer() {
             let cancel = |shard: &Shard<Callback>| {
                 let pinned = crate::cross_core::reclaim::pin();
                 let node = shard.engine.shared().slab.node(timer.index(), &pinned);
-                node.map(|node| node.state.cancel(timer.generation()))
+                node.map(|node| node.state.cancel(timer.generation))
             };
             assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, NextStep::Nothing)));
             assert_eq!(turn_and_count_fired(shard), 0);

@@ -122,7 +122,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         None
     }
 
-    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the metrics of a shard"))]
     pub(super) fn count_occupied(&self, slots: Range<u32>) -> u32 {
         let count = |word: u32| {
             let (from, to) = (slots.start.max(64 * word), slots.end.min(64 * word + 64));

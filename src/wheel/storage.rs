@@ -45,7 +45,6 @@ pub(crate) struct Location(u32);
 impl Location {
     /// In no slot, and not linked since the storage set this value. The value is zero, as in new
     /// memory.
-    #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
     pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);

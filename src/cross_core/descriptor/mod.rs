@@ -5,9 +5,7 @@
 mod timerfd;
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-pub use self::timerfd::TimerFdError;
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-pub(crate) use self::timerfd::{Descriptor, LazyDescriptor};
+pub use self::timerfd::*;
 
 /// Replaces `timerfd::LazyDescriptor` in builds without the timerfd.
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]

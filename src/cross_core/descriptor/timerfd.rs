@@ -51,24 +51,13 @@ pub(crate) struct Descriptor {
 /// A thread that wakes the owner from a sleep sees the descriptor, if the descriptor was opened
 /// before the fence F1 of that sleep (`parker`).
 #[derive(Debug)]
-pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
+pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 
 impl LazyDescriptor {
     pub(crate) fn trigger(&self) {
         if let Some(descriptor) = self.0.get() {
             descriptor.trigger();
         }
-    }
-
-    pub(crate) fn get_or_open<E>(
-        &self,
-        open: impl FnOnce() -> Result<Descriptor, E>,
-    ) -> Result<Arc<Descriptor>, E> {
-        if let Some(descriptor) = self.0.get() {
-            return Ok(Arc::clone(descriptor));
-        }
-        let opened = Arc::new(open()?);
-        Ok(Arc::clone(self.0.get_or_set(|| opened)))
     }
 }
 
