@@ -10,7 +10,6 @@ use crate::{
     cross_core::{
         reclaim::{self, Pinned, Protected, Published, pin},
         shared::Shared,
-        slab,
     },
     error::ConfigError,
     limits::{GENERATION_MAX, SHARDS_MAX},
@@ -43,9 +42,9 @@ struct FreeNumbers {
 }
 
 #[derive(Debug)]
-struct FreeNumber {
-    number: u32,
-    next_generation: u64,
+pub(crate) struct FreeNumber {
+    pub(crate) number: u32,
+    pub(crate) next_generation: u64,
 }
 
 impl Registry {
@@ -69,25 +68,16 @@ impl FreeNumbers {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Registration {
-    pub(crate) number: u32,
-    pub(crate) first_generation: u64,
-}
-
 /// Assigns a number to a shard. After this call, handles with this number find the shard.
-pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
-    let (free, created_shard_count) = {
-        let mut free_numbers = REGISTRY.free_numbers();
-        (
-            free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?,
-            free_numbers.created_shard_count,
-        )
-    };
+pub(crate) fn register(shared: &Arc<Shared>) -> Result<FreeNumber, ConfigError> {
+    let mut free_numbers = REGISTRY.free_numbers();
+    let free = free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
+    let created_shard_count = free_numbers.created_shard_count;
+    drop(free_numbers);
     shared.gauges.set_identity(created_shard_count, free.number);
     shared.slab.raise_first_generation(free.next_generation);
     REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
-    Ok(Registration { number: free.number, first_generation: free.next_generation })
+    Ok(free)
 }
 
 /// Removes a shard from the table. Handles with its number find no shard until a new shard gets the
@@ -98,13 +88,6 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     if next_generation <= GENERATION_MAX {
         REGISTRY.free_numbers().reusable.push(FreeNumber { number, next_generation });
     }
-}
-
-/// Frees memory of ended shards. The caller must hold no borrow of corewheel's state, because this
-/// call drops hooks, whose destructors may call corewheel.
-pub(crate) fn free_ended_shards() {
-    reclaim::free_garbage();
-    slab::free_orphaned_pages();
 }
 
 /// Returns the shard of this number, if there is one.

@@ -33,7 +33,7 @@ use crate::{
 /// cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
     /// use the later of this reading and their own.
     owner_clock_nanos: AtomicU64,
@@ -167,7 +167,7 @@ impl Shared {
     pub(crate) fn report_undriven(&self, overdue: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue) {
             let (number, overdue) = (self.gauges.number(), Duration::from_nanos(overdue));
-            let is_thread_wheel = self.slab.holds_callbacks();
+            let is_thread_wheel = self.slab.holds_callbacks;
             catch_panic_silently(|| {
                 trace::report_undriven(number, &self.name, overdue, is_thread_wheel, may_trace);
             });
@@ -337,15 +337,6 @@ impl Shared {
         self.nanos_after(Duration::ZERO) >= nanos
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Converts a period to nanoseconds, at least one tick.
-    pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
-        self.tick.period_nanos(period)
-    }
-
     /// Called after this thread has requested the deadline `nanos()`. Returns the sleep from which
     /// this thread must wake the owner, if any. If no loop drives the wheel, also publishes the
     /// deadline. `depth` is the number of urgent messages after this thread's push, or 0 if this
@@ -421,10 +412,11 @@ impl Protected<'_, Shared> {
         };
         let (answer, next) = node.cancel(generation, payload_out);
         let wake = match next {
-            NextStep::Push if payload_out.is_some() => {
-                self.push_cancelled(index, node.link, Priority::LowPayloadTaken)
+            NextStep::Push => {
+                let is_taken = payload_out.is_some();
+                let priority = if is_taken { Priority::LowPayloadTaken } else { Priority::Low };
+                self.push_cancelled(index, node.link, priority)
             }
-            NextStep::Push => self.push_cancelled(index, node.link, Priority::Low),
             // A message about an add or reset is queued or about to be pushed, so this cancel
             // pushes none. It ends only a long sleep, so that the owner drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
@@ -539,7 +531,7 @@ mod tests {
         let (slab, _nodes) = Slab::for_callbacks();
         let shared =
             Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, 0, slab);
-        let _ = shared.mailbox.close();
+        shared.mailbox.close();
         let callback = Arc::new(());
         for _ in 0..5 {
             let captured = Arc::clone(&callback);

@@ -94,11 +94,11 @@ impl BackendOps for LocalTimer {
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with_current_engine(|engine| engine.clock().nanos_at(instant))
+        ThreadWheel::with(|local| local.shared.clock.nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        let instant = ThreadWheel::with_current_engine(|engine| engine.clock().instant_at(nanos));
+        let instant = ThreadWheel::with(|local| local.shared.clock.instant_at(nanos));
         instant.unwrap_or_else(|_| self.now())
     }
 
@@ -108,7 +108,7 @@ impl BackendOps for LocalTimer {
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with_current_engine(|engine| engine.tick_length().period_nanos(period))
+        ThreadWheel::with(|local| local.shared.tick.period_nanos(period))
     }
 
     #[inline(always)]
@@ -147,7 +147,7 @@ impl BackendOps for LocalTimer {
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
         let mut has_elapsed = false;
         let nanos = ThreadWheel::reset(handle, |engine| {
-            let nanos = engine.clock().nanos_at(instant);
+            let nanos = engine.shared.clock.nanos_at(instant);
             has_elapsed = engine.has_elapsed(nanos);
             nanos
         });

@@ -569,8 +569,8 @@ impl Remote {
         }
         self.wheel_set.shards[index]
             .shared()
-            .clock()
-            .convert_nanos_from(self.shard().shared().clock(), nanos)
+            .clock
+            .convert_nanos_from(&self.shard().shared().clock, nanos)
     }
 }
 
@@ -585,11 +585,11 @@ impl BackendOps for Remote {
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared().clock().nanos_at(instant))
+        Ok(self.shard().shared().clock.nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        self.shard().shared().clock().instant_at(nanos)
+        self.shard().shared().clock.instant_at(nanos)
     }
 
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
@@ -597,7 +597,7 @@ impl BackendOps for Remote {
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared().period_nanos(period))
+        Ok(self.shard().shared().tick.period_nanos(period))
     }
 
     #[inline]
@@ -639,7 +639,7 @@ impl BackendOps for Remote {
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
         let shared = self.shard().shared();
-        let nanos = shared.clock().nanos_at(instant);
+        let nanos = shared.clock.nanos_at(instant);
         self.reset_to_nanos(handle, nanos).then(|| (nanos, shared.has_elapsed(nanos)))
     }
 }

@@ -150,12 +150,12 @@ impl Drop for ClaimGuard<'_> {
 impl WorkerWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::for_callbacks(config)?;
-        let shared = Arc::clone(engine.shared());
+        let shared = Arc::clone(&engine.shared);
         shared.gauges.set_long_undriven_grace();
         let _ = engine.allow_adds(0);
         Ok(Self {
             is_claimed: AtomicBool::new(false),
-            shard_ref: ShardRef::new(engine.number(), Arc::clone(&shared)),
+            shard_ref: ShardRef::new(engine.number, Arc::clone(&shared)),
             owner_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
@@ -333,7 +333,7 @@ impl WorkerWheel {
         if !guard.engine.reset_to_nanos(handle, nanos) {
             return false;
         }
-        let due = guard.engine.tick_length().round_up(nanos);
+        let due = self.shared.tick.round_up(nanos);
         self.release_and_wake_watcher_for(guard, due);
         true
     }

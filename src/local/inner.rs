@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ClientId, ShardRef, Turn, WheelClient, client::Clients};
+use super::{ClientId, PendingTimer, ShardRef, Turn, WheelClient, client::Clients};
 use crate::{
     config::Config,
     cross_core::{
@@ -137,10 +137,6 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn new(one_in: u32) -> Self {
-        Self { one_in, countdown: Cell::new(one_in) }
-    }
-
     #[inline]
     fn sample_next(&self) -> bool {
         if self.one_in == 0 {
@@ -157,10 +153,10 @@ const AWAKE: u64 = 0;
 
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let sampler = Sampler::new(config.measure_one_in);
+        let one_in = config.measure_one_in;
         let engine = Engine::for_callbacks(config)?;
-        Owner::set_current(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
-        let shared = Arc::clone(engine.shared());
+        Owner::set_current(Some(Owner { shard: engine.number, ops: &OWNER_OPS }));
+        let shared = Arc::clone(&engine.shared);
         let local = Self {
             engine: RefCell::new(engine),
             shared,
@@ -174,7 +170,7 @@ impl ThreadWheel {
             flush_requested: Cell::new(false),
             trim_requested: Cell::new(false),
             announced_until: Cell::new(u64::MAX),
-            sampler,
+            sampler: Sampler { one_in, countdown: Cell::new(one_in) },
         };
         local.mark_undriven(u64::MAX);
         Ok(local)
@@ -449,7 +445,7 @@ impl ThreadWheel {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_without_loop());
         let next = next.min(self.shared.gauges.remote_due_while_undriven());
-        self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next), true);
+        self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next), true);
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
@@ -496,13 +492,9 @@ impl ThreadWheel {
         Self::turn_slow(budget, None)
     }
 
-    pub(super) fn turn_at(now: Instant) -> Turn {
-        Self::turn_slow(usize::MAX, Some(now))
-    }
-
     /// Runs a turn at `now`, or at a new reading of the clock if `now` is `None`.
     #[inline(never)]
-    fn turn_slow(budget: usize, now: Option<Instant>) -> Turn {
+    pub(super) fn turn_slow(budget: usize, now: Option<Instant>) -> Turn {
         // `with` would copy the result, so this function dereferences the pointer.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
@@ -534,7 +526,7 @@ impl ThreadWheel {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !matches!(self.driver.get(), DriverState::BetweenTurns) && !self.begin_driving() {
+        if !self.begin_driving() {
             // The wheel was drained, but its clients may still have messages for other cores.
             drop(engine);
             self.flush_clients();
@@ -636,12 +628,12 @@ impl ThreadWheel {
 
     #[inline]
     fn call_and_sample(&self, callback: impl FnOnce()) {
-        let began = self.sampler.sample_next().then(|| self.shared.clock().nanos());
+        let began = self.sampler.sample_next().then(|| self.shared.clock.nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
             self.shared
                 .gauges
-                .record_callback_duration(self.shared.clock().nanos().saturating_sub(began));
+                .record_callback_duration(self.shared.clock.nanos().saturating_sub(began));
         }
     }
 
@@ -649,7 +641,7 @@ impl ThreadWheel {
     /// An awake thread publishes it in its next turn.
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
-        if self.announced_until.get() != AWAKE {
+        if self.may_be_asleep() {
             self.publish_live_count_slow();
         }
     }
@@ -674,7 +666,7 @@ impl ThreadWheel {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush_clients();
         if self.flush_is_pending() {
-            return Some(self.with_engine(|engine| engine.now()));
+            return Some(self.shared.clock.now());
         }
         self.with_engine(|engine| engine.next_deadline())
     }
@@ -739,16 +731,18 @@ impl ThreadWheel {
 
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
     /// progress.
-    pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
+    pub(super) fn drain(&self) -> Vec<PendingTimer> {
         self.flush_clients();
         // `close` frees this shard's number, which a later shard may reuse. This thread must not
         // seem to own the later shard.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         self.clients.borrow_mut().forbid_id_reuse();
-        let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared);
-        let clock = self.shared.clock();
-        pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
+        let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
+        let deadline = |nanos| self.shared.clock.instant_at(nanos);
+        let timers =
+            pending.map(|(at, callback)| PendingTimer { deadline: deadline(at), callback });
+        timers.collect()
     }
 
     pub(crate) fn register_client(&self, client: Weak<dyn WheelClient>) -> ClientId {
@@ -777,12 +771,6 @@ impl ThreadWheel {
     pub(crate) fn request_trim(&self) {
         self.trim_requested.set(true);
         self.with_engine(|engine| engine.request_pass());
-    }
-
-    /// Reduces the message budget of the turn by `messages`, the number of further messages in a
-    /// batch that has been counted as one.
-    pub(crate) fn charge_message_budget(&self, messages: usize) {
-        self.with_engine(|engine| engine.charge_message_budget(messages));
     }
 
     #[inline]
@@ -820,7 +808,7 @@ impl ThreadWheel {
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {
-        ShardRef::new(self.with_engine(|engine| engine.number()), Arc::clone(&self.shared))
+        ShardRef::new(self.with_engine(|engine| engine.number), Arc::clone(&self.shared))
     }
 
     /// Returns true unless the thread is known to be awake: it may have announced a sleep, or its
@@ -854,9 +842,7 @@ impl ThreadWheel {
         let Some(asleep) = asleep else {
             return self.handle_deadline_without_sleep(nanos);
         };
-        if self.with_engine(|engine| engine.tick_length().round_up(nanos))
-            < self.announced_until.get()
-        {
+        if self.shared.tick.round_up(nanos) < self.announced_until.get() {
             // The wake hook may add timers and announce a sleep, so `announced_until` is cleared
             // before the call.
             let until = self.announced_until.replace(AWAKE);
@@ -970,14 +956,10 @@ impl ThreadWheel {
 
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
-        let mut payload = Some(payload);
-        let reported = Self::with(|local| {
-            let payloads = payload.take().into_iter();
-            payloads.for_each(|payload| local.shared.hooks.report_panic(place, payload));
-        });
-        if reported.is_err() {
+        match Self::with(|local| Arc::clone(&local.shared)) {
+            Ok(shared) => shared.hooks.report_panic(place, payload),
             // Without a wheel, nothing can be reported.
-            catch_panic_silently(|| drop(payload));
+            Err(_) => catch_panic_silently(|| drop(payload)),
         }
     }
 }
@@ -1015,26 +997,16 @@ impl Drop for ThreadWheel {
 /// The functions that a handle calls on the thread that owns its timer.
 static OWNER_OPS: OwnerOps = OwnerOps {
     cancel: ThreadWheel::cancel,
-    reset,
-    reset_after,
+    reset: |handle, when| {
+        ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()
+    },
+    reset_after: |handle, delay| {
+        ThreadWheel::reset(handle, |engine| engine.deadline_nanos(When::after(delay))).is_some()
+    },
     is_pending: ThreadWheel::is_pending,
-    share,
-    is_in_turn,
-};
-
-fn reset(handle: TimerHandle, when: When) -> bool {
-    ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()
-}
-
-fn reset_after(handle: TimerHandle, delay: Duration) -> bool {
-    ThreadWheel::reset(handle, |engine| engine.deadline_nanos(When::after(delay))).is_some()
-}
-
-fn is_in_turn() -> bool {
-    ThreadWheel::with(|local| matches!(local.driver.get(), DriverState::InTurn)).unwrap_or(false)
-}
-
-fn share(handle: TimerHandle) {
     // Without a wheel, the timer has ended.
-    let _ = ThreadWheel::with_current_engine(|engine| engine.share(handle));
-}
+    share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
+    is_in_turn: || {
+        ThreadWheel::with(|local| matches!(local.driver.get(), DriverState::InTurn)) == Ok(true)
+    },
+};

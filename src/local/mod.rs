@@ -409,7 +409,7 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        ThreadWheel::turn_at(now)
+        ThreadWheel::turn_slow(usize::MAX, Some(now))
     }
 
     /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
@@ -689,7 +689,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn now(self) -> Instant {
-        ThreadWheel::with_current_engine(|engine| engine.now())
+        ThreadWheel::with(|local| local.shared.clock.now())
             .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
@@ -718,8 +718,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn clock(self) -> Clock {
-        ThreadWheel::with_current_engine(|engine| engine.clock().clone())
-            .unwrap_or_else(|_| Clock::monotonic())
+        ThreadWheel::with(|local| local.shared.clock.clone()).unwrap_or_else(|_| Clock::monotonic())
     }
 
     /// Returns the counts of this wheel's timers since its creation. Cost: one or two cache misses
@@ -910,8 +909,7 @@ impl LocalTimer {
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
         assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel: drain after the turn");
-        let drained = ThreadWheel::with(ThreadWheel::drain).unwrap_or_default();
-        drained.into_iter().map(PendingTimer::new).collect()
+        ThreadWheel::with(ThreadWheel::drain).unwrap_or_default()
     }
 
     /// Returns a file descriptor that is readable when this thread's wheel needs a turn. All

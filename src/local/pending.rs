@@ -21,15 +21,11 @@ use crate::cross_core::callback::Callback;
 /// ```
 #[must_use = "dropping it drops the callback"]
 pub struct PendingTimer {
-    deadline: Instant,
-    callback: Callback,
+    pub(super) deadline: Instant,
+    pub(super) callback: Callback,
 }
 
 impl PendingTimer {
-    pub(super) fn new((deadline, callback): (Instant, Callback)) -> Self {
-        Self { deadline, callback }
-    }
-
     /// Returns the deadline that the timer had at the drain, rounded up to a tick.
     ///
     /// # Examples

@@ -208,7 +208,7 @@ impl ShardRef {
         if self.is_own() {
             return local_timer().try_add_periodic(period, callback);
         }
-        let period = self.shared.period_nanos(period);
+        let period = self.shared.tick.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
         self.send(Schedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
     }
@@ -333,7 +333,7 @@ impl ShardRef {
     /// assert!(local_timer().deadline(timer) >= Some(deadline));
     /// ```
     pub fn now(&self) -> Instant {
-        self.shared.clock().now()
+        self.shared.clock.now()
     }
 
     /// Returns the latest published counts of the wheel and the lateness of its timers; see

@@ -94,7 +94,7 @@ impl ThreadWheel {
         if let Some(descriptor) = place.get() {
             return Ok(Arc::clone(descriptor));
         }
-        let clock = self.with_engine(|engine| engine.clock().kernel_clock());
+        let clock = self.shared.clock.kernel_clock();
         let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
         let opened = Arc::new(opened.map_err(TimerFdError::System)?);
         Ok(Arc::clone(place.get_or_set(|| opened)))

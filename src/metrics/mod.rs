@@ -180,7 +180,7 @@ impl ShardMetrics {
         let (gauges, published) = (&shared.gauges, shared.gauges.counts());
         // The clock is read before the turn state: if this thread is delayed between the two
         // readings, `overdue` becomes too short, not too long.
-        let now = shared.clock().nanos();
+        let now = shared.clock.nanos();
         let turns = shared.turn_state();
         let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {

@@ -180,7 +180,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
     // The clock is read before the turn state: if this thread is delayed between the two readings,
     // the stall seems shorter, not longer.
-    let now = shared.clock().nanos();
+    let now = shared.clock.nanos();
     let turns = shared.turn_state();
     let lasted = Duration::from_nanos(now.saturating_sub(turns.stalled_since()?));
     let stall = || Stall {

@@ -6,8 +6,6 @@
 //! (promise P5 in `ARCHITECTURE.md`).
 
 use std::{
-    cell::Cell,
-    marker::PhantomData,
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,22 +13,18 @@ use std::{
 
 use super::{stats::Stats, time::ShardClock};
 use crate::{
-    clock::{
-        Clock, Reading,
-        schedule::Schedule,
-        tick::{TickLength, saturating_nanos},
-    },
+    clock::{Reading, schedule::Schedule, tick::saturating_nanos},
     config::Config,
     cross_core::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
-        mailbox::{Backlog, MessageList, Priority},
-        reclaim::pin,
+        mailbox::{Backlog, Priority},
+        reclaim::{self, pin},
         registry,
         shared::Shared,
-        slab::{EndedTimer, NodeRef, OwnerNodes, Slab},
+        slab::{self, NodeRef, OwnerNodes, Slab},
         state::{
             Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FreeWhen, NextStep,
             OwnerResetOutcome, ResetBy, ResetOutcome, SweepOutcome, TimerKind,
@@ -50,8 +44,8 @@ use crate::{
 
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
 pub(crate) struct Engine<T> {
-    pub(super) shared: Arc<Shared>,
-    pub(super) number: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) number: u32,
     /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
@@ -71,8 +65,6 @@ pub(crate) struct Engine<T> {
     message_budget: usize,
     pub(super) stats: Stats,
     pub(super) closed: bool,
-    /// Makes the type `!Sync`: only the owner may call methods, even those with `&self`.
-    not_sync: PhantomData<Cell<()>>,
 }
 
 /// A due timer that the owner has claimed. Its payload stays in the node until the timer has ended.
@@ -103,8 +95,6 @@ pub(crate) struct TimersAtClose<T> {
     pending: Vec<(u64, T)>,
     /// The payloads of remotely cancelled timers.
     cancelled_payloads: Vec<T>,
-    /// The number of remotely cancelled timers, including those without a payload.
-    cancelled_count: u32,
 }
 
 impl<T> TimersAtClose<T> {
@@ -115,7 +105,8 @@ impl<T> TimersAtClose<T> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
         }
-        registry::free_ended_shards();
+        reclaim::free_garbage();
+        slab::free_orphaned_pages();
         self.pending
     }
 }
@@ -143,7 +134,7 @@ impl<T> Engine<T> {
             shared,
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
-            next_generation: registration.first_generation,
+            next_generation: registration.next_generation,
             limit_check_at_added: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
@@ -154,7 +145,6 @@ impl<T> Engine<T> {
             message_budget: 0,
             stats: Stats::default(),
             closed: false,
-            not_sync: PhantomData,
         };
         engine.publish_clock();
         let _ = engine.allow_adds(u64::MAX);
@@ -166,30 +156,10 @@ impl<T> Engine<T> {
         self.nodes.reserve(as_u32(timers.min(RESERVE_MAX as usize)));
     }
 
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.time.clock
-    }
-
-    pub(crate) fn tick_length(&self) -> TickLength {
-        self.time.tick
-    }
-
     /// Returns the number of live timers, including remotely cancelled ones until the owner
     /// consumes their message.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
-    }
-
-    pub(crate) fn added_count(&self) -> u64 {
-        self.stats.counts.added
     }
 
     /// Returns how often wheel entries were linked, moved, unlinked or fired.
@@ -201,10 +171,6 @@ impl<T> Engine<T> {
     /// wheel.
     pub(crate) fn is_behind(&self) -> bool {
         !self.backlog.is_empty() || self.wheel.is_behind()
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.time.clock.now()
     }
 
     #[inline(always)]
@@ -329,7 +295,7 @@ impl<T> Engine<T> {
         self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(schedule.due));
         if let TimerKind::Periodic = kind {
             node.linked_deadline().store_nanos(0);
-            self.nodes.set_schedule(index, schedule);
+            *self.nodes.schedule_mut(index) = schedule;
         }
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
@@ -457,8 +423,8 @@ impl<T> Engine<T> {
                 self.stats.counts.resets += 1;
                 true
             }
-            OwnerResetOutcome::Pending { periodic, may_be_unlinked } => {
-                self.reset_slow(index, due, periodic, may_be_unlinked);
+            OwnerResetOutcome::Pending { periodic } => {
+                self.reset_slow(index, due, periodic);
                 true
             }
             OwnerResetOutcome::Refused => false,
@@ -468,15 +434,10 @@ impl<T> Engine<T> {
     /// Resets a timer for which `reset_by_owner` has returned `Pending`.
     #[cold]
     #[inline(never)]
-    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, may_be_unlinked: bool) {
+    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool) {
         let deadline = self.time.tick.deadline_tick(due);
         self.stats.counts.resets += 1;
-        let node = self.nodes.entry(index);
-        if may_be_unlinked {
-            self.wheel.relink_or_link(&self.nodes, node, deadline);
-        } else {
-            self.wheel.relink(&self.nodes, node, deadline);
-        }
+        self.wheel.relink_or_link(&self.nodes, self.nodes.entry(index), deadline);
         if periodic {
             let Reading { min, max } = self.time.latest;
             let start = self.time.tick.period_start(due, min, max);
@@ -567,7 +528,7 @@ impl<T> Engine<T> {
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
                 // The admission will read the period from the node.
-                node.set_requested_period(period);
+                node.deadline().set(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
             }
@@ -598,7 +559,7 @@ impl<T> Engine<T> {
     /// Uses `now`, an instant that the caller's loop has read, as a reading of the clock. Ignores
     /// `now` if it is before the latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
-        self.time.use_loop_reading(now);
+        self.time.latest.advance_to(Reading::exact(self.time.clock.nanos_at(now)));
         self.publish_clock();
     }
 
@@ -616,10 +577,10 @@ impl<T> Engine<T> {
         let now = self.time.latest.min;
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until)
             && self.stats.may_skip_pass(now)
-            && !self.nodes.may_need_trim()
+            && !self.nodes.may_need_trim
             && self.shared.mailbox.is_empty();
         if is_idle {
-            self.time.begin_turn(now);
+            self.time.begin_turn();
             self.stats.counts.turns += 1;
             self.publish_live_count();
         }
@@ -632,7 +593,6 @@ impl<T> Engine<T> {
         self.begin_pass(budget);
         if self.wheel.is_pass_done() && self.backlog.is_empty() {
             // Messages that arrive after this point belong to the next pass.
-            self.backlog.end_pass();
             self.end_pass();
         }
     }
@@ -683,7 +643,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
-        if self.nodes.may_need_trim() && !self.closed {
+        if self.nodes.may_need_trim && !self.closed {
             self.nodes.trim();
         }
     }
@@ -724,11 +684,7 @@ impl<T> Engine<T> {
     pub(super) fn take_mailbox_messages(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
         if self.backlog.must_reverse() {
-            let nodes = &mut self.nodes;
-            self.backlog.reverse(|index, link| {
-                nodes.adopt_page_of_message(index);
-                nodes.entry(index).link().replace(link)
-            });
+            self.backlog.reverse(|index, link| self.nodes.link_of_message(index).replace(link));
         }
     }
 
@@ -835,20 +791,6 @@ impl<T> Engine<T> {
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(due) }
     }
 
-    /// Ends a claimed timer and takes its payload. The caller must call
-    /// [`count_and_free_ended`](Self::count_and_free_ended).
-    pub(super) fn end_claimed(&mut self, claimed: ClaimedTimer) -> (ClaimedTimer, EndedTimer<T>) {
-        (claimed, EndedTimer::of(self.nodes.entry(claimed.index), claimed.run))
-    }
-
-    #[inline]
-    pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: FreeWhen) {
-        self.stats.count_fired();
-        if let FreeWhen::Now = freed {
-            self.free(claimed.index, claimed.run.generation());
-        }
-    }
-
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
     #[inline(always)]
     pub(crate) fn finish_run(&mut self, index: u32, run: ClaimedRun) {
@@ -864,11 +806,12 @@ impl<T> Engine<T> {
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.time.turn_start);
         let node = self.nodes.entry(index);
-        if let Some(payload) = node.rearm_or_take_payload() {
+        if !node.state().rearm() {
             let elsewhere = node.state().was_cancelled_remotely();
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += u64::from(elsewhere);
-            return Err(payload);
+            // A canceller does not take the payload of a running timer.
+            return Err(node.take_payload());
         }
         self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(next));
         Ok(next)
@@ -894,7 +837,15 @@ impl<T> Engine<T> {
     /// a wheel of callbacks: there a callback calls this function, not the loop.
     pub(crate) fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
-        self.publish_before_sleep(now.max(self.time.latest.min), turn);
+        // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
+        self.publish_live_count();
+        // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
+        // is calling this function, not the loop.
+        if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
+            self.publish();
+            let (wake_up, now) = (self.time.wake_up_time(turn), now.max(self.time.latest.min));
+            self.stats.publish_before_sleep(wake_up, now, &self.time, &self.shared.gauges);
+        }
         turn.map(|nanos| self.time.time_until(nanos, now))
     }
 
@@ -924,20 +875,21 @@ impl<T> Engine<T> {
         is_long
     }
 
-    pub(super) fn free_retired_before_long_sleep(&self, until: Option<u64>) {
-        if self.is_long_sleep(until) {
-            self.nodes.free_retired();
-        }
-    }
-
-    fn is_long_sleep(&self, until: Option<u64>) -> bool {
+    pub(super) fn is_long_sleep(&self, until: Option<u64>) -> bool {
         until.is_none_or(|until| until.saturating_sub(self.time.latest.min) >= LONG_SLEEP_NANOS)
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let waiting = self.backlog.lists().into_iter().chain(self.shared.mailbox.peek());
-        let (uncollected, queued) = self.count_uncollected_and_queued(waiting);
-        Counts { uncollected, queued, ..self.counts_without_messages() }
+        let mut counts = self.counts_without_messages();
+        for mut waiting in self.backlog.lists().into_iter().chain(self.shared.mailbox.peek()) {
+            while waiting.first != 0 {
+                let (link, has_uncollected_timer) = self.inspect_message(waiting.first);
+                waiting = waiting.without_first(link);
+                counts.queued += 1;
+                counts.uncollected += u64::from(has_uncollected_timer);
+            }
+        }
+        counts
     }
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
@@ -981,19 +933,19 @@ impl<T> Engine<T> {
     pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
         self.publish();
-        self.stats.set_loop_not_begun();
+        self.stats.publish_at_turn.set(0);
         self.shared.gauges.set_next_due(self.time.wake_up_time(next));
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
     /// Returns how many adds to allow before checking again whether the loop has begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
-        self.added_count().clamp(1, 256)
+        self.stats.counts.added.clamp(1, 256)
     }
 
     /// Returns true if the loop has run a turn or has computed a sleep.
     pub(crate) fn loop_has_begun(&self) -> bool {
-        self.stats.counts.turns > 0 || !self.stats.loop_has_not_begun()
+        self.stats.counts.turns > 0 || self.stats.publish_at_turn.get() != 0
     }
 
     /// Ends the pass, if one has begun. Returns true if work is left to the next pass.
@@ -1010,24 +962,6 @@ impl<T> Engine<T> {
         is_behind
     }
 
-    #[inline]
-    fn publish_before_sleep(&self, now: u64, next: Option<u64>) {
-        // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
-        self.publish_live_count();
-        // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
-        // is calling this function, not the loop.
-        if self.stats.in_pass && self.shared.slab.holds_callbacks() {
-            return;
-        }
-        self.publish();
-        self.stats.publish_before_sleep(
-            self.time.wake_up_time(next),
-            now,
-            &self.time,
-            &self.shared.gauges,
-        );
-    }
-
     pub(crate) fn request_pass(&self) {
         self.stats.request_pass();
     }
@@ -1039,20 +973,13 @@ impl<T> Engine<T> {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
         // These counters never decrease, so an unchanged sum means that none of them has changed.
-        let other_changes = runs
-            + cancelled
-            + handed_back
-            + resets
-            + remote_resets
-            + self.time.regressions
-            + overruns;
-        let sums = (self.wheel.touched + other_changes, self.backlog.count());
+        let sum: u64 = [runs, cancelled, handed_back, resets, remote_resets, overruns].iter().sum();
+        let sums = (self.wheel.touched + self.time.regressions + sum, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_sums.replace(sums) != sums {
-            let uncollected = self.backlog.cancelled_count().into();
             let counts = Counts {
-                uncollected,
-                queued: self.backlog.count().into(),
+                uncollected: self.backlog.cancelled_count().into(),
+                queued: sums.1.into(),
                 ..self.counts_without_messages()
             };
             self.shared.gauges.publish(counts);
@@ -1062,35 +989,21 @@ impl<T> Engine<T> {
         }
     }
 
-    pub(crate) fn drain(&mut self) -> Vec<(Instant, T)> {
-        let pending = self.close().drop_cancelled(&self.shared).into_iter();
-        pending.map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload)).collect()
-    }
-
     /// Closes the mailbox, ends every timer that is not running, and frees the shard's number.
     /// Returns the ended timers, or none if the shard was already closed. The caller must call
     /// [`drop_cancelled`](TimersAtClose::drop_cancelled) where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
-        let mut found = TimersAtClose {
-            pending: Vec::new(),
-            cancelled_payloads: Vec::new(),
-            cancelled_count: 0,
-        };
+        let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.closed, true) {
             return found;
         }
         self.limit_check_at_added = 0;
-        let _ = self.shared.mailbox.close();
+        self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
         for index in self.nodes.indices() {
             self.sweep(index, &mut found);
         }
-        let (handed_back, cancelled) = (as_u32(found.pending.len()), found.cancelled_count);
-        self.stats.live -= handed_back + cancelled;
-        self.stats.counts.handed_back += u64::from(handed_back);
-        self.stats.counts.cancelled += u64::from(cancelled);
-        self.stats.counts.remote_cancels += u64::from(cancelled);
         self.end_pass();
         self.publish();
         registry::unregister(
@@ -1118,15 +1031,16 @@ impl<T> Engine<T> {
         };
         self.wheel.unlink_if_linked(&self.nodes, node);
         if let SweepOutcome::Cancelled { .. } = swept {
-            found.cancelled_count += 1;
+            self.stats.count_cancelled();
+            self.stats.counts.remote_cancels += 1;
             found.cancelled_payloads.extend(payload);
         } else {
+            self.stats.live -= 1;
+            self.stats.counts.handed_back += 1;
             found.pending.extend(payload.map(|payload| (nanos, payload)));
         }
     }
-}
 
-impl<T> Engine<T> {
     /// Performs the next step of a pass that has begun, and calls `fire` if the step claims a
     /// timer. If no step is left, ends the pass and returns `None`.
     #[inline]
@@ -1148,7 +1062,6 @@ impl<T> Engine<T> {
         {
             return Some(step);
         }
-        self.backlog.end_pass();
         self.end_pass();
         None
     }
@@ -1182,11 +1095,7 @@ impl<T> Engine<T> {
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<u32, R>> {
         loop {
-            let nodes = &mut self.nodes;
-            let (index, link) = self.backlog.pop(|index| {
-                nodes.adopt_page_of_message(index);
-                nodes.entry(index).link().get()
-            });
+            let (index, link) = self.backlog.pop(|index| self.nodes.link_of_message(index).get());
             if index == 0 {
                 if self.poll_mailbox() {
                     continue;
@@ -1214,7 +1123,8 @@ impl<T> Engine<T> {
                 ConsumedMessage::NewDeadline { periodic } if node.is_not_admitted() => {
                     let mut node = node;
                     if periodic {
-                        self.nodes.schedule_mut(index).period = node.requested_period();
+                        // Until its admission, the node's `deadline` holds the period.
+                        self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
                     node.admit(|| self.time.now());
@@ -1269,11 +1179,8 @@ impl<T> Engine<T> {
     /// priorities. Returns true if the backlog now has a message within the budget.
     #[inline(never)]
     fn poll_mailbox(&mut self) -> bool {
-        let polls = self.backlog.has_unpolled_priority();
-        if polls {
-            self.take_mailbox_messages();
-        }
-        polls && self.backlog.has_next()
+        self.take_mailbox_messages();
+        self.backlog.has_next()
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(adds)`](Self::allow_adds) succeeds.
@@ -1286,11 +1193,7 @@ impl<T> Engine<T> {
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
     ) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(adds) {
-            let nodes = &mut self.nodes;
-            let link_of = |index| {
-                nodes.adopt_page_of_message(index);
-                nodes.entry(index).link().get()
-            };
+            let link_of = |index| self.nodes.link_of_message(index).get();
             let index = self.backlog.pop_low(&self.shared.mailbox, link_of);
             if index == 0 {
                 return Err(reason);
@@ -1352,28 +1255,6 @@ impl<T> Engine<T> {
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);
         payload
-    }
-
-    /// Returns how many messages in the lists are about live, remotely cancelled timers, and the
-    /// number of all messages in the lists.
-    fn count_uncollected_and_queued(
-        &self,
-        waiting: impl IntoIterator<Item = MessageList>,
-    ) -> (u64, u64) {
-        let (mut uncollected, mut messages) = (0, 0);
-        for mut waiting in waiting {
-            loop {
-                let index = waiting.first;
-                if index == 0 {
-                    break;
-                }
-                let (link, has_uncollected_timer) = self.inspect_message(index);
-                waiting = waiting.without_first(link);
-                messages += 1;
-                uncollected += u64::from(has_uncollected_timer);
-            }
-        }
-        (uncollected, messages)
     }
 
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
@@ -1444,7 +1325,7 @@ impl<T> Drop for Engine<T> {
             // A timer due at `start` or earlier was added or reset after its deadline, usually by
             // another thread. This timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
-            let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
+            let overdue = self.shared.clock.nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven(overdue, false);
         }
         for (_, payload) in pending {

@@ -34,7 +34,7 @@ pub struct Expired<T> {
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
-    times: ExpiryTimes,
+    pub(super) times: ExpiryTimes,
 }
 
 /// When a timer was due, and when the turn that returned it began. Numbers are nanoseconds of the
@@ -48,10 +48,6 @@ pub(super) struct ExpiryTimes {
 }
 
 impl<P> Expired<P> {
-    pub(super) fn new(handle: TimerHandle, payload: P, times: ExpiryTimes) -> Self {
-        Self { handle, payload, times }
-    }
-
     /// Returns the deadline of the timer, rounded up to a tick. With slack, this is the tick that
     /// the shard has chosen.
     ///
@@ -98,10 +94,6 @@ impl<P> Expired<P> {
     /// ```
     pub fn lateness(&self) -> Duration {
         Duration::from_nanos(self.times.turn_start.saturating_sub(self.times.due))
-    }
-
-    pub(super) fn with_payload<Q>(self, payload: Q) -> Expired<Q> {
-        Expired { handle: self.handle, payload, times: self.times }
     }
 }
 
@@ -176,13 +168,10 @@ impl<T> Expiry<'_, T> {
     /// assert_eq!(shard.iter().map(|(.., payload)| *payload).collect::<Vec<_>>(), [1]);
     /// ```
     pub fn as_mut(&mut self) -> Expired<&mut T> {
-        match self {
-            Self::Ended(expired) => {
-                Expired::new(expired.handle, &mut expired.payload, expired.times)
-            }
-            Self::Periodic(expired) => {
-                Expired::new(expired.handle, &mut *expired.payload, expired.times)
-            }
-        }
+        let (handle, payload, times) = match self {
+            Self::Ended(expired) => (expired.handle, &mut expired.payload, expired.times),
+            Self::Periodic(expired) => (expired.handle, &mut *expired.payload, expired.times),
+        };
+        Expired { handle, payload, times }
     }
 }

@@ -25,12 +25,13 @@ use crate::{
         call_site::CallSite,
         callback::ByValue,
         handle::TimerHandle,
-        slab::{EndedTimer, NodeRef, Slab},
-        state::{ClaimedRun, TimerKind},
+        slab::{NodeRef, OwnerNodes, Slab},
+        state::{ClaimedRun, FreeWhen, TimerKind},
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
+    wheel::Storage,
     when::When,
 };
 
@@ -713,7 +714,9 @@ impl<T> Shard<T> {
             return PreparedSleep::zero_length();
         }
         let (until, ends_on_cancel) = self.engine.sleep_end();
-        self.engine.free_retired_before_long_sleep(until);
+        if self.engine.is_long_sleep(until) {
+            self.engine.nodes.free_retired();
+        }
         let timeout = self.engine.publish_and_get_timeout(until);
         PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)
     }
@@ -803,7 +806,7 @@ impl<T> Shard<T> {
     /// assert!(shard.deadline(lease) >= Some(deadline));
     /// ```
     pub fn now(&self) -> Instant {
-        self.engine.now()
+        self.engine.time.clock.now()
     }
 
     /// Iterates over the pending timers in no particular order. Leaves out timers that another
@@ -993,7 +996,9 @@ impl<T> Shard<T> {
     /// ```
     #[must_use = "these timers were pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
-        self.engine.drain()
+        let pending = self.engine.close().drop_cancelled(&self.engine.shared).into_iter();
+        let clock = &self.engine.time.clock;
+        pending.map(|(nanos, payload)| (clock.instant_at(nanos), payload)).collect()
     }
 
     /// Returns the counts of the shard's timers, messages and turns. Cost: one or two cache misses
@@ -1110,7 +1115,7 @@ impl<T> Shard<T> {
     }
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
-        let (claimed, ended) = self.claim_in_pass(EndedTimer::of)?;
+        let (claimed, ended) = self.claim_in_pass(OwnerNodes::end_claimed)?;
         Some(self.end_expired(claimed, ended))
     }
 
@@ -1118,15 +1123,16 @@ impl<T> Shard<T> {
         let (claimed, ()) = self.claim_in_pass(|_, _| ())?;
         let index = claimed.index;
         if !claimed.run.is_periodic() {
-            let (claimed, ended) = self.engine.end_claimed(claimed);
+            let ended = OwnerNodes::end_claimed(self.engine.nodes.entry(index), claimed.run);
             return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
-        let expired = self.make_expired(claimed, claimed.run.generation(), ());
         if let Err(payload) = self.engine.rearm(index) {
             self.engine.finish_run(index, claimed.run);
-            return Some(Expiry::Ended(expired.with_payload(payload)));
+            return Some(Expiry::Ended(self.make_expired(claimed, payload)));
         }
-        Some(Expiry::Periodic(expired.with_payload(self.engine.nodes.rearmed_payload_mut(index))))
+        let Expired { handle, times, .. } = self.make_expired(claimed, ());
+        let payload = self.engine.nodes.rearmed_payload_mut(index);
+        Some(Expiry::Periodic(Expired { handle, payload, times }))
     }
 
     /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
@@ -1150,25 +1156,28 @@ impl<T> Shard<T> {
     /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about
     /// the timer is queued.
     #[inline]
-    fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
-        self.engine.count_and_free_ended(claimed, ended.freed);
-        self.make_expired(claimed, ended.generation, ended.payload)
+    fn end_expired(
+        &mut self,
+        claimed: ClaimedTimer,
+        (freed, payload): (FreeWhen, T),
+    ) -> Expired<T> {
+        self.engine.stats.count_fired();
+        if let FreeWhen::Now = freed {
+            self.engine.free(claimed.index, claimed.run.generation());
+        }
+        self.make_expired(claimed, payload)
     }
 
     #[inline]
-    fn make_expired<P>(
-        &self,
-        ClaimedTimer { index, due, .. }: ClaimedTimer,
-        generation: u64,
-        payload: P,
-    ) -> Expired<P> {
-        let handle = TimerHandle::new(self.engine.number, index, generation);
+    fn make_expired<P>(&self, claimed: ClaimedTimer, payload: P) -> Expired<P> {
+        let ClaimedTimer { index, run, due } = claimed;
+        let handle = TimerHandle::new(self.engine.number, index, run.generation());
         let times = ExpiryTimes {
             origin: self.engine.time.clock.origin(),
             due,
             turn_start: self.engine.time.turn_start,
         };
-        Expired::new(handle, payload, times)
+        Expired { handle, payload, times }
     }
 }
 

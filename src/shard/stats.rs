@@ -57,19 +57,9 @@ impl Stats {
         self.may_skip_pass_until.set(0);
     }
 
-    /// Returns true if no loop has begun since the shard was created or lost its last driver.
-    pub(super) fn loop_has_not_begun(&self) -> bool {
-        self.publish_at_turn.get() == 0
-    }
-
-    /// Records that the loop has not begun, until the counts are published next.
-    pub(super) fn set_loop_not_begun(&self) {
-        self.publish_at_turn.set(0);
-    }
-
     #[inline]
     pub(super) fn begin_pass(&mut self, time: &mut ShardClock, gauges: &Gauges) {
-        time.begin_turn(time.latest.min);
+        time.begin_turn();
         self.counts.turns += 1;
         // An abandoned pass counts as leaving work.
         self.work_left |= mem::replace(&mut self.in_pass, true);

@@ -48,7 +48,7 @@ fn add_through_mailbox(
 
 /// Adds a timer on another thread.
 fn add_on_other_thread(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
-    let shared = shard.engine.shared();
+    let shared = &shard.engine.shared;
     let added = thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -59,7 +59,7 @@ fn add_on_other_thread(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
             .expect("no panic")
     });
     let armed = added.expect("there is room").answer;
-    TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
+    TimerHandle::new(shard.engine.number, armed.index, armed.generation)
 }
 
 fn turn_and_count_fired(shard: &mut Shard<Callback>) -> usize {
@@ -222,7 +222,7 @@ fn a_remote_add_to_a_full_shard_is_refused() {
     let (mut shard, _clock) = shard();
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     assert!(shard.try_add(TICK, callback()).is_err());
-    let shared = Arc::clone(shard.engine.shared());
+    let shared = Arc::clone(&shard.engine.shared);
     let add = || add_through_mailbox(&shared, 0, || ());
     assert!(matches!(add(), Err(AddErrorReason::Full)));
     assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
@@ -249,10 +249,10 @@ fn the_owner_cancels_and_resets_timers_before_admission() {
 
 /// Adds a remote timer whose callback owns a clone of `count`.
 fn add_remote_holding(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
-    let (shared, captured) = (shard.engine.shared(), Arc::clone(count));
+    let (shared, captured) = (&shard.engine.shared, Arc::clone(count));
     let added = add_through_mailbox(shared, shared.nanos_after(TICK), move || drop(captured));
     let armed = added.expect("there is room").answer;
-    TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
+    TimerHandle::new(shard.engine.number, armed.index, armed.generation)
 }
 
 /// Resets a timer as a remote thread does, and calls `between` between the two swaps of the state
@@ -262,7 +262,7 @@ fn with_remote_reset(
     timer: TimerHandle,
     between: impl FnOnce(&mut Shard<Callback>),
 ) -> bool {
-    let shared = Arc::clone(shard.engine.shared());
+    let shared = Arc::clone(&shard.engine.shared);
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
@@ -290,7 +290,7 @@ fn a_shard_end_during_a_remote_reset_loses_no_timer() {
         let moved = with_remote_reset(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
                 let pinned = crate::cross_core::reclaim::pin();
-                let node = shard.engine.shared().slab.node(timer.index(), &pinned);
+                let node = shard.engine.shared.slab.node(timer.index(), &pinned);
                 node.map(|node| node.state.cancel(timer.generation))
             };
             assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, NextStep::Nothing)));
@@ -393,7 +393,7 @@ fn a_shard_ref_to_an_ended_wheel_is_not_own() {
 #[test]
 fn refused_adds_keep_no_node() {
     let (shard, _clock) = shard();
-    let (shared, callback) = (shard.engine.shared(), Arc::new(()));
+    let (shared, callback) = (&shard.engine.shared, Arc::new(()));
     let add = || {
         let captured = Arc::clone(&callback);
         add_through_mailbox(shared, 0, move || drop(captured)).map(drop)

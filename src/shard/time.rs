@@ -1,9 +1,6 @@
 //! A shard's clock, its latest reading, and the start times of turns.
 
-use std::{
-    mem,
-    time::{Duration, Instant},
-};
+use std::{mem, time::Duration};
 
 use crate::clock::{Clock, ClockReader, Reading, tick::TickLength};
 
@@ -65,12 +62,6 @@ impl ShardClock {
         }
     }
 
-    /// Advances the latest reading to `now`, an instant that the loop has read. Does nothing if
-    /// `now` is before the latest reading.
-    pub(super) fn use_loop_reading(&mut self, now: Instant) {
-        self.latest.advance_to(Reading::exact(self.clock.nanos_at(now)));
-    }
-
     /// Returns the present time in nanoseconds, but not before the lower bound of the latest
     /// reading.
     pub(super) fn now(&self) -> u64 {
@@ -86,8 +77,8 @@ impl ShardClock {
     }
 
     #[inline]
-    pub(super) fn begin_turn(&mut self, now: u64) {
-        self.previous_turn_start = mem::replace(&mut self.turn_start, now);
+    pub(super) fn begin_turn(&mut self) {
+        self.previous_turn_start = mem::replace(&mut self.turn_start, self.latest.min);
     }
 
     /// Returns the wake-up time to publish: the deadline `next`, or `u64::MAX` for `None`. The

@@ -67,6 +67,7 @@ fn thread_bound_types_are_not_send_and_the_others_are() {
     assert!(implements!(Core: Send + Sync));
     assert!(implements!(Config: Send + Sync));
     assert!(implements!(Shard<u8>: Send));
+    assert!(!implements!(Shard<u8>: Sync), "only the owner may call methods, even with `&self`");
 }
 
 #[test]

@@ -109,20 +109,13 @@ impl Backlog {
         self.budget = self.budget.saturating_sub(messages);
     }
 
-    /// Prevents this pass from consuming further messages.
-    #[inline]
-    pub(crate) fn end_pass(&mut self) {
-        self.budget = 0;
-    }
-
     /// Takes all queued messages of each priority. Skips a priority of which the backlog has
     /// messages, or for which this pass has already polled. Messages that arrive later wait for the
     /// next pass, so that a flood does not prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
-        let [urgent, low] = mailbox.stacks();
-        self.take_messages_of(URGENT, urgent);
-        self.take_messages_of(LOW, low);
+        self.take_messages_of(URGENT, &mailbox.urgent);
+        self.take_messages_of(LOW, &mailbox.low);
     }
 
     #[inline]
@@ -200,18 +193,12 @@ impl Backlog {
         if self.is_in_urgent_phase() || self.ready[LOW].first == 0 { URGENT } else { LOW }
     }
 
-    #[inline]
-    pub(crate) fn has_unpolled_priority(&self) -> bool {
-        self.polling_done != [true; 2]
-    }
-
     /// Removes the next low-priority message, regardless of the budget, for an add that needs room.
     /// Returns the message's index, or 0 if there is none.
     pub(crate) fn pop_low(&mut self, mailbox: &Mailbox, link_of: impl FnOnce(u32) -> u32) -> u32 {
-        let [_, low] = mailbox.stacks();
         let messages = &mut self.ready[LOW];
-        if messages.first == 0 && low.has_messages() {
-            *messages = low.take_all();
+        if messages.first == 0 && mailbox.low.has_messages() {
+            *messages = mailbox.low.take_all();
         }
         let index = messages.first;
         if index != 0 {

@@ -142,9 +142,12 @@ impl Mailbox {
         }
     }
 
-    /// Closes the mailbox and returns its messages. Called once.
-    pub(crate) fn close(&self) -> [MessageList; 2] {
-        self.stacks().map(Stack::close)
+    /// Closes the mailbox and discards its messages. Called once.
+    pub(crate) fn close(&self) {
+        for stack in [&self.urgent, &self.low] {
+            // Acquire (M1): the pushers' writes happen before the owner's sweep.
+            stack.head.swap(CLOSED, Ordering::Acquire);
+        }
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
@@ -187,11 +190,7 @@ impl Mailbox {
     /// Returns the queued messages of each priority without taking them. Only the owner may call
     /// this and follow the links, because only the owner takes messages.
     pub(crate) fn peek(&self) -> [MessageList; 2] {
-        self.stacks().map(Stack::peek)
-    }
-
-    fn stacks(&self) -> [&Stack; 2] {
-        [&self.urgent, &self.low]
+        [self.urgent.peek(), self.low.peek()]
     }
 }
 
@@ -233,12 +232,6 @@ impl Stack {
     fn take_all(&self) -> MessageList {
         // Acquire (M1): sees the links, and the pushers' writes.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
-        MessageList::of(head)
-    }
-
-    fn close(&self) -> MessageList {
-        // Acquire (M1): the pushers' writes happen before the owner's sweep.
-        let head = self.head.swap(CLOSED, Ordering::Acquire);
         MessageList::of(head)
     }
 

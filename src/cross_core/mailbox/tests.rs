@@ -154,8 +154,6 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         );
         backlog.end_urgent_phase(UNLIMITED);
         assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links).len() + first as usize, budget);
-        backlog.end_pass();
-        assert_eq!(consume_next(&mut backlog, &links), None);
     }
 }
 
@@ -260,7 +258,8 @@ fn a_pass_takes_each_priority_once() {
 #[test]
 fn a_closed_mailbox_refuses_messages() {
     let (mailbox, link) = (Mailbox::default(), MailboxLink::default());
-    assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [MessageList::default(); 2]));
+    assert!(!mailbox.is_closed());
+    mailbox.close();
     for priority in [Priority::Urgent, Priority::Low] {
         assert_eq!(mailbox.push(1, &link, priority), PushOutcome::Closed);
         let mut backlog = backlog_in_pass(UNLIMITED);

@@ -80,21 +80,17 @@ pub(crate) struct Protected<'p, T> {
     pub(crate) pinned: &'p Pinned,
 }
 
-#[cfg(not(crossbeam_loom))]
-impl<T> Published<T> {
+impl<T: Send + Sync + 'static> Published<T> {
+    #[cfg(not(crossbeam_loom))]
     pub(crate) const fn new_array<const N: usize>() -> [Self; N] {
         [const { Self(PublishedPointer(Atomic::null())) }; N]
     }
-}
 
-#[cfg(crossbeam_loom)]
-impl<T> Published<T> {
+    #[cfg(crossbeam_loom)]
     pub(crate) fn new_array<const N: usize>() -> [Self; N] {
         std::array::from_fn(|_| Self(PublishedPointer::default()))
     }
-}
 
-impl<T: Send + Sync + 'static> Published<T> {
     /// Publishes `value` to all threads. The cell must be empty.
     pub(crate) fn publish(&self, value: Arc<T>) {
         let pointer = NonNull::new(Arc::into_raw(value).cast_mut()).expect("an `Arc` is not null");
@@ -158,14 +154,9 @@ impl<T> PublishedPointer<T> {
         // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires what the
         // owner wrote before it emptied the cell (pairs with `retract`). Relaxed: a failed swap's
         // value is unused.
-        let swapped = self.0.compare_exchange(
-            Shared::null(),
-            new,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-            &pinned.0,
-        );
-        swapped.is_ok()
+        self.0
+            .compare_exchange(Shared::null(), new, Ordering::AcqRel, Ordering::Relaxed, &pinned.0)
+            .is_ok()
     }
 
     /// Empties the cell. If the cell had a pointer, deferred work later calls `then` with the

@@ -87,7 +87,7 @@ use std::{array, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
-    owner::{EndedTimer, NodeRef, OwnerNodes},
+    owner::{NodeRef, OwnerNodes},
     retired::free_orphaned_pages,
 };
 use crate::{
@@ -97,7 +97,7 @@ use crate::{
         callback::{BuildInPlace, Callback, SendCallback},
         mailbox::MailboxLink,
         reclaim::{Pinned, PublishedPointer},
-        state::{Cancel, NextStep, ResetBy, StateWord, TimerKind},
+        state::{Cancel, NextStep, ResetBy, StateWord},
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
@@ -123,7 +123,7 @@ pub(crate) struct Slab {
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
     /// True if payloads are callbacks. Only then may other threads add timers.
-    holds_callbacks: bool,
+    pub(crate) holds_callbacks: bool,
     hints: Hints,
 }
 
@@ -209,10 +209,6 @@ impl Slab {
         // SAFETY: the slab is new, and its layout is that of `T`.
         let nodes = unsafe { OwnerNodes::new(Arc::clone(&slab)) };
         (slab, nodes)
-    }
-
-    pub(crate) fn holds_callbacks(&self) -> bool {
-        self.holds_callbacks
     }
 
     /// Returns the node `index`, if its page is published.
@@ -311,12 +307,7 @@ impl Slab {
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
-        let page = page::Page::<Callback>::allocate_page();
-        let Some(number) = self.publish(page) else {
-            // SAFETY: no other thread has seen the page.
-            unsafe { page.free() };
-            return None;
-        };
+        let (page, number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
         // Reads the first generation after the publication, so that it exceeds all generations of
@@ -341,15 +332,20 @@ impl Slab {
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Publishes a page in an empty slot other than slot 0, which is for the owner's first page.
-    /// Returns the slot's number, or `None` if no slot is empty.
-    fn publish(&self, page: PagePtr) -> Option<usize> {
+    /// Allocates a page, and publishes it in an empty slot other than slot 0, which is for the
+    /// owner's first page. Returns the page and the slot's number, or `None` if no slot is empty.
+    fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
+        let page = page::Page::<T>::allocate_page();
         // The hint may be too high, so this also tries lower numbers.
         let hint = self.hints.empty_slot_hint.get() as usize;
-        let number =
-            (hint..PAGES_MAX).chain(1..hint).find(|&number| self.publish_at(number, page))?;
+        let mut numbers = (hint..PAGES_MAX).chain(1..hint);
+        let Some(number) = numbers.find(|&number| self.publish_at(number, page)) else {
+            // SAFETY: no other thread has seen the page.
+            unsafe { page.free() };
+            return None;
+        };
         self.hints.empty_slot_hint.set(as_u32(number + 1));
-        Some(number)
+        Some((page, number))
     }
 
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
@@ -483,15 +479,14 @@ impl ReservedNode {
         let creation_record = unsafe { page.creation_records[place].get() };
         creation_record.set(CreationRecord::new(call_site, || 0));
         page.requested_deadlines[place].store_nanos(due);
-        let kind = if period == 0 { TimerKind::Shared } else { TimerKind::Periodic };
-        if kind == TimerKind::Periodic {
+        if period != 0 {
             // SAFETY: this thread has taken the node.
             unsafe { node.header.deadline.get() }.set(period);
             page.linked_deadlines[place].store_nanos(0);
         }
         let state = &node.header.state;
         let generation = page.header.first_generation().max(state.generation() + 1);
-        state.arm_remote(generation, kind);
+        state.arm_remote(generation, period != 0);
         generation
     }
 

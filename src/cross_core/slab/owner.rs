@@ -58,7 +58,7 @@ pub(crate) struct OwnerNodes<T> {
     /// sleep takes `&self` and frees retired pages.
     retired: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
-    may_need_trim: bool,
+    pub(crate) may_need_trim: bool,
     /// Payloads belong to the owner. The `Cell` makes the type `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
 }
@@ -218,12 +218,7 @@ impl<T> OwnerNodes<T> {
 
     /// Adds a page for the owner, and takes a free node. Returns `None` if no page number is left.
     fn add_page(&mut self) -> Option<(usize, usize)> {
-        let page = Page::<T>::allocate_page();
-        let Some(number) = self.slab.publish(page) else {
-            // SAFETY: no other thread has seen the page.
-            unsafe { page.free() };
-            return None;
-        };
+        let (page, number) = self.slab.publish_new_page::<T>()?;
         self.pages.set(number, page);
         self.free_places.add_page(number);
         self.take_from_other_page()
@@ -231,7 +226,7 @@ impl<T> OwnerNodes<T> {
 
     /// Adds the page of this number to the owner's table. Returns false if it is not published.
     #[inline]
-    pub(crate) fn try_adopt_page(&mut self, number: usize) -> bool {
+    fn try_adopt_page(&mut self, number: usize) -> bool {
         self.pages.has(number) || self.try_adopt_page_slow(number)
     }
 
@@ -248,10 +243,12 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_number_of(index))
     }
 
+    /// Returns the link of a message's node. Adopts the node's page if necessary.
     #[inline]
-    pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
+    pub(crate) fn link_of_message(&mut self, index: u32) -> &MailboxLink {
         let is_there = self.try_adopt_page(page_number_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
+        self.entry(index).link()
     }
 
     pub(crate) fn adopt_all_pages(&mut self) {
@@ -294,11 +291,6 @@ impl<T> OwnerNodes<T> {
         indices.filter(|&index| index != 0)
     }
 
-    #[inline]
-    pub(crate) fn may_need_trim(&self) -> bool {
-        self.may_need_trim
-    }
-
     /// Retires surplus empty pages, as long as fewer than [`RETIRED_PAGES_MAX`] retired pages wait
     /// to be freed. Also frees some retired pages that no other thread can see.
     #[cold]
@@ -306,7 +298,7 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn trim(&mut self) {
         self.flush_last_freed();
         self.retired.get_mut().free_some();
-        while self.retired.get_mut().has_room() {
+        while self.retired.get_mut().0.len() < RETIRED_PAGES_MAX {
             let Some(number) =
                 self.free_places.remove_surplus_page().or_else(|| self.take_empty_remote_page())
             else {
@@ -318,7 +310,7 @@ impl<T> OwnerNodes<T> {
         // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
         self.retired.get_mut().free_some();
         let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
-        self.may_need_trim = has_surplus || !self.retired.get_mut().is_empty();
+        self.may_need_trim = has_surplus || !self.retired.get_mut().0.is_empty();
     }
 
     /// Puts the most recently freed node into the free list of its page. Before this call, the page
@@ -383,7 +375,7 @@ impl<T> OwnerNodes<T> {
         let page = self.pages.get(number);
         self.pages.remove(number);
         self.slab.retract(number);
-        self.retired.get_mut().push(page);
+        self.retired.get_mut().0.push_back(page);
     }
 
     /// Returns the creation records of the admitted timers that have a payload and are not running.
@@ -392,10 +384,6 @@ impl<T> OwnerNodes<T> {
         let nodes = self.indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
         live.map(|node| node.creation_record().get())
-    }
-
-    pub(crate) fn set_schedule(&mut self, index: u32, schedule: Schedule) {
-        *self.schedule_mut(index) = schedule;
     }
 
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut Schedule {
@@ -468,7 +456,13 @@ impl<T> OwnerNodes<T> {
 
     #[cfg(all(test, not(loom)))]
     pub(super) fn retired_count(&self) -> usize {
-        self.retired.borrow().len()
+        self.retired.borrow().0.len()
+    }
+
+    /// Ends a timer that the owner has claimed, and takes its payload.
+    #[inline]
+    pub(crate) fn end_claimed(node: NodeRef<'_, T>, run: ClaimedRun) -> (FreeWhen, T) {
+        (node.state().finish(run), node.take_payload())
     }
 }
 
@@ -516,24 +510,6 @@ impl<T> Clone for NodeRef<'_, T> {
 
 impl<T> Copy for NodeRef<'_, T> {}
 
-/// A timer that the owner has claimed and ended.
-pub(crate) struct EndedTimer<T> {
-    pub(crate) generation: u64,
-    pub(crate) freed: FreeWhen,
-    pub(crate) payload: T,
-}
-
-impl<T> EndedTimer<T> {
-    #[inline]
-    pub(crate) fn of(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
-        Self {
-            generation: run.generation(),
-            freed: node.state().finish(run),
-            payload: node.take_payload(),
-        }
-    }
-}
-
 impl<'n, T> NodeRef<'n, T> {
     #[inline]
     fn node(self) -> &'n Node<T> {
@@ -567,18 +543,6 @@ impl<'n, T> NodeRef<'n, T> {
     #[inline]
     pub(crate) fn is_not_admitted(self) -> bool {
         self.location().get() == NOT_ADMITTED
-    }
-
-    /// Returns the period, in nanoseconds, of a periodic timer that is not admitted yet.
-    pub(crate) fn requested_period(self) -> u64 {
-        debug_assert!(self.is_not_admitted());
-        self.deadline().get()
-    }
-
-    /// Changes the period of a periodic timer that is not admitted yet.
-    pub(crate) fn set_requested_period(self, period: u64) {
-        debug_assert!(self.is_not_admitted());
-        self.deadline().set(period);
     }
 
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
@@ -623,13 +587,6 @@ impl<'n, T> NodeRef<'n, T> {
             SweepOutcome::Cancelled { has_payload } => has_payload,
         };
         (swept, has_payload.then(|| self.take_payload()))
-    }
-
-    /// Arms a periodic timer again after a run. If the timer was cancelled during the run, returns
-    /// the payload instead.
-    pub(crate) fn rearm_or_take_payload(self) -> Option<T> {
-        // A canceller does not take the payload of a running timer, so the payload is present.
-        (!self.state().rearm()).then(|| self.take_payload())
     }
 }
 

@@ -345,7 +345,7 @@ impl FreeList {
             // Acquire, both (G1): sees the writes of the node's previous user. After a failed swap,
             // sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some((place, free_count_of(new))),
+                Ok(_) => return Some((place, left)),
                 Err(found) => head = found,
             }
         }
@@ -378,18 +378,11 @@ impl FreeList {
     pub(super) fn try_take_all(&self) -> bool {
         // Relaxed: the swap confirms the value.
         let head = self.0.load(Ordering::Relaxed);
+        let taken = (head >> 32).wrapping_add(1) << 32;
+        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed swap's value
+        // is unused.
         free_count_of(head) == PAGE_LEN
-            && self
-                .0
-                .compare_exchange(
-                    head,
-                    (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed
-                    // swap's value is unused.
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
+            && self.0.compare_exchange(head, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     pub(super) fn has_free(&self) -> bool {
@@ -405,9 +398,8 @@ pub(super) fn relative_link(place: usize, next: usize) -> u32 {
 
 /// Returns one plus the place that follows `place` in the list. `link` is the link of the node at
 /// `place`. If `link` is stale, the result is arbitrary, and the swap in `pop` fails.
-fn next_place_plus_one(place: usize, link: u32) -> u16 {
-    let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
-    u16::from_le_bytes([low, high])
+fn next_place_plus_one(place: usize, link: u32) -> u32 {
+    link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }
 
 #[allow(clippy::cast_possible_truncation)] // Masked.

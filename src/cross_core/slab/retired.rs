@@ -7,15 +7,16 @@ use crossbeam_queue::SegQueue;
 use super::page::{PageHeader, PagePtr};
 use crate::{
     cross_core::reclaim,
-    limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX, RETIRED_PAGES_MAX},
+    limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX},
 };
 
 /// Retracted pages of ended shards. Only threads that end a shard push and pop.
 static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 
-/// Retracted pages of one owner, the oldest first.
+/// Retracted pages of one owner, the oldest first. The owner no longer uses them, and each
+/// retraction has scheduled [`mark_reclaimable`] as deferred work.
 #[derive(Debug, Default)]
-pub(super) struct RetiredPages(VecDeque<PagePtr>);
+pub(super) struct RetiredPages(pub(super) VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable. Deferred work (`reclaim`) calls this function after all threads
 /// that could read the page have unpinned. The calling thread can be any thread that pins, such as
@@ -28,25 +29,6 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
 }
 
 impl RetiredPages {
-    /// Adds a retracted page that the owner no longer uses. The retraction must have scheduled
-    /// [`mark_reclaimable`] as deferred work.
-    pub(super) fn push(&mut self, page: PagePtr) {
-        self.0.push_back(page);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.0.len() < RETIRED_PAGES_MAX
-    }
-
     /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`] pages
     /// that no thread can see any more.
     pub(super) fn free_some(&mut self) {

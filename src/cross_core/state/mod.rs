@@ -371,8 +371,8 @@ pub(crate) enum FreeWhen {
 pub(crate) enum OwnerResetOutcome {
     /// The timer is pending, one-shot, and linked in the wheel.
     LinkedOneShot,
-    /// The timer is pending. If `may_be_unlinked` is false, it is linked in the wheel.
-    Pending { periodic: bool, may_be_unlinked: bool },
+    /// The timer is pending. It may not be linked in the wheel.
+    Pending { periodic: bool },
     /// The timer has ended or is running.
     Refused,
 }
@@ -731,9 +731,7 @@ impl StateWord {
     fn reset_by_owner_slow(&self, generation: u64) -> OwnerResetOutcome {
         loop {
             let word = self.load_relaxed();
-            let may_be_unlinked = Phase::of(word) == Phase::Resetting || word & NEW_DEADLINE != 0;
-            let outcome =
-                OwnerResetOutcome::Pending { periodic: word & PERIODIC != 0, may_be_unlinked };
+            let outcome = OwnerResetOutcome::Pending { periodic: word & PERIODIC != 0 };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnerResetOutcome::Refused,
                 // A remote reset in progress is ordered after this reset. The remote deadline may
@@ -829,9 +827,9 @@ impl StateWord {
     /// Arms a new timer in a free node that this thread has taken. The timer is due at the node's
     /// requested deadline. The caller must push the node onto the owner's mailbox.
     #[inline]
-    pub(crate) fn arm_remote(&self, generation: u64, kind: TimerKind) {
+    pub(crate) fn arm_remote(&self, generation: u64, is_periodic: bool) {
         debug_assert!(self.is_free());
-        let flags = QUEUED | NEW_DEADLINE | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
+        let flags = QUEUED | NEW_DEADLINE | if is_periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release (S3): publishes the requested deadline, the period and the payload. Release (S2):
         // a thread with a stale handle sees the effects of this node's earlier callbacks.
@@ -973,8 +971,7 @@ impl StateWord {
     #[inline(never)]
     fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<NextStep> {
         loop {
-            // Relaxed: the swap confirms the word.
-            let word = self.0.load(Ordering::Relaxed);
+            let word = self.load_relaxed();
             let to = match Phase::of(word) {
                 Phase::Resetting => Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling

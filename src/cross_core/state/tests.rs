@@ -138,10 +138,7 @@ fn a_message_or_a_claim_reports_a_reset_once() {
 #[test]
 fn an_owner_reset_overrides_an_earlier_remote_reset() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(
-        state.reset_by_owner(GENERATION),
-        OwnerResetOutcome::Pending { periodic: false, may_be_unlinked: true }
-    );
+    assert_eq!(state.reset_by_owner(GENERATION), OwnerResetOutcome::Pending { periodic: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
@@ -153,10 +150,7 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
-    assert_eq!(
-        state.reset_by_owner(GENERATION),
-        OwnerResetOutcome::Pending { periodic: false, may_be_unlinked: true }
-    );
+    assert_eq!(state.reset_by_owner(GENERATION), OwnerResetOutcome::Pending { periodic: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
@@ -208,7 +202,7 @@ fn a_message_consumed_during_a_reset_is_followed_by_another() {
 #[test]
 fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
-    state.arm_remote(GENERATION, TimerKind::Shared);
+    state.arm_remote(GENERATION, false);
     assert!(state.is_pending(GENERATION));
     assert_eq!(reset_remotely(&state), Some(NextStep::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
@@ -219,9 +213,9 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
 #[test]
 fn a_remote_timer_is_disarmed_unless_it_was_swept() {
     let state = StateWord::default();
-    state.arm_remote(GENERATION, TimerKind::Shared);
+    state.arm_remote(GENERATION, false);
     assert!(state.undo_arm_remote() && state.is_free());
-    state.arm_remote(GENERATION + 1, TimerKind::Shared);
+    state.arm_remote(GENERATION + 1, false);
     assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: true });
     assert!(!state.undo_arm_remote());
 }
@@ -284,7 +278,7 @@ fn the_largest_generation_fits_the_word() {
 fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) =
         (StateWord::default(), crate::limits::REMOTE_GENERATION_BIT | GENERATION);
-    state.arm_remote(generation, TimerKind::Shared);
+    state.arm_remote(generation, false);
     if is_consumed {
         assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
     }
