@@ -198,18 +198,13 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Monotonic { .. } => Instant::now(),
-            Source::BootTime { .. } => self.instant_at(self.nanos()),
-            Source::Manual(manual) => manual.now(),
+            Source::BootTime { .. } | Source::Manual(_) => self.instant_at(self.nanos()),
         }
     }
 
     #[inline]
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Source::Manual(_))
-    }
-
-    pub(crate) fn reader(&self) -> ClockReader {
-        ClockReader::new(self.is_fast())
     }
 
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.

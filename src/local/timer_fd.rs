@@ -97,7 +97,7 @@ impl ThreadWheel {
         let clock = self.shared.clock.kernel_clock();
         let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
         let opened = Arc::new(opened.map_err(TimerFdError::System)?);
-        Ok(Arc::clone(place.get_or_set(|| opened)))
+        Ok(Arc::clone(place.get_or_init(|| opened)))
     }
 
     /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.

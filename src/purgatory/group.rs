@@ -183,7 +183,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
-        let known = self.0.shards.get_or_set(|| shards.into());
+        let known = self.0.shards.get_or_init(|| shards.into());
         let (count, others) = (shards.len(), known.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
         let are_same = known.iter().zip(shards).all(|(known, shard)| known.is_same(shard));

@@ -1143,7 +1143,7 @@ impl<T> Engine<T> {
                         self.wheel.link(&self.nodes, node, deadline);
                         continue;
                     }
-                    let current = self.wheel.current();
+                    let current = self.wheel.current;
                     if !periodic && deadline <= current {
                         node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {

@@ -23,7 +23,7 @@ pub(super) struct ShardClock {
 
 impl ShardClock {
     pub(super) fn new(clock: Clock, tick: TickLength) -> Self {
-        let mut reader = clock.reader();
+        let mut reader = ClockReader::new(&clock);
         let latest = reader.read_slow(&clock);
         let (turn_start, previous_turn_start) = (latest.min, 0);
         Self { clock, tick, reader, latest, turn_start, previous_turn_start, regressions: 0 }

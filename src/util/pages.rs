@@ -121,7 +121,7 @@ pub(crate) struct FreePlaces {
     /// The number of pages whose places are all free.
     empty_page_count: u32,
     /// The number of empty pages to keep as spare pages.
-    spare_pages_to_keep: u32,
+    pub(crate) spare_pages_to_keep: u32,
 }
 
 /// The free places of one page, as a list whose links the caller stores.
@@ -140,20 +140,6 @@ struct PageFreeList {
 
 const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a list");
 
-/// Never-used places of a page that join its free list. The caller must store the
-/// [`link`](Self::link) of each.
-#[derive(Debug)]
-pub(crate) struct NeverUsedPlaces {
-    pub(crate) number: usize,
-    pub(crate) places: Range<usize>,
-}
-
-impl NeverUsedPlaces {
-    pub(crate) fn link(&self, place: usize) -> u32 {
-        if place + 1 < self.places.end { as_u32(place + 2) } else { 0 }
-    }
-}
-
 impl FreePlaces {
     /// Creates the free places of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
@@ -167,14 +153,6 @@ impl FreePlaces {
         };
         free.add_page(0);
         free
-    }
-
-    pub(crate) fn raise_spare_pages_to_keep(&mut self, pages: u32) {
-        self.spare_pages_to_keep = self.spare_pages_to_keep.max(pages);
-    }
-
-    pub(crate) fn lower_spare_pages_to_keep(&mut self, pages: u32) {
-        self.spare_pages_to_keep = self.spare_pages_to_keep.min(pages);
     }
 
     /// Returns the number of places, used or free.
@@ -203,12 +181,12 @@ impl FreePlaces {
     }
 
     /// Takes the first place of the current page's free list. `link_of` returns the place's link.
-    /// Returns the page's number and the place.
+    /// Returns the place's index.
     #[inline(always)]
     pub(crate) fn take_from_current_page(
         &mut self,
         link_of: impl FnOnce(usize, usize) -> u32,
-    ) -> Option<(usize, usize)> {
+    ) -> Option<u32> {
         let number = self.current;
         let page = self.current_page();
         let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
@@ -217,7 +195,7 @@ impl FreePlaces {
         if page.used == 1 {
             self.empty_page_count -= 1;
         }
-        Some((number, place))
+        Some(index_of(number, place))
     }
 
     #[inline]
@@ -241,8 +219,8 @@ impl FreePlaces {
         (link, has_surplus)
     }
 
-    /// Adds a page that has room again to `pages_with_room`, and counts it if it is empty. Returns
-    /// true if an empty page should be freed.
+    /// Adds a page that has room to `pages_with_room`, and counts it if it is empty. Returns true
+    /// if an empty page should be freed.
     #[cold]
     #[inline(never)]
     fn record_room_and_check_surplus(&mut self, number: usize) -> bool {
@@ -256,9 +234,11 @@ impl FreePlaces {
     }
 
     /// Makes a page with room the current page. If the free list of this page is empty, puts
-    /// never-used places into the list. Returns these places, an empty range if there are none, or
-    /// `None` if no page has room.
-    pub(crate) fn switch_to_page_with_room(&mut self) -> Option<NeverUsedPlaces> {
+    /// never-used places into the list. Returns the index of each of these places and the link that
+    /// the caller must store in it, or `None` if no page has room.
+    pub(crate) fn switch_to_page_with_room(
+        &mut self,
+    ) -> Option<impl Iterator<Item = (u32, u32)> + use<>> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
@@ -271,10 +251,11 @@ impl FreePlaces {
                 // The page stays in `pages_with_room`, in case the next freed place makes another
                 // page current.
                 self.current = number;
-                return Some(NeverUsedPlaces {
-                    number,
-                    places: first..usize::from(page.first_never_used),
-                });
+                let end = usize::from(page.first_never_used);
+                return Some((first..end).map(move |place| {
+                    let link = if place + 1 < end { as_u32(place + 2) } else { 0 };
+                    (index_of(number, place), link)
+                }));
             }
             page.is_in_pages_with_room = false;
             self.pages_with_room.pop();
@@ -289,14 +270,10 @@ impl FreePlaces {
             // Reserves the memory now, so that freeing never allocates.
             self.pages_with_room.reserve(self.pages.len() - self.pages_with_room.len());
         }
-        let is_first = number == 0;
+        let used = u16::from(number == 0);
         let page = &mut self.pages[number];
-        (page.first_never_used, page.used) = (u16::from(is_first), u16::from(is_first));
-        page.is_own = true;
-        self.empty_page_count += u32::from(!is_first);
-        if !mem::replace(&mut page.is_in_pages_with_room, true) {
-            self.pages_with_room.push(as_u32(number));
-        }
+        (page.first_never_used, page.used, page.is_own) = (used, used, true);
+        self.record_room_and_check_surplus(number);
     }
 
     #[inline]
@@ -462,28 +439,29 @@ mod tests {
     fn a_place_in_use_is_not_taken_again() {
         let mut free = FreePlaces::new();
         let mut links: Vec<[u32; PAGE_LEN]> = vec![[0; PAGE_LEN]; 16];
-        let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::from([0]));
+        let (mut used, mut pages): (Vec<u32>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
         for round in 0..if cfg!(miri) { 300 } else { 20_000 } {
             // Phases with more allocations alternate with phases with more frees.
             if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
-                let (number, place) = used.swap_remove(random.usize(..used.len()));
-                let (link, has_surplus) = free.put_in_free_list(number, place);
-                links[number][place] = link;
+                let index = used.swap_remove(random.usize(..used.len()));
+                let (link, has_surplus) =
+                    free.put_in_free_list(page_number_of(index), place_of(index));
+                links[page_number_of(index)][place_of(index)] = link;
                 if has_surplus {
                     let number = free.remove_surplus_page().expect("a surplus");
-                    assert!(used.iter().all(|&(other, _)| other != number));
+                    assert!(used.iter().all(|&index| page_number_of(index) != number));
                     assert!(pages.remove(&number));
                 }
                 assert!(!free.has_surplus());
             } else if let Some(taken) =
                 free.take_from_current_page(|number, place| links[number][place])
             {
-                assert!(taken != (0, 0) && !used.contains(&taken));
+                assert!(taken != 0 && !used.contains(&taken));
                 used.push(taken);
             } else if let Some(fresh) = free.switch_to_page_with_room() {
-                fresh.places.clone().for_each(|place| {
-                    links[fresh.number][place] = fresh.link(place);
+                fresh.for_each(|(index, link)| {
+                    links[page_number_of(index)][place_of(index)] = link;
                 });
             } else if pages.len() < 12 {
                 // The skipped numbers are pages of another owner.

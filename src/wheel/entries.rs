@@ -291,23 +291,17 @@ impl<T> Entries<T> {
 
     /// Takes a free index, if there is one.
     pub(super) fn take_index(&mut self) -> Option<u32> {
-        self.take_index_fast().or_else(|| {
-            let (number, place) = self.take_from_other_page()?;
-            Some(index_of(number, place))
-        })
+        self.take_index_fast().or_else(|| self.take_from_other_page())
     }
 
     /// Takes the index that was freed last, or a free index of the current page.
     #[inline(always)]
     fn take_index_fast(&mut self) -> Option<u32> {
-        self.free_places.take_last_freed().or_else(|| {
-            let (number, place) = self.take_from_current_page()?;
-            Some(index_of(number, place))
-        })
+        self.free_places.take_last_freed().or_else(|| self.take_from_current_page())
     }
 
     #[inline(always)]
-    fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
+    fn take_from_current_page(&mut self) -> Option<u32> {
         let pages = &self.pages;
         // SAFETY: as in `page`.
         let page = |number| unsafe { pages.get(number).as_ref() };
@@ -361,10 +355,11 @@ impl<T> Entries<T> {
     /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        self.free_places.raise_spare_pages_to_keep(as_u32(pages));
+        let spare = &mut self.free_places.spare_pages_to_keep;
+        *spare = as_u32(pages).max(*spare);
         while self.page_numbers_end - self.freed_pages.len() < pages {
-            let Some((number, place)) = self.add_page() else { break };
-            self.put_in_free_list(index_of(number, place));
+            let Some(index) = self.add_page() else { break };
+            self.put_in_free_list(index);
         }
     }
 
@@ -376,18 +371,18 @@ impl<T> Entries<T> {
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
         self.flush_last_freed();
-        self.free_places.lower_spare_pages_to_keep(0);
+        self.free_places.spare_pages_to_keep = 0;
         while self.free_places.has_surplus() {
             self.free_surplus_page();
         }
-        self.free_places.raise_spare_pages_to_keep(SPARE_PAGES);
+        self.free_places.spare_pages_to_keep = SPARE_PAGES;
     }
 
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_number_of(index), place_of(index));
         let (next, has_surplus) = self.free_places.put_in_free_list(number, place);
-        self.page(number).entries[place].links.next.set(next);
+        self.entry(index).links().next.set(next);
         if has_surplus {
             self.free_surplus_page();
         }
@@ -396,17 +391,18 @@ impl<T> Entries<T> {
     /// Takes a place from a page with room, which becomes the current page, or from a new page.
     #[cold]
     #[inline(never)]
-    fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
+    fn take_from_other_page(&mut self) -> Option<u32> {
         let Some(fresh) = self.free_places.switch_to_page_with_room() else {
             return self.add_page();
         };
-        let page = self.page(fresh.number);
-        fresh.places.clone().for_each(|place| page.init_place(place, fresh.link(place)));
+        for (index, next) in fresh {
+            self.page(page_number_of(index)).init_place(place_of(index), next);
+        }
         self.take_from_current_page()
     }
 
     /// Adds a page and takes one of its places.
-    fn add_page(&mut self) -> Option<(usize, usize)> {
+    fn add_page(&mut self) -> Option<u32> {
         let (number, generation) = match self.freed_pages.pop() {
             Some(vacant) => vacant,
             None if self.page_numbers_end > page_number_of(INDEX_MAX) => return None,

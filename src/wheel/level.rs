@@ -13,9 +13,6 @@ use core::ops::Range;
 
 use crate::limits::FIRST_LEVEL_REVOLUTIONS_LOG2;
 
-/// The number of revolutions that the first level reaches, including the current one.
-const NEAR_REVOLUTION_COUNT: u64 = 1 << FIRST_LEVEL_REVOLUTIONS_LOG2;
-
 /// Returns the tick from `first` to `last` that is divisible by the largest power of two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
     debug_assert!(1 <= first && first <= last);
@@ -54,12 +51,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         tick >> Self::shift(level)
     }
 
-    /// Returns the number of the revolution of `level` that covers `tick`.
-    #[inline]
-    pub(super) fn revolution_number(level: usize, tick: u64) -> u64 {
-        Self::slot_number(level, tick) >> BITS
-    }
-
     /// Returns the first tick of slot `number` of `level`.
     #[inline]
     pub(super) fn slot_start(level: usize, number: u64) -> u64 {
@@ -69,7 +60,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the position of slot `number` in its level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
-    pub(super) fn position(level: usize, number: u64) -> u32 {
+    pub(super) const fn position(level: usize, number: u64) -> u32 {
         let ring = if level == 0 { Self::NEAR_SLOT_COUNT } else { Self::FAR_SLOT_COUNT };
         (number & (ring as u64 - 1)) as u32
     }
@@ -95,43 +86,36 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slot of the upper level `level` that covers `tick`.
     #[inline]
     pub(super) fn far_slot_at(level: usize, tick: u64) -> u32 {
-        Self::far_slot(level, Self::position(level, Self::slot_number(level, tick)))
+        Self::far_slot(level, Self::slot_number(level, tick))
     }
 
-    /// Returns the slot at a position of an upper level.
+    /// Returns slot `number` of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    pub(super) const fn far_slot(level: usize, position: u32) -> u32 {
-        (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
+    pub(super) const fn far_slot(level: usize, number: u64) -> u32 {
+        let first = Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT;
+        first as u32 + Self::position(level, number)
     }
 
     /// The *late* slot; see the module `raw`.
     pub(super) const LATE_SLOT: u32 = Self::far_slot(LEVELS, 0);
-    /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
-    /// bounds.
-    pub(super) const SLOT_ARRAY_LEN: usize = (Self::LATE_SLOT as usize + 1).next_power_of_two();
 
     /// Returns the last tick that the first level reaches when the time is `now`.
     pub(super) fn last_near_tick(now: u64) -> u64 {
         let revolution_start = Self::slot_start(1, Self::slot_number(1, now));
-        revolution_start.saturating_add((NEAR_REVOLUTION_COUNT << BITS) - 1)
+        revolution_start.saturating_add(Self::NEAR_SLOT_COUNT as u64 - 1)
     }
 
     /// Returns true if `level` reaches `deadline` when the time is `now`.
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
+        debug_assert!(now <= deadline);
+        let revolution = |tick| Self::slot_number(level, tick) >> BITS;
         if level == 0 {
             deadline <= Self::last_near_tick(now)
         } else {
-            Self::revolutions_ahead(level, now, deadline) <= 1
+            revolution(deadline) - revolution(now) <= 1
         }
-    }
-
-    /// Returns how many revolutions of `level` start after `now`, up to the deadline.
-    #[inline]
-    fn revolutions_ahead(level: usize, now: u64, deadline: u64) -> u64 {
-        debug_assert!(now <= deadline);
-        Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
     /// Returns the lowest level that reaches `deadline`, which the first level must not reach. In

@@ -31,21 +31,13 @@ mod raw;
 mod slot;
 mod storage;
 
-use core::{
-    fmt,
-    iter::{self, FusedIterator},
-};
+use core::{fmt, iter::FusedIterator};
 
 use self::entries::Entries;
 pub(crate) use self::{
     level::coarsest_tick,
-    raw::RawWheel,
-    storage::{Entry, Storage},
-};
-#[cfg(feature = "std")]
-pub(crate) use self::{
-    raw::shard_level_sizes,
-    storage::{Links, Location},
+    raw::{RawWheel, shard_level_sizes},
+    storage::{Entry, Links, Location, Storage},
 };
 
 /// A hierarchical timing wheel that holds values until their deadlines.
@@ -480,7 +472,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     #[doc(hidden)]
     pub fn check(&self) {
         self.entries.check();
-        check::check(&self.raw, &self.entries, self.entries.indices());
+        self.raw.check(&self.entries, self.entries.indices());
     }
 
     /// Allocates memory for `additional` more entries, up to 16 million in all. The wheel keeps
@@ -635,10 +627,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.iter().collect::<Vec<_>>(), [(key, 30_000, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-        let live = iter::successors(self.entries.next_live_from(0), |index| {
-            self.entries.next_live_from(index + 1)
-        });
-        live.filter_map(|index| {
+        self.entries.indices().filter_map(|index| {
             let entry = self.entries.entry(index);
             Some((entry.key(), entry.deadline().get(), self.get(entry.key())?))
         })

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::limits::PREFETCHED_TICKS;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Prefetcher {
     /// For each walker, the entry that it prefetched most recently; 0 at the end of its list.
     cursors: [u32; PREFETCHED_TICKS],
@@ -22,10 +22,6 @@ pub(super) struct Prefetcher {
 }
 
 impl Prefetcher {
-    pub(super) const fn new() -> Self {
-        Self { cursors: [0; PREFETCHED_TICKS], next_walker: 0, started_until_tick: 0 }
-    }
-
     /// Starts a walker for each of the next ticks after `tick` that has entries and no walker yet.
     #[inline]
     pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(

@@ -44,16 +44,16 @@ use super::{
     slot::Slots,
     storage::{Entry, Location, Storage},
 };
-use crate::limits::{CASCADED_PER_TURN_MAX, PREFETCH_MIN_ENTRIES};
-#[cfg(feature = "std")]
-use crate::limits::{SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS};
+use crate::limits::{
+    CASCADED_PER_TURN_MAX, PREFETCH_MIN_ENTRIES, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+};
 
 /// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
 /// calls of one wheel must pass the same storage.
 #[derive(Debug)]
 pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
-    pub(super) current: u64,
+    pub(crate) current: u64,
     /// The final tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades, and no
@@ -94,14 +94,11 @@ pub(super) enum Stage {
 
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
-#[cfg(feature = "std")]
 pub(crate) fn shard_level_sizes() -> impl Iterator<Item = (u64, u64)> {
     type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
-    let slots = |level| {
-        if level == 0 { ShardGeometry::NEAR_SLOT_COUNT } else { ShardGeometry::FAR_SLOT_COUNT }
-    };
-    (0..SHARD_WHEEL_LEVELS)
-        .map(move |level| (ShardGeometry::slot_start(level, 1), slots(level) as u64))
+    (0..SHARD_WHEEL_LEVELS).map(|level| {
+        (ShardGeometry::slot_start(level, 1), ShardGeometry::slot_range(level).len() as u64)
+    })
 }
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
@@ -115,7 +112,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
-            prefetcher: Prefetcher::new(),
+            prefetcher: Prefetcher::default(),
             len: 0,
             uncascaded_counts: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
                 .into_boxed_slice(),
@@ -128,11 +125,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.pass_end
-    }
-
-    #[cfg(feature = "std")]
-    pub(crate) fn current(&self) -> u64 {
-        self.current
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -197,7 +189,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.unlink_uncounted(storage, entry);
     }
 
-    #[cfg(feature = "std")]
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         if entry.location().get().is_linked() {
             self.unlink(storage, entry);
@@ -292,7 +283,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Resets an entry to another deadline, or links it if it is in no slot.
-    #[cfg(feature = "std")]
     pub(crate) fn relink_or_link<S: Storage>(
         &mut self,
         storage: &S,
@@ -309,7 +299,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
     /// true if the new slot counts the entry as postponed. Only then may the caller postpone the
     /// entry's next reset until that slot expires (P7).
-    #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_postponable<S: Storage>(
         &mut self,
@@ -340,7 +329,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Links or relinks an entry so that this pass or a later one returns it at `deadline`. If the
     /// pass has already reached `deadline`, unlinks the entry, stores `deadline` in it, and returns
     /// `current` as the error.
-    #[cfg(feature = "std")]
     pub(crate) fn relink_unless_reached<S: Storage>(
         &mut self,
         storage: &S,
@@ -365,7 +353,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Returns how many slots of each level have entries.
-    #[cfg(feature = "std")]
     pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
         (0..LEVELS)
             .map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slot_range(level)))
@@ -633,9 +620,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
-            let revolution = Geometry::<BITS, LEVELS>::revolution_number(0, self.current);
-            let last = Geometry::<BITS, LEVELS>::slot_start(1, revolution)
-                | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
+            let last = self.current | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
             self.next_slot_start().unwrap_or(u64::MAX).min(last)
         };
     }
@@ -648,7 +633,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn is_in_current_revolution(&self, tick: u64) -> bool {
-        Geometry::<BITS, LEVELS>::revolution_number(0, tick ^ self.current) == 0
+        Geometry::<BITS, LEVELS>::slot_number(1, tick ^ self.current) == 0
     }
 
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
@@ -703,14 +688,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.last_cascade_tick = self.current;
     }
 
-    fn uncascaded_in(&self, slot: u32) -> u32 {
+    pub(super) fn uncascaded_in(&self, slot: u32) -> u32 {
         self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
     /// Returns the slot after the current slot of an upper level.
     fn next_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
-        Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
+        Geometry::<BITS, LEVELS>::far_slot(level, number)
     }
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
@@ -786,8 +771,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         (1..LEVELS)
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level)?;
-                let position = Geometry::<BITS, LEVELS>::position(level, number);
-                entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
+                entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, number));
                 let portions = u64::from(entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);

@@ -44,21 +44,18 @@ pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
 }
 
 impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
+    /// Keeps a slot within the bounds of the arrays, whose length is a power of two.
     const SLOT_MASK: u32 = {
         let () = Geometry::<BITS, LEVELS>::ASSERT_VALID;
-        // There are fewer than 2^23 slots.
-        #[allow(clippy::cast_possible_truncation)]
-        let slots = Geometry::<BITS, LEVELS>::SLOT_ARRAY_LEN as u32;
-        slots - 1
+        (Geometry::<BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
     };
 
     pub(super) fn new() -> Self {
         let slots = Self::SLOT_MASK as usize + 1;
         // The operating system commits zeroed memory only on first use.
-        let (heads, occupied) = (vec![0; slots], vec![0; slots.div_ceil(64)]);
         Self {
-            heads: heads.into_boxed_slice(),
-            occupied: occupied.into_boxed_slice(),
+            heads: vec![0; slots].into(),
+            occupied: vec![0; slots.div_ceil(64)].into(),
             last_late: 0,
         }
     }
@@ -270,11 +267,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let is_late = slot == Geometry::<BITS, LEVELS>::LATE_SLOT;
         assert!(!is_late || self.last_late == last, "the last entry of the late slot");
         entries
-    }
-
-    #[cfg(any(test, debug_assertions))]
-    pub(super) fn is_marked(&self, slot: u32) -> bool {
-        self.first_occupied(slot..slot + 1).is_some()
     }
 
     /// Returns how many entries of a slot have been postponed since the slot was last empty.

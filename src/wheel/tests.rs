@@ -367,7 +367,7 @@ mod shard_functions {
             let linked = wheel.raw.relink_postponable(&wheel.entries, entry, deadline);
             assert_eq!(linked, is_postponable);
             check_counts(&wheel, 1, 4, "postponable");
-            check::check(&wheel.raw, &wheel.entries, wheel.entries.indices());
+            wheel.raw.check(&wheel.entries, wheel.entries.indices());
         }
         wheel.raw.unlink(&wheel.entries, wheel.entries.entry(farther));
         check_counts(&wheel, 1, 3, "unlinked");

@@ -50,7 +50,7 @@ pub(crate) struct Descriptor {
 ///
 /// A thread that wakes the owner from a sleep sees the descriptor, if the descriptor was opened
 /// before the fence F1 of that sleep (`parker`).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 
 impl LazyDescriptor {
@@ -58,12 +58,6 @@ impl LazyDescriptor {
         if let Some(descriptor) = self.0.get() {
             descriptor.trigger();
         }
-    }
-}
-
-impl Default for LazyDescriptor {
-    fn default() -> Self {
-        Self(SetOnce::new())
     }
 }
 

@@ -104,13 +104,11 @@ impl<T> OwnerNodes<T> {
         if let Some(last) = self.free_places.take_last_freed() {
             return Some(last);
         }
-        let (number, place) =
-            self.take_from_current_page().or_else(|| self.take_from_other_page())?;
-        Some(index_of(number, place))
+        self.take_from_current_page().or_else(|| self.take_from_other_page())
     }
 
     #[inline(always)]
-    fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
+    fn take_from_current_page(&mut self) -> Option<u32> {
         let pages = &self.pages;
         self.free_places.take_from_current_page(|number, place| {
             // SAFETY: as in `page_at`.
@@ -205,19 +203,18 @@ impl<T> OwnerNodes<T> {
     /// Takes a free node when the current page's free list is empty. Adds a page if necessary.
     #[cold]
     #[inline(never)]
-    fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
+    fn take_from_other_page(&mut self) -> Option<u32> {
         let Some(fresh) = self.free_places.switch_to_page_with_room() else {
             return self.add_page();
         };
-        for place in fresh.places.clone() {
-            let node = self.entry(index_of(fresh.number, place));
-            node.links().next.set(fresh.link(place));
+        for (index, next) in fresh {
+            self.entry(index).links().next.set(next);
         }
         self.take_from_current_page()
     }
 
     /// Adds a page for the owner, and takes a free node. Returns `None` if no page number is left.
-    fn add_page(&mut self) -> Option<(usize, usize)> {
+    fn add_page(&mut self) -> Option<u32> {
         let (page, number) = self.slab.publish_new_page::<T>()?;
         self.pages.set(number, page);
         self.free_places.add_page(number);
@@ -260,10 +257,11 @@ impl<T> OwnerNodes<T> {
     /// Allocates pages for `timers` timers, or fewer pages if the page numbers run out. The owner
     /// then keeps enough empty pages for `timers` timers, until a call of [`shrink`](Self::shrink).
     pub(crate) fn reserve(&mut self, timers: u32) {
-        self.free_places.raise_spare_pages_to_keep(timers / as_u32(PAGE_LEN) + 1);
+        let spare = &mut self.free_places.spare_pages_to_keep;
+        *spare = (timers / as_u32(PAGE_LEN) + 1).max(*spare);
         while self.free_places.capacity() < timers as usize {
-            let Some((number, place)) = self.add_page() else { break };
-            self.put_in_free_list(index_of(number, place));
+            let Some(index) = self.add_page() else { break };
+            self.put_in_free_list(index);
         }
     }
 
@@ -274,10 +272,10 @@ impl<T> OwnerNodes<T> {
     /// Frees the owner's empty pages, even reserved ones. If other threads may be reading pages,
     /// some empty pages are freed only in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
-        self.free_places.lower_spare_pages_to_keep(0);
+        self.free_places.spare_pages_to_keep = 0;
         self.may_need_trim = true;
         self.trim_fully();
-        self.free_places.raise_spare_pages_to_keep(SPARE_PAGES);
+        self.free_places.spare_pages_to_keep = SPARE_PAGES;
     }
 
     /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may

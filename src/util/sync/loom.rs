@@ -77,14 +77,14 @@ impl<T> SetOnce<T> {
     }
 
     pub(crate) fn get(&self) -> Option<&T> {
-        // Acquire: the guarantee of `OnceLock::get`; pairs with the Release of `get_or_set`.
+        // Acquire: the guarantee of `OnceLock::get`; pairs with the Release of `get_or_init`.
         if !self.is_set.load(Ordering::Acquire) {
             return None;
         }
         self.value.get()
     }
 
-    pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         // Release: the guarantee of `OnceLock::get_or_init`; pairs with the Acquire of `get`.
         self.is_set.store(true, Ordering::Release);

@@ -1,8 +1,11 @@
 //! `std`'s primitives.
 
-use std::sync::{Mutex, OnceLock, atomic::compiler_fence};
+use std::sync::{Mutex, atomic::compiler_fence};
 pub(crate) use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    sync::{
+        OnceLock as SetOnce,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    },
     thread::{Thread, current as this_thread, yield_now},
 };
 
@@ -49,25 +52,6 @@ impl<T> Exclusive<T> {
     #[inline]
     pub(crate) unsafe fn get(&self) -> &T {
         &self.0
-    }
-}
-
-/// A value that is set once and then visible to all threads.
-#[derive(Debug)]
-pub(crate) struct SetOnce<T>(OnceLock<T>);
-
-impl<T> SetOnce<T> {
-    pub(crate) fn new() -> Self {
-        Self(OnceLock::new())
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> Option<&T> {
-        self.0.get()
-    }
-
-    pub(crate) fn get_or_set(&self, make: impl FnOnce() -> T) -> &T {
-        self.0.get_or_init(make)
     }
 }
 
