@@ -51,7 +51,6 @@ pub(super) struct Table<K, Op> {
     /// - the number of chains divided by [`CHAINS_PER_KEY_MIN`] otherwise.
     grow_threshold: usize,
     is_removing_chains: bool,
-    watch_count: usize,
     /// The cursors of the events in progress, the outermost event first.
     cursors: Vec<WatchIndex>,
     /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
@@ -64,8 +63,8 @@ pub(super) struct Table<K, Op> {
     trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_in_trim_interval: u32,
-    /// The counts of added and ended operations. [`counts`](Self::counts) fills in `live`,
-    /// `watches` and `keys`.
+    /// The counts of added and ended operations, and of watches. [`counts`](Self::counts) fills in
+    /// `live` and `keys`.
     pub(super) totals: PurgatoryCounts,
 }
 
@@ -272,7 +271,6 @@ impl<K, Op> Table<K, Op> {
             key_count: 0,
             grow_threshold: 0,
             is_removing_chains: false,
-            watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
             last_id_number: random_number(),
@@ -479,7 +477,7 @@ impl<K, Op> Table<K, Op> {
     /// operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
-        self.watch_count -= 1;
+        self.totals.watches -= 1;
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.next);
         }
@@ -727,12 +725,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     pub(super) fn counts(&self) -> PurgatoryCounts {
-        PurgatoryCounts {
-            live: self.len() as u64,
-            watches: self.watch_count as u64,
-            keys: self.key_count as u64,
-            ..self.totals
-        }
+        PurgatoryCounts { live: self.len() as u64, keys: self.key_count as u64, ..self.totals }
     }
 
     /// Requests calls of [`trim`](Self::trim) if there are surplus chains.
@@ -848,7 +841,6 @@ impl<K: Eq, Op> Table<K, Op> {
         entry: Option<KeyEntry<K>>,
     ) -> Id {
         let (number, at) = (self.next_id_number(), WatchIndex::inline(index));
-        let first = entry.as_ref().map_or(WatchIndex::NONE, |entry| entry.first);
         let inline_watch = entry.map_or(Watch::UNLINKED, |entry| self.make_watch(at, entry));
         self.totals.added += 1;
         let parked = self.operations.occupy(index);
@@ -858,9 +850,6 @@ impl<K: Eq, Op> Table<K, Op> {
         parked.inline_watch = inline_watch;
         parked.last_remote_watch_index = NONE;
         parked.completion = None;
-        if first != WatchIndex::NONE {
-            self.append_to_ring(first, at);
-        }
         Id { number, index }
     }
 
@@ -872,12 +861,8 @@ impl<K: Eq, Op> Table<K, Op> {
             return false;
         };
         if parked.inline_watch.next == WatchIndex::NONE {
-            let (at, first) = (WatchIndex::inline(operation.index), entry.first);
-            let inline_watch = self.make_watch(at, entry);
+            let inline_watch = self.make_watch(WatchIndex::inline(operation.index), entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
-            if first != WatchIndex::NONE {
-                self.append_to_ring(first, at);
-            }
         } else {
             let index = self.add_extra_watch(operation.number, THIS_CORE, operation, entry);
             let extra = self.extra_watches.record_mut(index);
@@ -901,47 +886,39 @@ impl<K: Eq, Op> Table<K, Op> {
         entry: KeyEntry<K>,
     ) -> u32 {
         let index = self.extra_watches.vacant_index();
-        let (at, first) = (WatchIndex::extra(index), entry.first);
-        let new_watch = self.make_watch(at, entry);
+        let new_watch = self.make_watch(WatchIndex::extra(index), entry);
         let extra = self.extra_watches.occupy(index);
         (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
         extra.watch = new_watch;
-        if first != WatchIndex::NONE {
-            self.append_to_ring(first, at);
-        }
         index
     }
 
     /// Makes and counts a new watch, which the caller stores at `index`. If the key has no other
-    /// watch, adds the key to its chain. Otherwise the caller must call
-    /// [`append_to_ring`](Self::append_to_ring) after it has stored the watch.
+    /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring; the second
+    /// copy of the key is dropped later.
     #[inline]
     fn make_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
-        self.watch_count += 1;
-        let mut next_key = WatchIndex::NONE;
-        if first == WatchIndex::NONE {
-            if self.key_count >= self.grow_threshold {
-                self.grow_chains();
-            }
-            self.key_count += 1;
-            next_key = mem::replace(self.chain_head_mut(hash), index);
+        self.totals.watches += 1;
+        if first != WatchIndex::NONE {
+            let previous = self.append_to_ring(first, index);
+            self.defer_drop(key);
+            return Watch { previous, next: first, ..Watch::UNLINKED };
         }
-        let key = Some(key);
+        if self.key_count >= self.grow_threshold {
+            self.grow_chains();
+        }
+        self.key_count += 1;
+        let (key, next_key) = (Some(key), mem::replace(self.chain_head_mut(hash), index));
         Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }
     }
 
-    /// Appends a watch to the ring that begins at `first`. The watch's copy of the key is dropped
-    /// later.
+    /// Appends a watch to the ring that begins at `first`. Returns the watch before it.
     #[inline(never)]
-    fn append_to_ring(&mut self, first: WatchIndex, index: WatchIndex) {
+    fn append_to_ring(&mut self, first: WatchIndex, index: WatchIndex) -> WatchIndex {
         let previous = mem::replace(&mut self.watch_mut(first).previous, index);
         self.watch_mut(previous).next = index;
-        let watch = self.watch_mut(index);
-        (watch.previous, watch.next) = (previous, first);
-        if let Some(key) = watch.key.take() {
-            self.defer_drop(key);
-        }
+        previous
     }
 
     /// Begins an event. If the only watch on the key is an inline watch, tries to check out the
