@@ -85,7 +85,7 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{CheckOutcome, EventWalk, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner},
+    table::{CheckOutcome, EventWalk, KeyWatchers, RemoteWatch, Table, WatchOwner},
 };
 use crate::{
     cross_core::{call_site::CallSite, hooks::PanicPlace},
@@ -678,7 +678,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let index = table.vacant_index();
         let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout, CallSite::caller())
         else {
-            return Err((operation, entry.map(KeyEntry::into_key)));
+            return Err((operation, entry.map(|entry| entry.key)));
         };
         let id = table.park(index, operation, timer, entry);
         drop(table);
@@ -809,7 +809,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
                 None => (),
             }
-            if event.is_finished() {
+            if !event.is_suspended {
                 return completed;
             }
         }

@@ -31,7 +31,7 @@ pub(super) struct Records<T> {
     pages: Vec<Page<T>>,
     /// The first free record of the current page, or [`NONE`].
     first_free: u32,
-    len: u32,
+    pub(super) len: u32,
     /// The number of the current page, which is in neither of the lists below.
     current: u32,
     /// The numbers of the other pages that have both free records and records in use.
@@ -65,11 +65,6 @@ impl<T> Records<T> {
             spare: Vec::new(),
             fewest_spare_pages: 0,
         }
-    }
-
-    #[inline]
-    pub(super) fn len(&self) -> u32 {
-        self.len
     }
 
     /// Returns the record at `index`, used or free, if it exists.
@@ -107,19 +102,12 @@ impl<T> Records<T> {
         !self.spare.is_empty()
     }
 
-    /// Frees the spare pages in excess of [`SPARE_RECORD_PAGES_MAX`].
-    pub(super) fn free_surplus_pages(&mut self) {
-        self.free_spare_pages(SPARE_RECORD_PAGES_MAX);
-    }
-
     /// Frees spare pages until at most `kept` are left.
     fn free_spare_pages(&mut self, kept: usize) {
-        while self.spare.len() > kept {
-            let Some(number) = self.spare.pop() else { break };
+        for number in self.spare.drain(kept.min(self.spare.len())..) {
             let page = mem::replace(&mut self.pages[number as usize], Page::UNALLOCATED);
             pages::free_vec_to_system(page.records);
         }
-        self.fewest_spare_pages = self.fewest_spare_pages.min(kept);
     }
 }
 
@@ -132,7 +120,7 @@ impl<T: Record> Records<T> {
     /// pages. Otherwise frees one spare page if there was at least one during the whole interval.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
         let unneeded = if all { self.spare.len() } else { self.fewest_spare_pages.min(1) };
-        self.free_spare_pages(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
+        self.free_spare_pages(self.spare.len() - unneeded);
         self.fewest_spare_pages = self.spare.len();
     }
 
@@ -149,12 +137,9 @@ impl<T: Record> Records<T> {
             index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
         let current = self.current as usize;
-        match self.pages.get(current) {
-            None => return fresh(current, 0),
-            Some(Page { records, .. }) if records.len() < PAGE_LEN => {
-                return fresh(current, records.len());
-            }
-            Some(_) => (),
+        let used = self.pages.get(current).map_or(0, |page| page.records.len());
+        if used < PAGE_LEN {
+            return fresh(current, used);
         }
         if let Some(&number) = self.pages_with_room.last().or(self.spare.last()) {
             return self.pages[number as usize].first_free;
@@ -209,7 +194,8 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if the page is now a spare page.
+    /// Returns true if the page has become a spare page. If there are now more spare pages than
+    /// [`SPARE_RECORD_PAGES_MAX`], frees it.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
@@ -220,6 +206,7 @@ impl<T: Record> Records<T> {
         if page.used_count == 0 {
             self.pages_with_room.retain(|&other| other != number);
             self.spare.push(number);
+            self.free_spare_pages(SPARE_RECORD_PAGES_MAX);
             return true;
         }
         if page.used_count == PAGE_LEN_U32 - 1 {
@@ -240,7 +227,7 @@ impl<T: Record> Records<T> {
 }
 
 pub(super) struct OccupiedRecord<'a, T> {
-    record: &'a mut T,
+    pub(super) record: &'a mut T,
     index: u32,
     current: &'a u32,
     first_free: &'a mut u32,
@@ -248,11 +235,6 @@ pub(super) struct OccupiedRecord<'a, T> {
 }
 
 impl<'a, T: Record> OccupiedRecord<'a, T> {
-    #[inline]
-    pub(super) fn get_mut(&mut self) -> &mut T {
-        self.record
-    }
-
     /// Frees the record and returns it. The caller must take its contents. The second value is
     /// [`NONE`], or the index that the caller must then pass to
     /// [`put_in_free_list`](Records::put_in_free_list).
@@ -310,8 +292,8 @@ mod tests {
     fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
         let (record, unlisted_index) = records.occupied_record(index).free();
         let number = record.0.take();
-        if unlisted_index != NONE && records.put_in_free_list(unlisted_index) {
-            records.free_surplus_pages();
+        if unlisted_index != NONE {
+            let _ = records.put_in_free_list(unlisted_index);
         }
         number
     }
@@ -321,7 +303,7 @@ mod tests {
         let mut expected = used.to_vec();
         expected.sort_unstable();
         assert_eq!(in_use.collect::<Vec<_>>(), expected);
-        assert_eq!(records.len() as usize, used.len());
+        assert_eq!(records.len as usize, used.len());
         for (number, page) in (0..).zip(&records.pages) {
             let own =
                 used.iter().filter(|&&(index, _)| index >> RECORD_PAGE_BITS == number).count();

@@ -183,15 +183,9 @@ pub(super) struct RemoteWatch {
 /// The result of a lookup of a key before a watch on the key is added: the key, its hash, and the
 /// first existing watch on it, or `NONE`.
 pub(super) struct KeyEntry<K> {
-    key: K,
+    pub(super) key: K,
     hash: u32,
     first: WatchIndex,
-}
-
-impl<K> KeyEntry<K> {
-    pub(super) fn into_key(self) -> K {
-        self.key
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +202,7 @@ pub(super) enum KeyWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out.
     /// The caller must check the operation's condition.
     Single(u32, Op),
-    /// All other cases: the caller calls [`Table::step`] until the event is finished.
+    /// All other cases: the caller calls [`Table::step`] until the event is no longer suspended.
     Several(EventWalk),
 }
 
@@ -245,8 +239,8 @@ impl<K, Op> ParkedOperation<K, Op> {
 
 impl<K> FreedOperation<K> {
     #[inline(always)]
-    fn free<Op>(mut occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
-        let last_remote_watch_index = occupied.get_mut().last_remote_watch_index;
+    fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
+        let last_remote_watch_index = occupied.record.last_remote_watch_index;
         let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
         parked.number = None;
@@ -327,8 +321,8 @@ impl<K, Op> Table<K, Op> {
         condition_holds: bool,
         is_second_check: bool,
     ) -> CheckOutcome {
-        let mut occupied = self.operations.occupied_record(index);
-        let parked = occupied.get_mut();
+        let occupied = self.operations.occupied_record(index);
+        let parked = &mut *occupied.record;
         if let Some(how) = parked.completion {
             CheckOutcome::Completed(how)
         } else if condition_holds && parked.try_cancel_timer() {
@@ -429,8 +423,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Frees the record of a watch on another core, and returns its contents.
     pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
-        let mut occupied = self.remote_watches.occupied_record(index);
-        let watch = *occupied.get_mut();
+        let occupied = self.remote_watches.occupied_record(index);
+        let watch = *occupied.record;
         let (_, unlisted_index) = occupied.free();
         if unlisted_index != NONE && self.remote_watches.put_in_free_list(unlisted_index) {
             self.request_trim();
@@ -496,8 +490,8 @@ impl<K, Op> Table<K, Op> {
             if is_last {
                 *link = next_key;
                 self.key_count -= 1;
-                if self.key_count < self.chains.len() / CHAINS_PER_KEY_MAX {
-                    self.request_trim_if_surplus_chains();
+                if self.has_surplus_chains() {
+                    self.request_trim();
                 }
                 self.defer_drop(key);
             } else {
@@ -617,8 +611,8 @@ impl<K, Op> Table<K, Op> {
     /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
     /// [`CHAINS_PER_KEY_MAX`] per key.
     fn has_surplus_chains(&self) -> bool {
-        self.chains.len() > SPARE_CHAINS_MAX
-            && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
+        CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
+            && self.chains.len() > SPARE_CHAINS_MAX
     }
 
     /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
@@ -713,7 +707,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.operations.len() as usize
+        self.operations.len as usize
     }
 
     pub(super) fn count_completion(&mut self, how: Completion) {
@@ -728,20 +722,9 @@ impl<K, Op> Table<K, Op> {
         PurgatoryCounts { live: self.len() as u64, keys: self.key_count as u64, ..self.totals }
     }
 
-    /// Requests calls of [`trim`](Self::trim) if there are surplus chains.
-    #[inline(never)]
-    fn request_trim_if_surplus_chains(&mut self) {
-        if !self.trim_is_requested && self.has_surplus_chains() {
-            self.request_trim();
-        }
-    }
-
-    /// Frees surplus spare pages, and requests calls of [`trim`](Self::trim).
+    /// Requests calls of [`trim`](Self::trim).
     #[inline(never)]
     fn request_trim(&mut self) {
-        self.operations.free_surplus_pages();
-        self.extra_watches.free_surplus_pages();
-        self.remote_watches.free_surplus_pages();
         if !mem::replace(&mut self.trim_is_requested, true) {
             let _ = ThreadWheel::with(ThreadWheel::request_trim);
         }
@@ -781,34 +764,24 @@ impl<K, Op> Table<K, Op> {
 pub(super) struct EventWalk {
     next: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
-    is_suspended: bool,
+    pub(super) is_suspended: bool,
     /// The latest number that the table had assigned when the event began.
     last_number_at_start: NonZeroU64,
-}
-
-impl EventWalk {
-    #[inline]
-    pub(super) fn is_finished(&self) -> bool {
-        !self.is_suspended
-    }
 }
 
 impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain_head(hash);
-        // `get` returns `None` for an extra watch, whose flag makes the index too large.
-        while at != WatchIndex::NONE {
-            let Some(parked) = self.operations.get(at.0) else {
-                return self.find_key_slow(at, hash, key);
-            };
+        // `get` returns `None` for `NONE` and for an extra watch: the flag makes them too large.
+        while let Some(parked) = self.operations.get(at.0) {
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
             }
             at = watch.next_key;
         }
-        at
+        if at == WatchIndex::NONE { at } else { self.find_key_slow(at, hash, key) }
     }
 
     /// Searches the rest of a chain, which begins with an extra watch, for a key.
@@ -865,10 +838,9 @@ impl<K: Eq, Op> Table<K, Op> {
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
         } else {
             let index = self.add_extra_watch(operation.number, THIS_CORE, operation, entry);
-            let extra = self.extra_watches.record_mut(index);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
-            extra.watch.next_extra = inline_watch.next_extra;
-            inline_watch.next_extra = WatchIndex::extra(index);
+            let next = mem::replace(&mut inline_watch.next_extra, WatchIndex::extra(index));
+            self.extra_watches.record_mut(index).watch.next_extra = next;
         }
         true
     }
@@ -1131,10 +1103,10 @@ mod tests {
             remove(&mut table, ids[gone]);
             let late = add(&mut table, &[9]);
             let mut seen_inside = vec![ids[0].index];
-            while !inner.is_finished() {
+            while inner.is_suspended {
                 seen_inside.extend(step(&mut table, &mut inner));
             }
-            while !outer.is_finished() {
+            while outer.is_suspended {
                 seen.extend(step(&mut table, &mut outer));
             }
             let indices = ids.iter().map(|id| id.index).enumerate();
