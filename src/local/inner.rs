@@ -10,7 +10,7 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
-    rc::{Rc, Weak},
+    rc::Weak,
     sync::Arc,
     task::Waker,
     time::{Duration, Instant},
@@ -755,13 +755,8 @@ impl ThreadWheel {
         self.clients.borrow_mut().remove(client);
     }
 
-    pub(super) fn client(&self, client: ClientId) -> Option<Rc<dyn WheelClient>> {
-        self.clients.borrow().get(client)
-    }
-
     pub(crate) fn request_client_flush(&self) {
-        if !self.flush_is_pending() {
-            self.flush_requested.set(true);
+        if !self.flush_requested.replace(true) {
             self.with_engine(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
             self.wake_for_deadline(0);
@@ -804,7 +799,7 @@ impl ThreadWheel {
     #[cold]
     fn for_each_client(&self, mut act: impl FnMut(&dyn WheelClient)) {
         let ids = self.clients.borrow().ids();
-        ids.filter_map(|id| self.client(id)).for_each(|client| act(&*client));
+        ids.filter_map(|id| self.clients.borrow().get(id)).for_each(|client| act(&*client));
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {
@@ -902,7 +897,7 @@ impl ThreadWheel {
         call_site: CallSite,
     ) -> Option<LocalHandle> {
         let expire = move || {
-            if let Ok(Some(client)) = Self::with(|local| local.client(client)) {
+            if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
                 client.expire(index);
             }
         };

@@ -361,8 +361,7 @@ impl<K: Send + 'static> Member<K> {
     }
 
     pub(super) fn flush(&self) {
-        let core_count = self.unsent_batches.borrow().len();
-        for (core, at) in (0..).zip(0..core_count) {
+        for (core, at) in (0..).zip(0..self.core_count) {
             let batch = self.unsent_batches.borrow_mut()[at].take();
             if let Some(batch) = batch {
                 self.group.send_batch(core, batch);
@@ -383,19 +382,12 @@ impl<K: Send + 'static> Member<K> {
     /// second.
     pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
-            if endpoint.receiver.is_some() {
-                return None;
-            }
+            assert!(endpoint.receiver.is_none(), "this thread has joined the group before");
             endpoint.receiver = Some(Rc::downgrade(receiver));
-            Some(mem::take(&mut endpoint.watches))
+            mem::take(&mut endpoint.watches)
         });
-        match watches {
-            Some(watches) => {
-                watches.unwrap_or_else(|| panic!("this thread has joined the group before"))
-            }
-            // An exiting thread receives nothing.
-            None => Vec::new(),
-        }
+        // An exiting thread receives nothing.
+        watches.unwrap_or_default()
     }
 }
 
@@ -462,8 +454,8 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
     /// Tells other cores that their operations get no more events from this core. Called when the
-    /// thread exits and the receiver still exists: from then on, no message can reach the receiver.
-    fn on_thread_exit(&self);
+    /// receiver ends, or when the thread exits and the receiver still exists.
+    fn notify_remote_watchers_of_end(&self);
 }
 
 /// The destination of a group's messages on one thread.
@@ -480,7 +472,7 @@ struct Endpoint<K: Send + 'static> {
 impl<K: Send + 'static> Drop for Endpoint<K> {
     fn drop(&mut self) {
         if let Some(receiver) = self.receiver.as_ref().and_then(rc::Weak::upgrade) {
-            receiver.on_thread_exit();
+            receiver.notify_remote_watchers_of_end();
         }
         if let Some(group) = self.group.upgrade() {
             for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {

@@ -1009,9 +1009,17 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             latest = previous;
         }
     }
+}
 
-    /// For each watch of another core's operation on this core, tells the other core that the
-    /// operation gets no more events on the key.
+impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
+    fn receive(&self, batch: Batch<K>) {
+        let Some(member) = &self.member else { return };
+        let on_event = |key: K| {
+            ThreadWheel::catch_panic(PanicPlace::Operation, move || _ = self.handle_event(&key));
+        };
+        member.consume(batch, on_event, |from, message| self.handle_catching_panic(from, message));
+    }
+
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
         // Collects the operations first, because sending may call a wake hook, which may use the
@@ -1021,25 +1029,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             member.enqueue(core, Message::Recheck { operation, watch: None });
         }
         member.flush();
-    }
-}
-
-impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
-    fn receive(&self, batch: Batch<K>) {
-        if let Some(member) = &self.member {
-            let on_event = |key: K| {
-                ThreadWheel::catch_panic(PanicPlace::Operation, move || {
-                    _ = self.handle_event(&key);
-                });
-            };
-            member.consume(batch, on_event, |from, message| {
-                self.handle_catching_panic(from, message);
-            });
-        }
-    }
-
-    fn on_thread_exit(&self) {
-        self.notify_remote_watchers_of_end();
     }
 }
 

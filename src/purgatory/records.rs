@@ -194,8 +194,8 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if the page has become a spare page. If there are now more spare pages than
-    /// [`SPARE_RECORD_PAGES_MAX`], frees it.
+    /// Returns true if no record of the page is in use any more. Then the page becomes a spare page,
+    /// or is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
