@@ -889,12 +889,12 @@ impl ThreadWheel {
     /// which makes room or returns the reason. The client must cancel the timer before it reuses
     /// `index`. Once the client no longer borrows its own state, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer).
+    #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
         client: ClientId,
         index: u32,
         delay: Duration,
-        call_site: CallSite,
     ) -> Option<LocalHandle> {
         let expire = move || {
             if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
@@ -909,7 +909,7 @@ impl ThreadWheel {
         }
         let callback = &mut Some(RunOnce(expire));
         let schedule = engine.schedule_for(When::after(delay), TimerKind::Private);
-        let added = engine.insert(schedule, TimerKind::Private, call_site, callback);
+        let added = engine.insert(schedule, TimerKind::Private, CallSite::caller(), callback);
         added.ok().map(LocalHandle::new)
     }
 

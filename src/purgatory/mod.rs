@@ -88,7 +88,7 @@ use self::{
     table::{CheckOutcome, EventWalk, KeyWatchers, RemoteWatch, Table, WatchOwner},
 };
 use crate::{
-    cross_core::{call_site::CallSite, hooks::PanicPlace},
+    cross_core::hooks::PanicPlace,
     error::{AddError, AddErrorReason},
     limits::{DEFERRED_COMPLETIONS_CAPACITY_MAX, NESTED_COMPLETIONS_MAX},
     local::{ClientId, ShardRef, ThreadWheel, WheelClient},
@@ -451,7 +451,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         };
         let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
-        self.0.take_waiting(ids.into_iter())
+        self.0.take_waiting(ids)
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -477,7 +477,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[must_use = "the operations that were taken out"]
     pub fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.0.table.borrow().ids().collect();
-        self.0.take_waiting(ids.into_iter())
+        self.0.take_waiting(ids)
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -676,8 +676,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.key_entry(self.hash_builder.hash_u32(&key), key));
         let index = table.vacant_index();
-        let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout, CallSite::caller())
-        else {
+        let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout) else {
             return Err((operation, entry.map(|entry| entry.key)));
         };
         let id = table.park(index, operation, timer, entry);
@@ -743,8 +742,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     #[cold]
     fn register_with_wheel(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
-        let this: Rc<dyn WheelClient> = Rc::clone(self) as _;
-        let client = ThreadWheel::with(|local| local.register_client(Rc::downgrade(&this)))?;
+        let this = Rc::<Self>::downgrade(self);
+        let client = ThreadWheel::with(|local| local.register_client(this))?;
         self.client_id.set(Some(client));
         Ok(client)
     }
@@ -767,7 +766,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     #[inline]
     fn handle_event(&self, key: &K) -> usize {
-        self.increment_change_count();
+        self.change_count.update(|count| count + 1);
         let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
@@ -781,11 +780,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.check_watchers(event)
             }
         }
-    }
-
-    #[inline]
-    fn increment_change_count(&self) {
-        self.change_count.set(self.change_count.get() + 1);
     }
 
     /// Checks this core's operations that watch the key of an event, and asks other cores to check
@@ -821,7 +815,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let operation = self.table.borrow_mut().check_out_by_id(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
         if has_completed {
-            self.increment_change_count();
+            self.change_count.update(|count| count + 1);
         }
         has_completed
     }
@@ -878,7 +872,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
-        self.increment_change_count();
+        self.change_count.update(|count| count + 1);
         let latest = table.remove(index);
         self.finish_removal(table, latest);
     }
@@ -932,7 +926,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Removes the operations with these `ids` and returns them, except those that are checked out.
-    fn take_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
+    fn take_waiting(&self, ids: Vec<Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.cancel_timer_and_take(id)?;
@@ -942,7 +936,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             self.remove(table, id.index);
             Some(operation)
         };
-        ids.filter_map(take_out).collect()
+        ids.into_iter().filter_map(take_out).collect()
     }
 
     // ---- other cores
@@ -1053,8 +1047,8 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
         // Cancels all timers first: the drops below run the user's code, which may create another
         // purgatory with the same `ClientId`. A pending timer would then reach the new purgatory.
-        for id in &ids {
-            self.table.get_mut().cancel_timer(id.index);
+        for &id in &ids {
+            self.table.get_mut().try_cancel_timer(id);
         }
         if let Some(client) = self.client_id.take() {
             let _ = ThreadWheel::with(|wheel| wheel.unregister_client(client));

@@ -57,7 +57,8 @@ pub(super) struct Table<K, Op> {
     /// are dropped while the table is not borrowed, because dropping runs user code.
     keys_to_drop: Vec<K>,
     /// The latest assigned number. The first number is random, so that an id of another purgatory
-    /// hardly ever matches an operation of this purgatory.
+    /// hardly ever matches an operation of this purgatory. It is at most 2^63, which leaves enough
+    /// greater numbers for any program.
     last_id_number: NonZeroU64,
     /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,
@@ -249,11 +250,6 @@ impl<K> FreedOperation<K> {
     }
 }
 
-/// Returns a random number below 2^63, which leaves enough greater numbers for any program.
-fn random_number() -> NonZeroU64 {
-    NonZeroU64::new(RandomState::new().hash_one(()) >> 1).unwrap_or(NonZeroU64::MIN)
-}
-
 impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
@@ -267,7 +263,7 @@ impl<K, Op> Table<K, Op> {
             is_removing_chains: false,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
-            last_id_number: random_number(),
+            last_id_number: NonZeroU64::MIN.saturating_add(RandomState::new().hash_one(()) >> 1),
             trim_is_requested: false,
             turns_in_trim_interval: 0,
             totals: PurgatoryCounts::default(),
@@ -362,10 +358,6 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn cancel_timer_and_take(&mut self, id: Id) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
         if parked.try_cancel_timer() { parked.operation.take() } else { None }
-    }
-
-    pub(super) fn cancel_timer(&mut self, index: u32) {
-        ThreadWheel::cancel_client_timer(self.operations.record_mut(index).timer);
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
