@@ -194,7 +194,7 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if no record of the page is in use any more. Then the page becomes a spare page,
+    /// Returns true if this was the page's last record in use. Then the page becomes a spare page,
     /// or is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
     #[inline(never)]
     #[must_use]
