@@ -269,7 +269,7 @@ impl Timers {
         let wheels = WorkerWheels::new(wheels, config)?;
         let watcher = Watcher::of(&wheels);
         let timers = Self::of(&WheelSet {
-            shards: wheels.shards(),
+            shards: Arc::clone(&wheels.shards),
             worker_wheels: Some(Arc::clone(&wheels)),
             _stop_on_drop: Some(Arc::new(StopWatcherOnDrop(wheels))),
         });
@@ -518,37 +518,38 @@ impl Remote {
     /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Then `self`
     /// refers to the accepting wheel, and `nanos` is a time of that wheel's clock. If no wheel
     /// accepts the timer, drops `wake` without waking the task.
-    fn try_add_anywhere(
+    fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        mut wake: impl FnOnce() + Send + 'static,
+        mut wake: Option<RunOnce<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
         let (first, shards) = (self.wheel_index, self.wheel_set.shards.len());
         for index in (first..shards).chain(0..first) {
             let converted = self.convert_to_clock_of(index, *nanos);
-            let added = if let Some(wheel) = self.worker_wheel(index) {
-                wheel.try_add(converted, call_site, wake)
-            } else {
-                if self.wheel_set.shards[index].is_own() {
+            let wheel = self.worker_wheel(index);
+            let added = wheel.and_then(|wheel| wheel.try_add(converted, call_site, &mut wake));
+            let added = added.unwrap_or_else(|| {
+                let shard = &self.wheel_set.shards[index];
+                if shard.is_own() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
-                self.wheel_set.shards[index].try_add_with_call_site(
-                    call_site,
-                    When::at_nanos(converted),
-                    wake,
-                )
-            };
+                let RunOnce(callback) = wake.take().expect("a refused callback stays");
+                shard
+                    .try_add_with_call_site(call_site, When::at_nanos(converted), callback)
+                    .map_err(|error| {
+                        let reason = error.reason();
+                        wake = Some(RunOnce(error.into_inner()));
+                        reason
+                    })
+            });
             match added {
                 Ok(handle) => {
                     (self.wheel_index, *nanos) = (index, converted);
                     return Ok(handle);
                 }
-                Err(error) => {
-                    refusal = error.reason();
-                    wake = error.into_inner();
-                }
+                Err(reason) => refusal = reason,
             }
         }
         drop_refused(wake);
@@ -613,7 +614,6 @@ impl BackendOps for Remote {
         {
             return Ok(handle);
         }
-        let RunOnce(wake) = wake.expect("a refused callback stays");
         self.try_add_anywhere(nanos, call_site, wake)
     }
 

@@ -76,7 +76,7 @@ use crate::{
         slab::OwnerNodes,
         state::TimerKind,
     },
-    error::{AddError, AddErrorReason, ConfigError},
+    error::{AddErrorReason, ConfigError},
     limits::{WATCHER_RETRY_NANOS, WHEEL_CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
@@ -89,7 +89,6 @@ use crate::{
 pub(super) struct WorkerWheel {
     is_claimed: AtomicBool,
     owner_state: Exclusive<UnsafeCell<OwnerState>>,
-    shard_ref: ShardRef,
     shared: Arc<Shared>,
 }
 
@@ -148,21 +147,22 @@ impl Drop for ClaimGuard<'_> {
 }
 
 impl WorkerWheel {
-    fn new(config: Config) -> Result<Self, ConfigError> {
+    fn new(config: Config) -> Result<(Self, ShardRef), ConfigError> {
         let mut engine = Engine::for_callbacks(config)?;
         let shared = Arc::clone(&engine.shared);
         shared.gauges.set_long_undriven_grace();
         let _ = engine.allow_adds(0);
-        Ok(Self {
+        let shard_ref = ShardRef::new(engine.number, Arc::clone(&shared));
+        let wheel = Self {
             is_claimed: AtomicBool::new(false),
-            shard_ref: ShardRef::new(engine.number, Arc::clone(&shared)),
             owner_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
                 sleep_limit: u64::MAX,
             })),
             shared,
-        })
+        };
+        Ok((wheel, shard_ref))
     }
 
     /// Makes this thread the owner, or returns `None` if another thread is the owner. The caller
@@ -205,26 +205,20 @@ impl WorkerWheel {
         }
     }
 
+    /// Like [`try_add_as_owner`](Self::try_add_as_owner), but if the wheel is full, first removes
+    /// remotely cancelled timers.
     pub(super) fn try_add<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
         call_site: CallSite,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let mut callback = Some(RunOnce(callback));
-        let mut added = self.try_add_as_owner(nanos, call_site, &mut callback);
-        if added == Some(Err(AddErrorReason::Full)) {
-            self.make_room();
-            added = self.try_add_as_owner(nanos, call_site, &mut callback);
+        callback: &mut Option<RunOnce<F>>,
+    ) -> Option<Result<TimerHandle, AddErrorReason>> {
+        let added = self.try_add_as_owner(nanos, call_site, callback);
+        if added != Some(Err(AddErrorReason::Full)) {
+            return added;
         }
-        match (added, callback) {
-            (Some(Ok(handle)), _) => Ok(handle),
-            (Some(Err(reason)), Some(RunOnce(callback))) => Err(AddError::new(reason, callback)),
-            (None, Some(RunOnce(callback))) => {
-                self.shard_ref.try_add_with_call_site(call_site, When::at_nanos(nanos), callback)
-            }
-            (_, None) => unreachable!("a refused callback stays"),
-        }
+        self.make_room();
+        self.try_add_as_owner(nanos, call_site, callback)
     }
 
     /// Claims the wheel and adds a timer. Returns `None` if another thread is still the owner after
@@ -419,7 +413,8 @@ impl WorkerWheel {
 
 /// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
 pub(super) struct WorkerWheels {
-    wheels: Box<[WorkerWheel]>,
+    wheels: Vec<WorkerWheel>,
+    pub(super) shards: Arc<[ShardRef]>,
     /// Set when all clones and futures of the `Timers` have been dropped.
     is_stopping: AtomicBool,
 }
@@ -429,13 +424,9 @@ impl WorkerWheels {
         wheels: usize,
         config: impl FnMut(usize) -> Config,
     ) -> Result<Arc<Self>, ConfigError> {
-        let wheels = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
-        let wheels = wheels.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { wheels, is_stopping: AtomicBool::new(false) }))
-    }
-
-    pub(super) fn shards(&self) -> Arc<[ShardRef]> {
-        self.wheels.iter().map(|wheel| wheel.shard_ref.clone()).collect()
+        let made = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
+        let (wheels, shards): (Vec<_>, Vec<_>) = made.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self { wheels, shards: shards.into(), is_stopping: AtomicBool::new(false) }))
     }
 
     #[inline]
@@ -599,6 +590,6 @@ impl Drop for Watcher {
 
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watcher").field(&self.0.shards()).finish()
+        f.debug_tuple("Watcher").field(&self.0.shards).finish()
     }
 }
