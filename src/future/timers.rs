@@ -95,21 +95,12 @@ struct WheelSet {
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
-#[cfg(feature = "cores")]
-struct StopThreadsOnDrop(Cores<()>);
+/// Calls a function when it is dropped.
+struct OnDrop<F: Fn()>(F);
 
-#[cfg(feature = "cores")]
-impl Drop for StopThreadsOnDrop {
+impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-struct StopWatcherOnDrop(Arc<WorkerWheels>);
-
-impl Drop for StopWatcherOnDrop {
-    fn drop(&mut self) {
-        self.0.stop_watcher();
+        (self.0)();
     }
 }
 
@@ -195,7 +186,7 @@ impl Timers {
         Ok(Self::of(&WheelSet {
             shards: cores.shards().into(),
             worker_wheels: None,
-            _stop_on_drop: Some(Arc::new(StopThreadsOnDrop(cores))),
+            _stop_on_drop: Some(Arc::new(OnDrop(move || cores.stop()))),
         }))
     }
 
@@ -267,11 +258,11 @@ impl Timers {
         config: impl FnMut(usize) -> Config,
     ) -> Result<(Self, Watcher), ConfigError> {
         let wheels = WorkerWheels::new(wheels, config)?;
-        let watcher = Watcher::of(&wheels);
+        let watcher = Watcher(Arc::clone(&wheels));
         let timers = Self::of(&WheelSet {
             shards: Arc::clone(&wheels.shards),
             worker_wheels: Some(Arc::clone(&wheels)),
-            _stop_on_drop: Some(Arc::new(StopWatcherOnDrop(wheels))),
+            _stop_on_drop: Some(Arc::new(OnDrop(move || wheels.stop_watcher()))),
         });
         Ok((timers, watcher))
     }
@@ -512,7 +503,7 @@ impl Remote {
     /// Returns the wheel with index `at`, or `None` if the wheels belong to threads.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
-        Some(self.wheel_set.worker_wheels.as_ref()?.wheel(at))
+        Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[at])
     }
 
     /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Then `self`

@@ -413,7 +413,7 @@ impl WorkerWheel {
 
 /// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
 pub(super) struct WorkerWheels {
-    wheels: Vec<WorkerWheel>,
+    pub(super) wheels: Vec<WorkerWheel>,
     pub(super) shards: Arc<[ShardRef]>,
     /// Set when all clones and futures of the `Timers` have been dropped.
     is_stopping: AtomicBool,
@@ -429,11 +429,6 @@ impl WorkerWheels {
         Ok(Arc::new(Self { wheels, shards: shards.into(), is_stopping: AtomicBool::new(false) }))
     }
 
-    #[inline]
-    pub(super) fn wheel(&self, at: usize) -> &WorkerWheel {
-        &self.wheels[at]
-    }
-
     pub(super) fn stop_watcher(&self) {
         // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
         // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
@@ -443,12 +438,6 @@ impl WorkerWheels {
         if let Some(asleep) = first.parker.sleep_to_interrupt() {
             first.wake(asleep);
         }
-    }
-
-    fn is_stopping(&self) -> bool {
-        // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
-        // see `stop_watcher`. Another reader may see a stale value, which does no harm.
-        self.is_stopping.load(Ordering::Relaxed)
     }
 }
 
@@ -475,13 +464,9 @@ impl WorkerWheels {
 /// assert!(sleep.as_mut().poll(&mut context).is_ready());
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
-pub struct Watcher(Arc<WorkerWheels>);
+pub struct Watcher(pub(super) Arc<WorkerWheels>);
 
 impl Watcher {
-    pub(super) fn of(wheels: &Arc<WorkerWheels>) -> Self {
-        Self(Arc::clone(wheels))
-    }
-
     /// Fires the due timers of all wheels. Skips a wheel that another thread is using. If timers
     /// are due on a skipped wheel, the next timeout of [`sleep_with`](Self::sleep_with) is short.
     ///
@@ -550,7 +535,9 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn is_stopping(&self) -> bool {
-        self.0.is_stopping()
+        // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
+        // see `stop_watcher`. Another reader may see a stale value, which does no harm.
+        self.0.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
