@@ -174,8 +174,8 @@ pub(crate) const UNDRIVEN_GRACE_NANOS: [u64; 2] = [100_000_000, 1_000_000_000];
 pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The watcher of `Timers::per_worker` cannot announce its sleep in a wheel that another thread has
-/// claimed. Then the watcher sleeps at most this many nanoseconds.
-pub(crate) const WATCHER_RETRY_NANOS: u64 = 100_000;
+/// claimed. Then the watcher sleeps at most this long.
+pub(crate) const WATCHER_RETRY: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.

@@ -77,7 +77,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
-    limits::{WATCHER_RETRY_NANOS, WHEEL_CLAIM_TRIES},
+    limits::{WATCHER_RETRY, WHEEL_CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
@@ -292,14 +292,10 @@ impl WorkerWheel {
     /// timer is left, or if another thread has claimed the wheel.
     #[cold]
     fn make_room(&self) {
-        let next_cancelled = || {
-            self.claim_with_retries()?
-                .engine
-                .make_room(u64::MAX, OwnerNodes::needs_drop)
-                .ok()
-                .flatten()
-        };
-        while let Some(callback) = next_cancelled() {
+        while let Some(mut guard) = self.claim_with_retries()
+            && let Ok(Some(callback)) = guard.engine.make_room(u64::MAX, OwnerNodes::needs_drop)
+        {
+            drop(guard);
             self.shared.hooks.drop_catching_panic(callback);
         }
     }
@@ -314,9 +310,7 @@ impl WorkerWheel {
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
         guard.engine.publish_live_count();
         drop(guard);
-        if let Some(callback) = callback {
-            self.shared.hooks.drop_catching_panic(callback);
-        }
+        self.shared.hooks.drop_catching_panic(callback);
         cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled)
     }
 
@@ -511,13 +505,9 @@ impl Watcher {
     /// ```
     pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce_sleep).collect();
-        let mut timeout = None;
-        for sleep in &sleeps {
-            let until = sleep
-                .as_ref()
-                .map_or(Some(Duration::from_nanos(WATCHER_RETRY_NANOS)), PreparedSleep::timeout);
-            timeout = until.into_iter().chain(timeout).min();
-        }
+        let timeout_of =
+            |sleep: &Option<_>| sleep.as_ref().map_or(Some(WATCHER_RETRY), PreparedSleep::timeout);
+        let timeout = sleeps.iter().filter_map(timeout_of).min();
         wait(if self.is_stopping() { Some(Duration::ZERO) } else { timeout })
     }
 
