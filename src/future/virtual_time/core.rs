@@ -1,7 +1,6 @@
 //! A virtual core: a thread with a wheel and tasks, which takes one step at a time on request.
 
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     collections::{BTreeMap, HashSet},
     mem,
@@ -77,16 +76,13 @@ thread_local! {
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
 pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
     let here = CURRENT_TASKS.try_with(|here| here.borrow().clone()).ok().flatten()?;
-    let task = Task::new();
-    here.add(task.clone_handle().run(future));
-    Some(task)
+    Some(here.spawn(future))
 }
 
 impl VirtualCore {
     pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
         let (jobs, received) = channel();
         let ready_set = Arc::new(ReadySet::default());
-        let (refer, referred) = channel();
         let (config, ready) = (Config::new().clock(clock), Arc::clone(&ready_set));
         let run = move || {
             config.install().expect("a new thread");
@@ -95,7 +91,6 @@ impl VirtualCore {
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(number));
             assign_thread_number(index + 1);
-            refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, ready);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
@@ -104,7 +99,8 @@ impl VirtualCore {
             thread: Some(thread.expect("a thread for a core")),
             ready_set,
         };
-        (core, referred.recv().expect("it has a timer"))
+        let shard = core.run_on_core(|_| local_timer().shard_ref());
+        (core, shard)
     }
 
     /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
@@ -126,10 +122,7 @@ impl VirtualCore {
     where
         F: Future<Output: Send> + 'static,
     {
-        let task = Task::new();
-        let handle = task.clone_handle();
-        self.run_on_core(move |tasks| tasks.add(handle.run(make())));
-        task
+        self.run_on_core(move |tasks| tasks.spawn(make()))
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
@@ -147,7 +140,7 @@ impl VirtualCore {
     /// Runs a job on the core's thread and waits for the result. A panic of the job continues on
     /// the calling thread.
     fn run_on_core<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
-        let (done, result) = channel::<Result<R, Box<dyn Any + Send>>>();
+        let (done, result) = channel::<thread::Result<R>>();
         let job = move |tasks: &Tasks| {
             let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(tasks))));
         };
@@ -180,11 +173,13 @@ fn run_jobs(jobs: &Receiver<Job>, ready_set: Arc<ReadySet>) {
 }
 
 impl Tasks {
-    fn add(&self, future: impl Future<Output = ()> + 'static) {
+    fn spawn<F: Future + 'static>(&self, future: F) -> Task<F::Output> {
+        let (task, future) = Task::new(future);
         let id = self.next_task_id.replace(self.next_task_id.get() + 1);
         let waker = Waker::from(Arc::new(TaskWaker { ready_set: Arc::clone(&self.ready_set), id }));
         self.futures.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
         self.ready_set.push(id);
+        task
     }
 
     /// Polls one of the ready tasks. Returns true if there was one.

@@ -33,8 +33,19 @@ enum State<T> {
 }
 
 impl<T> Task<T> {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State::Running(None))))
+    /// Returns a task's handle and the future to poll: it runs `future`, stores the output, and
+    /// wakes the task that awaits the output.
+    pub(super) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
+        let task = Self(Arc::new(Mutex::new(State::Running(None))));
+        let handle = Self(Arc::clone(&task.0));
+        let run = async move {
+            let output = future.await;
+            let before = mem::replace(&mut *task.lock_state(), State::Finished(Some(output)));
+            if let State::Running(Some(waker)) = before {
+                waker.wake();
+            }
+        };
+        (handle, run)
     }
 
     /// Returns the output of the task, or `None` if the task has not finished or its output was
@@ -73,19 +84,6 @@ impl<T> Task<T> {
     /// ```
     pub fn is_finished(&self) -> bool {
         matches!(*self.lock_state(), State::Finished(_))
-    }
-
-    /// Runs `future`, stores its output, and wakes the task that awaits the output.
-    pub(super) async fn run(self, future: impl Future<Output = T>) {
-        let output = future.await;
-        let before = mem::replace(&mut *self.lock_state(), State::Finished(Some(output)));
-        if let State::Running(Some(waker)) = before {
-            waker.wake();
-        }
-    }
-
-    pub(super) fn clone_handle(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State<T>> {
