@@ -104,13 +104,10 @@ impl MissedTickBehavior {
 impl<H: Backend> Interval<H> {
     /// Creates an interval whose first tick comes when `sleep` ends.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
-        let period = Self::period_nanos(&sleep, period);
-        Self { sleep, period, missed_behavior: MissedTickBehavior::default() }
-    }
-
-    fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel, the tick length is unknown, so the period may be shorter than a tick.
-        sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
+        let mut interval =
+            Self { sleep, period: 0, missed_behavior: MissedTickBehavior::default() };
+        interval.set_period(period);
+        interval
     }
 
     /// Waits for the next tick. Returns the instant for which it was scheduled.
@@ -177,8 +174,8 @@ impl<H: Backend> Interval<H> {
     /// ```
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
-        let now = self.sleep.backend().now_nanos()?;
-        let (tick, instant) = (self.sleep.deadline_nanos(), self.sleep.deadline());
+        let now = self.sleep.backend.now_nanos()?;
+        let (tick, instant) = (self.sleep.deadline, self.sleep.deadline());
         self.sleep.set_deadline_unarmed(Ok(self.missed_behavior.next(tick, now, self.period)));
         Poll::Ready(Ok(instant))
     }
@@ -305,7 +302,9 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(task.take().unwrap().map(|tick| tick.as_secs()), [1, 11]);
     /// ```
     pub fn set_period(&mut self, period: Duration) {
-        self.period = Self::period_nanos(&self.sleep, period);
+        let nanos = self.sleep.backend.period_nanos(period);
+        // Without a wheel, the tick length is unknown, so the period may be shorter than a tick.
+        self.period = nanos.unwrap_or_else(|_| saturating_nanos(period).max(1));
     }
 
     /// Returns the behavior for missed ticks; initially [`MissedTickBehavior::Burst`].

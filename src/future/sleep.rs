@@ -64,9 +64,9 @@ use crate::{
 /// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep<H: Backend = LocalTimer> {
-    backend: H,
+    pub(super) backend: H,
     /// The deadline, in nanoseconds of the backend's clock.
-    deadline: u64,
+    pub(super) deadline: u64,
     call_site: CallSite,
     state: State,
 }
@@ -243,14 +243,6 @@ impl<H: Backend> Sleep<H> {
             }
             Err(reason) => State::NoWheel(reason),
         };
-    }
-
-    pub(super) fn deadline_nanos(&self) -> u64 {
-        self.deadline
-    }
-
-    pub(super) fn backend(&self) -> &H {
-        &self.backend
     }
 
     /// Polls the sleep without a pin, and returns an error if no timer is available.
