@@ -1,13 +1,6 @@
 //! A task that drives its thread's wheel in any executor.
 
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    mem,
-    pin::pin,
-    task::{Poll, Waker},
-    time::Duration,
-};
+use std::{convert::Infallible, future::poll_fn, mem, pin::pin, task::Poll, time::Duration};
 
 use crate::{
     limits::DRIVE_BUDGET,
@@ -73,7 +66,14 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // If this turn fires timers, the next sleep is short: the woken tasks run during the
             // sleep, and the next turn follows soon.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
-            let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
+            // A request that must end the sleep wakes the task.
+            let announced = poll_fn(|cx| {
+                let prepare = |id| {
+                    ThreadWheel::with(|local| local.prepare_sleep_of_task(id, cx.waker())).ok()
+                };
+                Poll::Ready(task.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length))
+            })
+            .await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
             // next turn.
             let timeout = if ThreadWheel::has_ended() {
@@ -112,15 +112,6 @@ struct DrivingTask {
     /// Identifies the task to the thread's wheel; `None` if there is no wheel.
     id: Option<DriverTaskId>,
     _registration: DriverRegistration,
-}
-
-impl DrivingTask {
-    /// Announces the task's sleep. A request that must end the sleep wakes `waker`. If the thread
-    /// has no wheel, returns a sleep of zero length.
-    fn prepare_sleep(&self, waker: &Waker) -> PreparedSleep<'static> {
-        let prepare = |id| ThreadWheel::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
-        self.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length)
-    }
 }
 
 impl Drop for DrivingTask {
