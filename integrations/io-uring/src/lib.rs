@@ -169,16 +169,9 @@ pub fn is_refusal(error: &io::Error) -> bool {
 
 /// Ignores timeouts, interruptions, and `EBUSY`, which demands that completions are taken first.
 fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
-    match result {
-        Err(error)
-            if !matches!(
-                Errno::from_io_error(&error),
-                Some(Errno::TIME | Errno::INTR | Errno::BUSY)
-            ) =>
-        {
-            Err(error)
-        }
-        _ => Ok(()),
+    match result.as_ref().err().and_then(Errno::from_io_error) {
+        Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),
+        _ => result.map(drop),
     }
 }
 
