@@ -169,7 +169,8 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     let tasks = LocalSet::new();
     let mut driver = pin!(drive(timer, driven));
     let mut running = pin!(tasks.run_until(future));
-    runtime.block_on(time::watch(poll_fn(|cx| {
+    runtime.block_on(poll_fn(|cx| {
+        time::before_poll();
         // A callback may spawn tasks on the set.
         let set = tasks.enter();
         local_timer().turn_within(BUDGET);
@@ -178,7 +179,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
         }
         drop(set);
         running.as_mut().poll(cx).map(Ok)
-    })))
+    }))
 }
 
 /// Spawns a task on the current `LocalSet`. While the set runs, the task drives this thread's wheel

@@ -52,16 +52,13 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
         return create(&timers);
     }
     let driven = THREAD_TIMERS.try_with(|driven| driven.borrow().clone()).ok().flatten();
+    let start = || Timers::per_worker().expect("the default timers start");
     create(driven.as_ref().unwrap_or_else(|| DEFAULT_TIMERS.get_or_init(start)))
 }
 
 /// Returns the time by the clock of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
-}
-
-fn start() -> Timers {
-    Timers::per_worker().expect("the default timers start")
 }
 
 /// Marks this thread's wheel as driven, until this value is dropped.

@@ -206,16 +206,11 @@ pub fn auto_advance() {
     }
 }
 
-/// Polls `tasks`. After each poll of `tasks`, [`auto_advance`] makes the runtime poll for events
-/// before it advances the clock.
+/// Called before each poll of tasks. Then [`auto_advance`] makes the runtime poll for events before
+/// it advances the clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) async fn watch<F: Future>(tasks: F) -> F::Output {
-    let mut tasks = pin!(tasks);
-    let poll = |cx: &mut Context<'_>| {
-        HAS_POLLED.set(false);
-        tasks.as_mut().poll(cx)
-    };
-    std::future::poll_fn(poll).await
+pub(crate) fn before_poll() {
+    HAS_POLLED.set(false);
 }
 
 /// Returns the virtual time of this thread, if it has one.
@@ -398,11 +393,7 @@ fn step(clock: &ManualClock) -> bool {
 /// Returns the time until the next deadline, or `None` if this deadline has passed or is at the end
 /// of the clock.
 fn until_next(clock: &ManualClock) -> Option<Duration> {
-    let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_representable);
+    const END: Duration = Duration::from_nanos(u64::MAX);
+    let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < END;
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
-}
-
-/// Returns true if `elapsed` is before the end of the clock.
-fn is_representable(elapsed: Duration) -> bool {
-    elapsed < Duration::from_nanos(u64::MAX)
 }
