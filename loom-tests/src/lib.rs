@@ -32,8 +32,8 @@ static EXPLORE_LOCK: Mutex<()> = Mutex::new(());
 /// Explores the interleavings of `model` with at most three preemptions, and prints their number.
 /// Panics if there are fewer than `floor`, because loom then misses accesses of the model.
 ///
-/// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `COREWHEEL_LOOM_EXHAUSTIVE=n` removes the
-/// bound and stops each model after `n` minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
+/// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `LOOM_MAX_DURATION=n` removes the bound
+/// and stops each model after `n` seconds. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
 pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
     explore_with_preemptions(3, floor, model);
 }
@@ -54,17 +54,11 @@ pub fn explore_with_preemptions<M: Fn() + Send + Sync + 'static>(
     // A failure on a thread with a thread-local wheel may abort the process before the harness
     // prints the test's name.
     println!("{name} ...");
-    let minutes = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok();
-    let minutes = minutes.map(|minutes| minutes.parse::<u64>().expect("not a number of minutes"));
-    let time = minutes.map(|minutes| Duration::from_secs(60 * minutes));
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
-    builder.max_duration = time;
     builder.checkpoint_interval = 1_000;
-    builder.preemption_bound = match time {
-        Some(_) => None,
-        None => builder.preemption_bound.or(Some(preemptions)),
-    };
+    let (time, bound) = (builder.max_duration, builder.preemption_bound.or(Some(preemptions)));
+    builder.preemption_bound = bound.filter(|_| time.is_none());
     let ([count, counted], start) = (shared(AtomicUsize::new(0)), Instant::now());
     builder.check(move || {
         // Relaxed: loom runs one execution at a time.
