@@ -45,7 +45,6 @@ impl Ledger {
     }
 
     pub(crate) fn payload(self: &Arc<Self>, id: Id, shard: usize, panics: bool) -> Payload {
-        let shard = u16::try_from(shard).expect("an episode has few shards");
         Payload { ledger: Arc::clone(self), id, shard, panics }
     }
 
@@ -91,25 +90,24 @@ impl Ledger {
 pub(crate) struct Payload {
     ledger: Arc<Ledger>,
     pub(crate) id: Id,
-    shard: u16,
+    shard: usize,
     /// True if the payload's destructor must panic.
     panics: bool,
 }
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        let shard = usize::from(self.shard);
         if let Some(drops) = self.ledger.drops.get(self.id as usize) {
             drops.fetch_add(1, Relaxed);
         }
-        self.ledger.shard(shard).dropped += 1;
+        self.ledger.shard(self.shard).dropped += 1;
         if self.ledger.quiet.load(Relaxed) {
             return;
         }
         on_payload_drop(self.id);
         // A second panic during unwinding would abort the process.
         if self.panics && !thread::panicking() {
-            self.ledger.panic_as_planned(shard);
+            self.ledger.panic_as_planned(self.shard);
         }
     }
 }

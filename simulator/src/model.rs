@@ -262,28 +262,14 @@ impl Model {
         length: usize,
         operation: &'static str,
     ) -> Option<(Payload, Option<bool>)> {
-        let is_new = self.begin_timer(id, shard, script, operation);
-        is_new.then(|| {
-            let payload = self.payload(id, shard, script == Script::DropPanic);
-            (payload, self.is_full(shard, length))
-        })
-    }
-
-    /// Begins to add a timer. Returns false if a timer with this id exists.
-    fn begin_timer(
-        &mut self,
-        id: Id,
-        shard: usize,
-        script: Script,
-        operation: &'static str,
-    ) -> bool {
         let timer = &mut self.timers[id as usize];
-        let is_new = timer.state == State::NotAdded;
-        if is_new {
-            (timer.shard, timer.script) = (shard, script);
-            self.coverage.count(operation);
+        if timer.state != State::NotAdded {
+            return None;
         }
-        is_new
+        (timer.shard, timer.script) = (shard, script);
+        self.coverage.count(operation);
+        let payload = self.payload(id, shard, script == Script::DropPanic);
+        Some((payload, self.is_full(shard, length)))
     }
 
     fn payload(&mut self, id: Id, shard: usize, panics: bool) -> Payload {

@@ -64,8 +64,9 @@ impl Model {
             return Some(Arm::Resets);
         }
         let shard = self.own_shard();
-        self.timers[new as usize].owner = Some(id);
-        self.begin_timer(new, shard, script, operation);
+        let timer = &mut self.timers[new as usize];
+        (timer.owner, timer.shard, timer.script) = (Some(id), shard, script);
+        self.coverage.count(operation);
         Some(Arm::Adds(self.is_full(shard, length)))
     }
 
