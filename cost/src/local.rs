@@ -149,27 +149,14 @@ pub(crate) fn remote_cancel(live: usize, iterations: usize) {
 }
 
 /// Another thread moves a timer, about as often to an earlier as to a later deadline; the owner
-/// turns.
-pub(crate) fn remote_reset(live: usize, iterations: usize) {
+/// turns. If `LATER`, each deadline is a minute from now, as for an idle connection.
+pub(crate) fn remote_reset<const LATER: bool>(live: usize, iterations: usize) {
     let remote = Remote {
         takes_handles: true,
         other: |_, draws, batch, _| {
             for handle in batch {
-                assert!(handle.reset(delay(draws)));
-            }
-        },
-        owner: |_, _, _, _| {},
-    };
-    remote.run(live, iterations);
-}
-
-/// Another thread moves a timer to a minute from now, as for an idle connection; the owner turns.
-pub(crate) fn remote_reset_later(live: usize, iterations: usize) {
-    let remote = Remote {
-        takes_handles: true,
-        other: |_, _, batch, _| {
-            for handle in batch {
-                assert!(handle.reset(Duration::from_secs(60)));
+                let delay = if LATER { Duration::from_secs(60) } else { delay(draws) };
+                assert!(handle.reset(delay));
             }
         },
         owner: |_, _, _, _| {},

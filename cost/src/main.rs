@@ -61,8 +61,8 @@ const CASES: &[Case] = &cases! {
         "local" local::fire_add, "linked64" fire_add::<Linked64>, "heap4" fire_add::<Heap4>,
         "delay-queue" fire_add::<DelayQueuePeer>, "tokio-sleep" fire_add::<TokioSleep>;
     "remote-cancel": "local" local::remote_cancel;
-    "remote-reset": "local" local::remote_reset;
-    "remote-reset-later": "local" local::remote_reset_later;
+    "remote-reset": "local" local::remote_reset::<false>;
+    "remote-reset-later": "local" local::remote_reset::<true>;
     "remote-add": "local" local::remote_add;
     "remote-run": "local" local::remote_run;
     "purgatory": "local" local::purgatory;

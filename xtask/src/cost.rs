@@ -180,22 +180,7 @@ impl Program {
         ))?;
         let profile = fs::read_to_string(&file)?;
         fs::remove_file(file)?;
-        let (mut all, mut locked, mut is_program) = (0, 0, false);
-        let program = self.path.to_string_lossy();
-        for_each_own_line(&profile, |line| {
-            if let Some(object) = line.strip_prefix("ob=") {
-                is_program = object == program;
-            }
-            let mut words = line.split(' ');
-            if let Some(address) = words.next().filter(|word| word.starts_with("0x")) {
-                let count = words.nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-                all += count;
-                if is_program && self.locked.contains(address) {
-                    locked += count;
-                }
-            }
-        });
-        Ok([all, locked])
+        Ok(count_own(&profile, &self.path.to_string_lossy(), &self.locked))
     }
 }
 
@@ -210,17 +195,24 @@ fn locked_instructions(program: &Path) -> HashSet<String> {
     locked.map(|(address, _)| format!("0x{address}")).collect()
 }
 
-/// Calls `visit` with each line of a profile that names a function, file or object, or has a count.
-/// Skips the line after `calls=`, which has the count of a callee.
-fn for_each_own_line<'a>(profile: &'a str, mut visit: impl FnMut(&'a str)) {
-    let mut lines = profile.lines();
+/// Returns the numbers of all and of locked instructions in a profile. Skips the line after
+/// `calls=`, which has the count of a callee.
+fn count_own(profile: &str, program: &str, locked: &HashSet<String>) -> [u64; 2] {
+    let ([mut all, mut in_locked], mut is_program, mut lines) = ([0, 0], false, profile.lines());
     while let Some(line) = lines.next() {
         if line.starts_with("calls=") {
             lines.next();
-        } else if line.contains('=') || line.starts_with(|first: char| first.is_ascii_digit()) {
-            visit(line);
+        } else if let Some(object) = line.strip_prefix("ob=") {
+            is_program = object == program;
+        } else if line.starts_with("0x") {
+            let mut words = line.split(' ');
+            let is_locked = words.next().is_some_and(|address| locked.contains(address));
+            let count = words.nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+            all += count;
+            in_locked += if is_program && is_locked { count } else { 0 };
         }
     }
+    [all, in_locked]
 }
 
 /// Counts the instructions per operation of each case, on all cores. Purgatories hash keys with a
@@ -260,9 +252,7 @@ mod tests {
 
     #[test]
     fn counts_of_callees_are_left_out() {
-        let mut lines = Vec::new();
-        let profile = "events: Ir\n\nfn=a\n0x10 0 3\ncfn=b\ncalls=1 0x20\n0x12 0 9\n0x14 0 1\n";
-        for_each_own_line(profile, |line| lines.push(line));
-        assert_eq!(lines, ["fn=a", "0x10 0 3", "cfn=b", "0x14 0 1"]);
+        let profile = "events: Ir\n\nob=a\n0x10 0 3\ncfn=b\ncalls=1 0x20\n0x12 0 9\n0x14 0 1\n";
+        assert_eq!(count_own(profile, "a", &HashSet::from(["0x14".to_owned()])), [4, 1]);
     }
 }

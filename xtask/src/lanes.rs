@@ -4,10 +4,7 @@ use std::{env, path::PathBuf, sync::LazyLock, time::Duration};
 
 use serde_json::Value;
 
-use crate::{
-    process::{output, shell},
-    root,
-};
+use crate::{process::output, root};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
@@ -114,9 +111,8 @@ pub(crate) fn target() -> PathBuf {
 }
 
 pub(crate) static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let json = shell("cargo metadata --no-deps --format-version 1 --locked").output();
-    let json = json.expect("cargo runs").stdout;
-    let metadata: Value = serde_json::from_slice(&json).expect("valid JSON");
+    let json = output("cargo metadata --no-deps --format-version 1 --locked").expect("cargo runs");
+    let metadata: Value = serde_json::from_str(&json).expect("valid JSON");
     metadata["packages"].as_array().expect("packages").clone()
 });
 

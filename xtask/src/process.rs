@@ -21,13 +21,12 @@ pub(crate) fn shell(command: &str) -> Command {
     shell
 }
 
-/// Runs a command and returns its standard output, followed by its standard error.
+/// Runs a command and returns its standard output.
 pub(crate) fn output(command: &str) -> Result<String> {
     let output = shell(command).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let errors = text(&output.stderr);
-    ensure!(output.status.success(), "{command}: {}\n{errors}", output.status);
-    Ok(text(&output.stdout) + &errors)
+    ensure!(output.status.success(), "{command}: {}\n{}", output.status, text(&output.stderr));
+    Ok(text(&output.stdout))
 }
 
 /// Runs `command` until it ends. If it takes longer than `limit`, or `should_stop` returns true,
