@@ -13,8 +13,10 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, operations, seeded, shard_with_clock, turn_after};
-use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
+use common::{
+    TICK, in_virtual_time, manual_shard, operations, seeded, shard_with_clock, turn_after,
+};
+use corewheel::{Cancel, TimerHandle, local_timer};
 use fastrand::Rng;
 
 const CANCELLERS: usize = 2;
@@ -111,8 +113,7 @@ fn assert_each_ended_once(
 #[test]
 fn a_shards_timers_end_once_while_other_threads_cancel() {
     seeded(0..operations(300), |random| {
-        let clock = ManualClock::new();
-        let mut shard = shard_with_clock(&clock);
+        let (mut shard, clock) = manual_shard();
         let timers = add_all(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
         let (answers, handed_back) = thread::scope(|scope| {
@@ -224,8 +225,7 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
 #[test]
 fn old_handles_never_reach_the_timers_of_a_successor_shard() {
     seeded(0..operations(100), |_| {
-        let clock = ManualClock::new();
-        let mut old = shard_with_clock(&clock);
+        let (mut old, clock) = manual_shard();
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {
             let canceller = scope.spawn(move || handles.map(|it| (it.is_pending(), it.cancel())));

@@ -298,16 +298,6 @@ fn a_thread_with_a_full_wheel_stops() {
 }
 
 #[test]
-fn run_timers_on_a_drained_wheel_returns_after_a_stop() {
-    let cores = start(2, |core| {
-        drop(local_timer().drain());
-        core.run_timers();
-    });
-    cores.stop();
-    join(cores);
-}
-
-#[test]
 fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
     for drains_first in [true, false] {
         let barrier = Arc::new(Barrier::new(2));

@@ -13,13 +13,12 @@ use corewheel::{
     Cancel, Config, ManualClock, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
-    metrics::ShardMetrics,
 };
 
 use tokio::{runtime, task::LocalSet};
 
 use crate::{
-    metrics::{self, next_stall, watch_shard},
+    metrics::{next_stall, published_metrics, watch_shard},
     runtime::{Task, drives_the_wheel},
     support::{
         Counter, HOUR, Log, Poller, TICK, expired, from_another_thread, in_virtual_time,
@@ -157,10 +156,6 @@ fn dropping_timer_fds_ends_only_their_registration() {
 fn on_named_core<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
     thread.join().expect("no panic")
-}
-
-fn published_metrics(name: &str) -> ShardMetrics {
-    metrics::metrics_of(name).expect("the shard exists")
 }
 
 #[test]

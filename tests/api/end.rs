@@ -166,12 +166,10 @@ fn drain_returns_the_pending_timers_of_a_thread() {
         assert_eq!(local_timer().turn(), Turn::default());
         assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
         assert_eq!((local_timer().next_deadline(), local_timer().len()), (None, 0));
-        let refused = [
-            local_timer().try_add(TICK, || ()).map_err(|error| error.reason()),
-            core.try_add(TICK, || ()).map_err(|error| error.reason()),
-            on_a_thread(|| core.try_add(TICK, || ()).map_err(|error| error.reason())),
-        ];
-        assert_eq!(refused, [Err(AddErrorReason::ShutDown); 3]);
+        let refused = local_timer().try_add(TICK, || ()).map_err(|error| error.reason());
+        assert_eq!(refused, Err(AddErrorReason::ShutDown));
+        assert_refuses(&core, AddErrorReason::ShutDown);
+        on_a_thread(|| assert_refuses(&core, AddErrorReason::ShutDown));
     });
 }
 

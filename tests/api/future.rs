@@ -242,13 +242,9 @@ fn a_waker_may_use_the_wheel_and_other_sleeps() {
 
 // ---- refused timers
 
-fn with_limit_one(test: impl FnOnce(&ManualClock) + Send) {
-    configured(Config::new().limit(1), test);
-}
-
 #[test]
 fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
-    with_limit_one(|clock| {
+    configured(Config::new().limit(1), |clock| {
         let poller = Poller::new();
         let (first, mut polls) = (pending(&poller, TICK * 30), 0);
         let operation = future::poll_fn(|_| {
@@ -273,7 +269,7 @@ fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
 
 #[test]
 fn a_refused_sleep_reports_full_and_may_be_polled_again() {
-    with_limit_one(|clock| {
+    configured(Config::new().limit(1), |clock| {
         let poller = Poller::new();
         let (mut first, mut second) = (pending(&poller, TICK * 3), sleep(TICK * 2));
         for _ in 0..2 {

@@ -32,8 +32,8 @@ fn announce_sleep() {
     drop(local_timer().prepare_sleep());
 }
 
-pub(crate) fn metrics_of(name: &str) -> Option<ShardMetrics> {
-    metrics::shards().into_iter().find(|shard| shard.name == name)
+pub(crate) fn published_metrics(name: &str) -> ShardMetrics {
+    metrics::shards().into_iter().find(|shard| shard.name == name).expect("the shard is listed")
 }
 
 // ---- counts
@@ -160,7 +160,7 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
     const NAME: &str = "seen from elsewhere";
     let mut cores: Lockstep<()> = Lockstep::start_with(1, |config| config.name(NAME));
     let seen = || {
-        let counts = metrics_of(NAME).expect("the shard is listed").counts;
+        let counts = published_metrics(NAME).counts;
         (counts.added, counts.live, counts.turns)
     };
     cores.on(0, |()| _ = local_timer().add(HOUR, must_not_run));
@@ -172,7 +172,7 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
     });
     assert_eq!(seen(), (2, 2, 1));
     cores.end(0);
-    assert!(metrics_of(NAME).is_none());
+    assert!(metrics::shards().iter().all(|shard| shard.name != NAME));
     let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
     // A loop that never sleeps publishes every 64 turns.
@@ -357,7 +357,7 @@ fn a_shard_of_payloads_reports_counts_and_lateness() {
     clock.advance(TICK);
     assert_eq!(expired(&mut shard).len(), 1);
     assert_eq!(shard.time_until_next(), None);
-    let (here, there) = (shard.metrics(), metrics_of("payloads").expect("the shard is listed"));
+    let (here, there) = (shard.metrics(), published_metrics("payloads"));
     assert_eq!(here.counts, there.counts);
     assert_eq!((here.counts.fired, here.counts.cancelled, here.counts.turns), (2, 1, 2));
     assert_eq!((there.loop_lateness.max(), there.leftover_lateness.max()), (TICK * 2, TICK * 3));
@@ -375,7 +375,7 @@ fn a_loop_that_abandons_each_pass_publishes_counts() {
         shard.turn();
         assert!(shard.next_expired().is_some());
     }
-    let published = metrics_of(NAME).expect("the shard is listed").counts;
+    let published = published_metrics(NAME).counts;
     // A turn publishes the counts if 64 turns have passed since the last publication.
     assert!((36..=100).contains(&published.fired), "{published:?}");
 }

@@ -23,21 +23,6 @@ fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
     });
 }
 
-#[test]
-fn a_loop_in_virtual_time_ends_although_a_timer_never_fires() {
-    on_a_core(|clock| {
-        let endless = local_timer().add(Duration::MAX, must_not_run);
-        let mut turns = 0;
-        while let Some(wait) = local_timer().time_until_next() {
-            clock.advance(wait);
-            assert_eq!(local_timer().turn().fired, 0);
-            turns += 1;
-            assert!(turns < 100);
-        }
-        assert_eq!((local_timer().next_deadline(), endless.is_pending()), (None, true));
-    });
-}
-
 /// embassy #4736, #5017: a timer that never fires left the queue and still looked queued. So the
 /// next timer of its task was not queued.
 #[test]

@@ -125,8 +125,7 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
 /// same time, so an owner that kept the first deadline would take it for the start of the period.
 #[test]
 fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
-    let clock = ManualClock::new();
-    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
+    let (mut shard, clock) = manual_shard();
     let handle = shard.add_periodic(TICK * 10, ());
     let instant = shard.now() + TICK * 21 - Duration::from_nanos(1);
     on_a_thread(move || assert!(handle.reset(instant) && handle.reset(TICK * 20)));

@@ -30,9 +30,9 @@ fn advance_and_turn(clock: &ManualClock, watcher: &mut Watcher, ticks: u32) {
     watcher.turn();
 }
 
-fn wheels_with_limit_one(wheels: usize) -> (Timers, Watcher) {
+fn wheel_with_limit_one() -> (Timers, Watcher) {
     let clock = ManualClock::new();
-    Timers::per_worker_with(wheels, |_| Config::new().clock(&clock).limit(1)).expect("valid")
+    Timers::per_worker_with(1, |_| Config::new().clock(&clock).limit(1)).expect("valid")
 }
 
 fn counting_callback(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
@@ -171,7 +171,7 @@ fn panics_of_wakers_are_contained() {
 
 #[test]
 fn a_full_wheel_collects_cancelled_timers() {
-    let (timers, mut watcher) = wheels_with_limit_one(1);
+    let (timers, mut watcher) = wheel_with_limit_one();
     let callback = timers.shards()[0].add(HOUR, || ());
     watcher.turn();
     assert!(callback.cancel().is_cancelled());
@@ -181,7 +181,7 @@ fn a_full_wheel_collects_cancelled_timers() {
 /// A sleep counts against the limit at once, before the watcher turns.
 #[test]
 fn a_limit_applies_to_sleeps_and_remote_callbacks_together() {
-    let (timers, _watcher) = wheels_with_limit_one(1);
+    let (timers, _watcher) = wheel_with_limit_one();
     let poller = Poller::new();
     let sleep = poller.pending(timers.sleep(HOUR));
     let mut refused = timers.timeout(HOUR, future::pending::<()>());
