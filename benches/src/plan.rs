@@ -101,8 +101,6 @@ pub enum Workload {
     /// thousand pairs a tick of 1 ms passes. Multi-thread runtimes use real time, and yield after
     /// every thousand pairs.
     Churn,
-    /// The longest single pair or tick of `churn`, in elapsed time and in CPU time.
-    ChurnLongest,
     /// `churn` with a delay of 30 s for every timer.
     Churn30,
     /// Adds timers due within 60 s, and fires all of them: ns per timer. `fill`: the adds. `drain`:
@@ -170,9 +168,6 @@ pub enum Workload {
     Purgatory,
     /// How late timers fire in real time, with a tick of 1 ms or the peer's own.
     Late,
-    /// `late` with a tick of 50 us.
-    #[value(name = "late-50us")]
-    Late50us,
     /// A loop whose timers have slack: wake-ups, entries touched per timer, and ns per timer. For
     /// `linked64` and `btree`, the caller rounds the deadlines.
     Within,
@@ -259,8 +254,8 @@ impl Workload {
             Self::IdleHour => &[0],
             Self::Waking => &[1],
             _ if scale == Scale::Tiny => &[1000],
-            Self::Late | Self::Late50us | Self::AsyncLate if quick => &[4000],
-            Self::Late | Self::Late50us | Self::AsyncLate | Self::XcancelLock => &[10_000],
+            Self::Late | Self::AsyncLate if quick => &[4000],
+            Self::Late | Self::AsyncLate | Self::XcancelLock => &[10_000],
             Self::Memory if quick => &[100_000],
             Self::Within | Self::Spread => &[100_000],
             Self::Flood if quick => &[200_000],
@@ -299,7 +294,7 @@ impl Workload {
             // Bytes hardly vary between rounds.
             Self::Memory | Self::MemoryChurn => 1,
             _ if scale == Scale::Full => 5,
-            Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
+            Self::Flood | Self::Late => 1,
             _ if n >= 100_000 || self.is_about_tasks() => 1,
             _ => 3,
         }

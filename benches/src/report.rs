@@ -111,9 +111,7 @@ impl Section {
             let of_metric = |figure: &&Figure| figure.sample.workload == *metric;
             Chart::new(metric, columns, &self.figures.iter().filter(of_metric).collect::<Vec<_>>())
         };
-        let mut charts: Vec<Chart<'_>> = metrics.into_iter().map(chart).collect();
-        charts[0].is_drawn |= has_settings;
-        charts
+        metrics.into_iter().map(chart).collect()
     }
 }
 
@@ -156,7 +154,7 @@ impl<'a> Chart<'a> {
         let rows = peers.into_iter().map(row).collect();
         let Sample { n, unit, .. } = &figures[0].sample;
         let is_drawn = match columns {
-            Columns::Metrics => name == "memory" || figures[0].has_curve(),
+            Columns::Metrics => figures[0].has_curve(),
             Columns::Settings => false,
             Columns::Sizes => unit == "ns" && heads.len() > 1,
         };

@@ -40,7 +40,7 @@ pub fn run(peer: Peer, workload: W) -> Option<Run> {
     (is_built && has_cores).then_some(*run)
 }
 
-const OPERATIONS: &[W] = &[W::Churn, W::ChurnLongest, W::Churn30, W::Reset];
+const OPERATIONS: &[W] = &[W::Churn, W::Churn30, W::Reset];
 const BULK: &[W] = &[W::Drain, W::Memory, W::MemoryChurn];
 const FIRING: &[W] = &[W::Steady, W::IdleHour];
 const PAUSES: &[W] = &[W::Pause, W::PauseAllDue, W::PauseAfterReset, W::PauseAfterSleep];
@@ -84,8 +84,8 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::BinaryHeap, &[&[W::Call]], one_core::<InRealTime<LazyBinaryHeap>>),
     (Peer::DelayQueue, &[&[W::Call]], in_task::<DelayQueuePeer<false>>),
     (Peer::TokioSleep, &[&[W::Call]], in_task::<TokioSleep<false>>),
-    (Peer::CorewheelLocal, &[&[W::Late, W::Late50us]], late::corewheel_local),
-    (Peer::CorewheelLocalFast, &[&[W::Late, W::Late50us]], late::corewheel_local),
+    (Peer::CorewheelLocal, &[&[W::Late]], late::corewheel_local::<false>),
+    (Peer::CorewheelLocalFast, &[&[W::Late]], late::corewheel_local::<true>),
     (Peer::BTree, &[&[W::Late]], |job| late::run(job, late::btree)),
     (Peer::DelayQueue, &[&[W::Late]], |job| {
         late::run(job, |size| late::delay_queue(size, &runtime(job, 1)))

@@ -26,40 +26,29 @@ pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws a line per peer, with its name at the right. The y axis is logarithmic, and so is the x
-/// axis unless it shows names.
+/// Draws a line per peer, with its name at the right. Both axes are logarithmic.
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
-    let has_curve = chart.rows.iter().flat_map(|row| &row.1).flatten().any(|it| it.has_curve());
-    let has_names = chart.columns != Columns::Sizes && !has_curve;
+    let has_sizes = chart.columns == Columns::Sizes;
+    let x_title = if has_sizes { counted } else { "one turn in ... takes longer" };
     let points = |figures: &[Option<&Figure>]| -> Vec<(f64, f64)> {
-        let point = |(column, figure): (usize, &Figure)| match chart.columns {
-            _ if has_curve => figure.sample.curve.iter().map(|&(x, y)| (x.log10(), y)).collect(),
-            Columns::Metrics | Columns::Settings => vec![(column as f64, figure.spread().median)],
-            Columns::Sizes => {
-                let n = figure.sample.n as f64;
-                vec![(n.log10(), figure.spread().median.max(LEAST_NANOS))]
-            }
+        let point = |figure: &&Figure| {
+            let size = (figure.sample.n as f64, figure.spread().median.max(LEAST_NANOS));
+            if has_sizes { vec![size] } else { figure.sample.curve.clone() }
         };
-        let figures = figures.iter().enumerate().filter_map(|(column, it)| Some((column, (*it)?)));
         // A logarithmic axis cannot show zero.
-        figures.flat_map(point).filter(|&(x, y)| x.is_finite() && y > 0.0).collect()
+        let points = figures.iter().flatten().flat_map(point).filter(|&(x, y)| x.min(y) > 0.0);
+        points.map(|(x, y)| (x.log10(), y)).collect()
     };
-    let label = |x: f64| match chart.heads.get(x.round() as usize) {
-        _ if (x - x.round()).abs() > 1e-6 => String::new(),
-        Some(name) if has_names => name.clone(),
-        _ => short(10f64.powf(x.round())),
-    };
-    let [x_title, y_title] = match chart.columns {
-        _ if has_curve => ["one turn in ... takes longer", "ns"],
-        Columns::Metrics | Columns::Settings => ["", chart.unit],
-        Columns::Sizes => [counted, chart.unit],
+    let label = |x: f64| {
+        let is_whole = (x - x.round()).abs() <= 1e-6;
+        if is_whole { short(10f64.powf(x.round())) } else { String::new() }
     };
     let all: Vec<(f64, f64)> = chart.rows.iter().flat_map(|row| points(&row.1)).collect();
     let (left, right) = range(all.iter().map(|point| point.0));
     let (bottom, top) = range(all.iter().map(|point| point.1));
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     let mut plot = ChartBuilder::on(&root)
-        .caption(format!("{}, {y_title}", chart.name), letters(18, INK))
+        .caption(format!("{}, {}", chart.name, chart.unit), letters(18, INK))
         .margin(8)
         .margin_right(MARGIN_RIGHT)
         .x_label_area_size(42)
@@ -71,7 +60,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         .light_line_style(TRANSPARENT)
         .label_style(letters(13, INK))
         .x_desc(x_title)
-        .y_desc(y_title)
+        .y_desc(chart.unit)
         .x_labels((right - left) as usize + 2)
         .x_label_formatter(&|x| label(*x))
         .y_label_formatter(&|y| short(*y))

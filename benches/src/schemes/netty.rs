@@ -47,8 +47,7 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         }
         let tick = store.now / TICK - 1;
         for index in self.cancelled.drain(..) {
-            store.unlink(index);
-            store.free(index);
+            store.remove(index);
         }
         for _ in 0..LINKED_PER_TICK {
             let Some(index) = store.first(NEW) else { break };

@@ -55,10 +55,6 @@ impl Store {
         self.end(index)
     }
 
-    pub(super) fn free(&mut self, index: u32) {
-        self.free.push(index);
-    }
-
     pub(super) fn handle(&self, index: u32) -> Handle {
         Handle { index, generation: self[index].generation }
     }

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corewheel::{Clock, Config, local_timer};
+use corewheel::local_timer;
 use fastrand::Rng;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, unconstrained, yield_now};
@@ -20,8 +20,8 @@ use super::{SEED, in_settings, quantiles};
 use crate::across::{BATCH, Remote, Sleeping};
 use crate::cores;
 use crate::measure::{Sample, cpu_nanos};
-use crate::peers::{self, SleepBox};
-use crate::plan::{Job, Peer, Workload as W};
+use crate::peers::{self, LocalClock, RealTime, SleepBox};
+use crate::plan::{Job, Workload as W};
 use crate::timers::Payload;
 
 /// The shortest delay, long enough to add all timers.
@@ -67,11 +67,8 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
     samples
 }
 
-pub fn corewheel_local(job: Job) -> Vec<Sample> {
-    let is_fast = job.peer == Peer::CorewheelLocalFast;
-    let clock = if is_fast { Clock::fast() } else { Clock::monotonic() };
-    let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
-    Config::new().tick(tick).clock(clock).install().expect("a new thread");
+pub fn corewheel_local<const FAST: bool>(job: Job) -> Vec<Sample> {
+    RealTime::<FAST>::install();
     run(job, |size| {
         let log = Rc::new(RefCell::new(Vec::new()));
         for delay in delays(size) {

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
-use crate::measure::{
-    ClockId, Durations, Load, Sample, batches, ns_per_operation, read, warm_up, warm_up_operations,
-};
+use crate::measure::{Durations, Load, Sample, batches, ns_per_operation, warm_up_operations};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{Payload, Timers, connection, not_due, payload};
 
@@ -131,33 +129,6 @@ impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
     }
 }
 
-/// [`Churn`] with a clock reading after each operation and tick.
-struct Longest<T: Timers> {
-    churn: Churn<T>,
-    clock: ClockId,
-    most: Duration,
-}
-
-impl<T: Timers> Load for Longest<T> {
-    const YIELDS: bool = T::IN_TASK;
-
-    fn batch(&mut self) -> u64 {
-        let mut last = read(self.clock);
-        let mut lap = || {
-            let now = read(self.clock);
-            self.most = self.most.max(now.saturating_sub(last));
-            last = now;
-        };
-        for _ in 0..OPERATIONS_PER_TICK {
-            self.churn.operation();
-            lap();
-        }
-        self.churn.tick();
-        lap();
-        OPERATIONS_PER_TICK as u64
-    }
-}
-
 pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, .. } = job;
     let (durations, warm_up) = (job.durations(), warm_up_operations(n));
@@ -175,24 +146,9 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
             ns_per_operation(&mut idle, IDLE_TICKS, durations).await
         }
         W::Idle => idle::<T>(n, durations).await,
-        W::ChurnLongest => return longest(job, churn(Delay::MIXED)).await,
         _ => unreachable!("{workload:?} has its own function"),
     };
     vec![job.sample("", "ns", nanos)]
-}
-
-/// Measures the longest operation or tick, in a separate run, because it reads the clock after each
-/// operation.
-async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
-    let durations = job.durations();
-    warm_up(&mut churn, warm_up_operations(job.n), durations).await;
-    let mut wall = Longest { churn, clock: ClockId::Monotonic, most: Duration::ZERO };
-    ns_per_operation(&mut wall, 0, durations).await;
-    let mut cpu =
-        Longest { churn: wall.churn, clock: ClockId::ThreadCPUTime, most: Duration::ZERO };
-    ns_per_operation(&mut cpu, 0, durations).await;
-    let sample = |part, most: Duration| job.sample(part, "ns", most.as_nanos() as f64);
-    vec![sample("", wall.most), sample("cpu", cpu.most)]
 }
 
 /// Measures ns per tick, with `n` timers due in the minute that begins in an hour.

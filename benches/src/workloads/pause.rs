@@ -84,7 +84,9 @@ impl<T: Timers> Pause<T> {
         let cpu_nanos = self.turns.iter().map(|turn| turn.cpu_nanos).fold(0.0, f64::max);
         let touched = self.turns.iter().filter_map(|turn| turn.touched).max();
         let mut samples = super::quantiles(job, "ns", &mut nanos);
-        samples[0].curve = curve(&nanos);
+        if job.workload == W::Pause {
+            samples[0].curve = curve(&nanos);
+        }
         samples.push(job.sample("max-cpu", "ns", cpu_nanos));
         samples.extend(touched.map(|touched| job.sample("touched", "entries", touched as f64)));
         samples
