@@ -89,7 +89,7 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     let address = server.address;
     let load = Load::start(partitions, move |id, run| scenario::run(id, plan, address, run));
     let summary = format!("{partitions} partitions, timeout {timeout:?}");
-    view::show_until(|| load.is_over(), Some(run), &summary, options.json);
+    view::show_until(|| load.is_over(), run, &summary, options.json);
     // The clients keep their sockets until the server has ended, to receive late answers.
     let mut failures = Failures::default();
     let (cores, timers) = server.stop(&mut failures);

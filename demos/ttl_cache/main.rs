@@ -21,14 +21,14 @@ mod keys;
 mod worker;
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::{io, thread};
 
 use clap::Parser;
 
 use common::verdict::{Failures, conclude};
-use common::{Options, server, view};
+use common::{Options, server};
 
 /// A thread-per-core key-value server whose keys expire, for redis-cli, redis-benchmark, and other
 /// clients that speak RESP.
@@ -56,10 +56,6 @@ struct Args {
     /// Close a connection after this many seconds of silence
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     idle: u64,
-
-    /// Show the timers of each core while the server runs
-    #[arg(long, conflicts_with_all = ["self_check", "against"])]
-    live: bool,
 
     /// Start the server at a free port, check it by clients, and end with a verdict
     #[arg(long, conflicts_with = "against")]
@@ -93,11 +89,7 @@ fn main() -> ExitCode {
 fn serve(args: &Args) -> io::Result<Infallible> {
     server::reserve_files(args.max_clients, args.options.cores())?;
     let server = worker::start(args, args.port)?;
-    let ready = format!("ready at {}, {} event loops", server.address, args.options.cores());
-    println!("{ready}");
-    if args.live {
-        thread::spawn(move || view::show_until(|| false, None, &ready, false));
-    }
+    println!("ready at {}, {} event loops", server.address, args.options.cores());
     let mut failures = Failures::default();
     server.join(&mut failures);
     Err(io::Error::other(failures.into_texts().join(", ")))

@@ -14,25 +14,19 @@ const PRINT: Duration = Duration::from_secs(3);
 /// The interval at which the view checks for its next update and for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Shows the summary and the timers until the run is over. `run` is the expected length, if known.
-/// If quiet, only waits.
-pub(crate) fn show_until(
-    is_over: impl Fn() -> bool,
-    run: Option<Duration>,
-    summary: &str,
-    is_quiet: bool,
-) {
+/// Shows the summary and the timers until the run is over. `run` is the expected length. If quiet,
+/// only waits.
+pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &str, is_quiet: bool) {
     if is_quiet {
         while !is_over() {
             thread::sleep(POLL_INTERVAL);
         }
         return;
     }
-    let template =
-        if run.is_some() { "{elapsed:>4} {wide_bar}\n{msg}" } else { "{elapsed:>4}\n{msg}" };
-    let style = ProgressStyle::with_template(template).expect("the templates are valid constants");
+    let style = ProgressStyle::with_template("{elapsed:>4} {wide_bar}\n{msg}");
+    let style = style.expect("the template is a valid constant");
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let bar = ProgressBar::new(run.map_or(0, millis)).with_style(style);
+    let bar = ProgressBar::new(millis(run)).with_style(style);
     let pause = if bar.is_hidden() { PRINT } else { REDRAW };
     let (start, mut last_counts, mut next) = (Instant::now(), HashMap::new(), Duration::ZERO);
     loop {

@@ -86,7 +86,7 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
         Client::run(id, Arc::clone(&plan), address, Arc::clone(&idle_timers), run)
     });
     let summary = format!("{connections} connections, idle timeout {idle:?}");
-    view::show_until(|| load.is_over(), Some(run_time), &summary, options.json);
+    view::show_until(|| load.is_over(), run_time, &summary, options.json);
     // The clients keep their sockets until now, so that the server counts them as open.
     let mut failures = Failures::default();
     let (resets_refused, timers) = server.stop(&mut failures);
