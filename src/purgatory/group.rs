@@ -382,12 +382,16 @@ impl<K: Send + 'static> Member<K> {
     /// second.
     pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
-            assert!(endpoint.receiver.is_none(), "this thread has joined the group before");
-            endpoint.receiver = Some(Rc::downgrade(receiver));
-            mem::take(&mut endpoint.watches)
+            let is_first = endpoint.receiver.is_none();
+            is_first.then(|| {
+                endpoint.receiver = Some(Rc::downgrade(receiver));
+                mem::take(&mut endpoint.watches)
+            })
         });
         // An exiting thread receives nothing.
-        watches.unwrap_or_default()
+        let watches = watches.unwrap_or_else(|| Some(Vec::new()));
+        // Panics outside the closure, because the panic hook is user code, which may run a turn.
+        watches.unwrap_or_else(|| panic!("this thread has joined the group before"))
     }
 }
 

@@ -56,9 +56,9 @@ pub(super) struct Table<K, Op> {
     /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
     /// are dropped while the table is not borrowed, because dropping runs user code.
     keys_to_drop: Vec<K>,
-    /// The latest assigned number. The first number is random, so that an id of another purgatory
-    /// hardly ever matches an operation of this purgatory. It is at most 2^63, which leaves enough
-    /// greater numbers for any program.
+    /// The latest assigned number. It begins at a random number, so that an id of another purgatory
+    /// hardly ever matches an operation of this purgatory. This number is at most 2^63, which leaves
+    /// enough greater numbers for any program.
     last_id_number: NonZeroU64,
     /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,

@@ -615,7 +615,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Iterates over the key, the deadline and the value of each entry, in no particular order.
     ///
-    /// Cost: visits all [`capacity`](Self::capacity) entries, used or free.
+    /// Cost: visits up to [`capacity`](Self::capacity) entries, used or free.
     ///
     /// # Examples
     ///
