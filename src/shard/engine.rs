@@ -394,8 +394,8 @@ impl<T> Engine<T> {
     }
 
     /// Prefetches the node of a timer that is about to be reset, if the wheel is large. The caller
-    /// then reads the clock. Until the kernel's code has read the time-stamp counter, the processor
-    /// executes no later loads, so without the prefetch the cache miss would follow the reading.
+    /// usually reads the clock next. Loads after a reading often wait until it is complete, so
+    /// without the prefetch the cache miss of the node would follow the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
         if !self.time.clock.is_manual() && self.wheel.prefetches() {
