@@ -27,7 +27,7 @@ fn compare(arguments: &str) -> String {
 }
 
 #[test]
-fn one_run_writes_the_page_and_a_plot() {
+fn runs_write_the_page_and_plots() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&directory).expect("a writable directory");
     let (page, plots) = (directory.join("figures.md"), directory.join("plots"));
@@ -44,8 +44,11 @@ fn one_run_writes_the_page_and_a_plot() {
     for title in ["## memory-churn-pairs, ", "## churn30, ns by number of timers", "| linked64 "] {
         assert!(text.contains(title), "{title}: {text}");
     }
-    let svg = fs::read_to_string(plots.join("churn30.svg")).expect("the plot");
-    assert!(svg.starts_with("<svg") && svg.contains("linked64"));
+    compare(&format!("--tiny --peer linked64 --workload pause --plots {}", plots.display()));
+    for plot in ["churn30", "pause"] {
+        let svg = fs::read_to_string(plots.join(format!("{plot}.svg"))).expect(plot);
+        assert!(svg.starts_with("<svg") && svg.contains("linked64"), "{plot}");
+    }
     fs::remove_dir_all(directory).expect("a writable directory");
 }
 

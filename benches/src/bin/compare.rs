@@ -37,7 +37,7 @@ struct Args {
     /// Print one JSON object per figure instead of tables
     #[arg(long)]
     json: bool,
-    /// Also draw the figures as SVG into this directory
+    /// Also draw times by number of timers, and the curve of `pause`, as SVG into this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
     /// Write a page with all tables and a list of the peers to this file
