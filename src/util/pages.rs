@@ -100,6 +100,24 @@ impl<P: Copy> PageTable<P> {
         self.pages.len()
     }
 
+    /// Returns the first `Some` that `find` returns for an index at or after `index` with a page.
+    pub(crate) fn find_from<R>(
+        &self,
+        mut index: u32,
+        find: impl Fn(u32) -> Option<R>,
+    ) -> Option<R> {
+        while page_number_of(index) < self.numbers_end() {
+            if !self.has(page_number_of(index)) {
+                index = index_of(page_number_of(index) + 1, 0);
+            } else if let Some(found) = find(index) {
+                return Some(found);
+            } else {
+                index += 1;
+            }
+        }
+        None
+    }
+
     /// Returns the numbers that have a page.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))
@@ -161,7 +179,6 @@ impl FreePlaces {
         self.pages.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
     }
 
-    /// Takes `last_freed`, if it is set.
     #[inline]
     pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
         let last = mem::take(&mut self.last_freed);
@@ -188,7 +205,9 @@ impl FreePlaces {
         link_of: impl FnOnce(usize, usize) -> u32,
     ) -> Option<u32> {
         let number = self.current;
-        let page = self.current_page();
+        // SAFETY: `current` is the number of a page that exists or existed (`new`,
+        // `put_in_free_list`, `switch_to_page_with_room`), and `pages` never shrinks.
+        let page = unsafe { self.pages.get_unchecked_mut(number) };
         let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
         page.first_free_plus_one = as_u16(link_of(number, place));
         page.used += 1;
@@ -196,13 +215,6 @@ impl FreePlaces {
             self.empty_page_count -= 1;
         }
         Some(index_of(number, place))
-    }
-
-    #[inline]
-    fn current_page(&mut self) -> &mut PageFreeList {
-        // SAFETY: `current` is the number of a page that exists or existed (`new`,
-        // `put_in_free_list`, `switch_to_page_with_room`), and `pages` never shrinks.
-        unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
     /// Puts a place into the free list of its page, which becomes the current page. Returns the

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// An entry of a wheel, or a free place. All bytes are zero until [`Page::init_place`].
+/// An entry of a wheel, or a free place. All bytes of a never-used place are zero.
 // The order keeps the fields before the value in one cache line, if possible.
 #[repr(C)]
 struct EntryFields<T> {
@@ -132,12 +132,6 @@ impl<T> Page<T> {
         // SAFETY: zero bytes are valid for all fields: cells of integers and of `MaybeUninit`.
         unsafe { page.as_ref() }.generation.set(generation);
         page
-    }
-
-    /// Initializes a never-used place as a free place, with the link `next`.
-    fn init_place(&self, place: usize, next: u32) {
-        self.entries[place].links.next.set(next);
-        self.entries[place].generation.set(self.generation.get());
     }
 }
 
@@ -328,8 +322,7 @@ impl<T> Entries<T> {
         Some(unsafe { &*value })
     }
 
-    /// Returns a mutable reference to the value of the entry that [`find`](Self::find) would
-    /// return.
+    /// Returns the value of the entry that [`find`](Self::find) would return.
     #[inline]
     pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut T> {
         let value = self.find(key)?.value();
@@ -339,17 +332,9 @@ impl<T> Entries<T> {
     }
 
     /// Returns the first index at or after `index` whose entry is in the wheel.
-    pub(super) fn next_live_from(&self, mut index: u32) -> Option<u32> {
-        while page_number_of(index) < self.pages.numbers_end() {
-            if !self.pages.has(page_number_of(index)) {
-                index = index_of(page_number_of(index) + 1, 0);
-            } else if self.entry(index).location().get().is_linked() {
-                return Some(index);
-            } else {
-                index += 1;
-            }
-        }
-        None
+    pub(super) fn next_live_from(&self, index: u32) -> Option<u32> {
+        let is_live = |index| self.entry(index).location().get().is_linked();
+        self.pages.find_from(index, |index| is_live(index).then_some(index))
     }
 
     /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
@@ -396,7 +381,9 @@ impl<T> Entries<T> {
             return self.add_page();
         };
         for (index, next) in fresh {
-            self.page(page_number_of(index)).init_place(place_of(index), next);
+            let (fields, page) = (self.entry(index).fields, self.page(page_number_of(index)));
+            fields.links.next.set(next);
+            fields.generation.set(page.generation.get());
         }
         self.take_from_current_page()
     }

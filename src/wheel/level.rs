@@ -128,15 +128,20 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     #[cold]
     fn far_level_of_slow(now: u64, deadline: u64) -> usize {
-        let mut levels = 2..LEVELS;
-        let level = levels.find(|&level| Self::reaches(level, now, deadline));
-        level.unwrap_or_else(|| unreachable!("the last level reaches all"))
+        let reaches = |&level: &usize| Self::reaches(level, now, deadline);
+        (2..LEVELS).find(reaches).expect("the last level reaches all")
     }
 
     /// Returns the highest level that has a slot starting at `tick`.
     pub(super) fn highest_level_starting_at(tick: u64) -> usize {
         let zeros = tick.trailing_zeros().min(63);
         (zeros / BITS) as usize
+    }
+
+    /// Returns the slots of upper levels that start at `tick`.
+    #[inline]
+    pub(super) fn far_slots_starting_at(tick: u64) -> impl Iterator<Item = u32> {
+        (1..=Self::highest_level_starting_at(tick)).map(move |level| Self::far_slot_at(level, tick))
     }
 }
 

@@ -66,13 +66,13 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// True if the next slot of any upper level may have entries, which cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick at which a portion was last cascaded.
-    pub(super) last_cascade_tick: u64,
+    last_cascade_tick: u64,
     /// The number of entries that the pass may still return or move.
-    pub(super) budget: usize,
-    pub(super) prefetcher: Prefetcher,
+    budget: usize,
+    prefetcher: Prefetcher,
     /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
     /// does not load both fields at once: such a wide load would stall after a narrow store.
-    pub(super) len: u32,
+    len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
     pub(super) uncascaded_counts: Box<[u32]>,
@@ -392,9 +392,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// `tick`. `tick` is not after the deadline.
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
-        let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
-        self.mark_far_slot(level, tick);
-        let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, tick);
+        let slot = self.mark_far_slot(tick);
         self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
         self.uncascaded_total += 1;
         self.slots.link(storage, slot, entry);
@@ -402,12 +400,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.location().set(Location::far(slot));
     }
 
-    /// Marks the slot of `level` that covers `tick` as occupied. Lowers `idle_until` to the slot's
-    /// start if `idle_until` is later.
-    fn mark_far_slot(&mut self, level: usize, tick: u64) {
+    /// Marks the slot that covers `tick` in the lowest upper level that reaches `tick` as occupied.
+    /// Lowers `idle_until` to the slot's start if `idle_until` is later. Returns the slot.
+    #[inline]
+    fn mark_far_slot(&mut self, tick: u64) -> u32 {
+        let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
-        self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
+        let slot = Geometry::<BITS, LEVELS>::far_slot(level, number);
+        self.slots.mark_occupied(slot);
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
+        slot
     }
 
     /// Unlinks an entry, without updating `len` and `touched`.
@@ -479,9 +481,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.idle_until = self.idle_until.min(tick);
             slot
         } else {
-            let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
-            self.mark_far_slot(level, tick);
-            Geometry::<BITS, LEVELS>::far_slot_at(level, tick)
+            self.mark_far_slot(tick)
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage == Stage::Done {
@@ -640,8 +640,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// false if the budget is used up first.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
-        for level in 1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current) {
-            let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
+        for slot in Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current) {
             if !self.cascade_slot(storage, slot, u64::MAX) {
                 return false;
             }
@@ -659,12 +658,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascade_pending = false;
         // The slots that start at `current` may still have entries. These entries also cascade in
         // this pass, so their number is subtracted from the maximum.
-        let left =
-            (1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current)).map(|level| {
-                u64::from(
-                    self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current)),
-                )
-            });
+        let left = Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current)
+            .map(|slot| u64::from(self.uncascaded_in(slot)));
         let mut portion = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
             let slot = self.next_slot(level);
@@ -782,17 +777,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     #[inline]
-    pub(super) fn has_late_entries(&self) -> bool {
+    fn has_late_entries(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE_SLOT)
     }
 
     fn has_work_at_current(&self) -> bool {
         let is_busy = |slot| !self.slots.is_empty(slot);
-        let far = |level| Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
         self.stage != Stage::Done
             && (is_busy(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
-                || (1..=Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current))
-                    .map(far)
-                    .any(is_busy))
+                || Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current).any(is_busy))
     }
 }

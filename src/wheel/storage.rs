@@ -84,7 +84,6 @@ impl Location {
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 
-    /// Returns true if the entry is in a slot.
     #[inline]
     pub(crate) fn is_linked(self) -> bool {
         self.0 > Self::UNLINKED.0

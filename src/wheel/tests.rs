@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::*;
 use crate::limits::{INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX};
@@ -139,7 +139,7 @@ fn keys_from_arbitrary_bits_are_safe_and_round_trip() {
 #[test]
 fn lookups_iter_retain_and_clear_agree_with_a_map() {
     let mut wheel = Tiny::starting_at(0);
-    let mut map = std::collections::HashMap::new();
+    let mut map = HashMap::new();
     for number in 0..40_u64 {
         let deadline = 1 << (number % 30);
         map.insert(wheel.insert(deadline, number), (deadline, number));
@@ -160,14 +160,12 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
         assert!(!wheel.contains(key) && wheel.get(key).is_none());
         assert!(wheel.get_mut(key).is_none() && wheel.deadline(key).is_none());
     }
-    let list = |wheel: &Tiny<u64>| -> Vec<_> {
-        wheel.iter().map(|(key, deadline, number)| (key, (deadline, *number))).collect()
+    let is_same = |wheel: &Tiny<u64>, map: &HashMap<_, _>| {
+        let listed = wheel.iter().map(|(key, deadline, number)| (key, (deadline, *number)));
+        [wheel.len(), wheel.iter().count()] == [map.len(); 2]
+            && listed.collect::<HashMap<_, _>>() == *map
     };
-    let is_same = |wheel: &Tiny<u64>, map: &std::collections::HashMap<_, _>| {
-        let listed = list(wheel);
-        listed.len() == map.len() && listed.iter().all(|(key, entry)| map.get(key) == Some(entry))
-    };
-    assert!(is_same(&wheel, &map) && wheel.len() == map.len());
+    assert!(is_same(&wheel, &map));
     assert!(map.iter().all(|(key, (deadline, _))| wheel.deadline(*key) == Some(*deadline)));
 
     let keep = |deadline: u64, number: &mut u64| {
@@ -179,7 +177,7 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
         keep(deadline, number)
     });
     map.retain(|_, (deadline, number)| keep(*deadline, number));
-    assert!(!map.is_empty() && is_same(&wheel, &map) && wheel.len() == map.len());
+    assert!(!map.is_empty() && is_same(&wheel, &map));
     wheel.check();
 
     wheel.clear();

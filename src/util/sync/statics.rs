@@ -22,6 +22,4 @@ macro_rules! lazy_per_thread {
     };
 }
 
-pub(crate) use constant;
-pub(crate) use global;
-pub(crate) use lazy_per_thread;
+pub(crate) use {constant, global, lazy_per_thread};
