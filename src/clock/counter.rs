@@ -64,6 +64,23 @@ mod machine {
         unsafe { _mm_lfence() };
         read()
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn an_invariant_counter_that_the_kernel_uses_is_usable() {
+            let source = fs::read_to_string(CLOCK_SOURCE_PATH);
+            let Ok(processors) = fs::read_to_string("/proc/cpuinfo") else { return };
+            let is_invariant = ["constant_tsc", "nonstop_tsc"]
+                .iter()
+                .all(|flag| processors.split_whitespace().any(|word| word == *flag));
+            let kernel_uses_counter = source.is_ok_and(|name| name.trim() == "tsc");
+            assert!(!is_invariant || !kernel_uses_counter || is_usable());
+            assert!(is_invariant || !is_usable());
+        }
+    }
 }
 
 #[cfg(not(all(
@@ -91,27 +108,3 @@ pub(super) use self::machine::is_usable;
 pub(super) use self::machine::read;
 /// Reads the counter after all earlier instructions have completed.
 pub(super) use self::machine::read_ordered;
-
-#[cfg(all(
-    test,
-    target_arch = "x86_64",
-    target_os = "linux",
-    not(miri),
-    not(all(loom, feature = "models"))
-))]
-mod tests {
-    use std::fs;
-
-    #[test]
-    fn an_invariant_counter_that_the_kernel_uses_is_usable() {
-        let source =
-            fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-        let Ok(processors) = fs::read_to_string("/proc/cpuinfo") else { return };
-        let is_invariant = ["constant_tsc", "nonstop_tsc"]
-            .iter()
-            .all(|flag| processors.split_whitespace().any(|word| word == *flag));
-        let kernel_uses_counter = source.is_ok_and(|name| name.trim() == "tsc");
-        assert!(!is_invariant || !kernel_uses_counter || super::is_usable());
-        assert!(is_invariant || !super::is_usable());
-    }
-}

@@ -6,6 +6,10 @@ const COUNTS_PER_MICROSECOND: u64 = 2_600;
 /// The documented maximum width of a reading, in nanoseconds.
 const MAX_WIDTH: u64 = 10_000;
 
+fn anchor(count_before: u64, clock_nanos: u64, count_after: u64) -> Anchor {
+    Anchor { count_before, clock_nanos, count_after }
+}
+
 struct SimulatedMachine {
     random: fastrand::Rng,
     /// The true time, which the clock shows.
@@ -60,10 +64,8 @@ impl SimulatedMachine {
     }
 
     fn jump(&mut self, counts: i64) {
-        self.counter_thousandths = self
-            .counter_thousandths
-            .checked_add_signed(i128::from(counts) * 1000)
-            .expect("a counter");
+        self.counter_thousandths =
+            self.counter_thousandths.saturating_add_signed(i128::from(counts) * 1000);
     }
 
     /// Reads like a `ClockReader`, and also returns the true time.
@@ -79,11 +81,7 @@ impl SimulatedMachine {
         self.advance_randomly();
         let nanos = self.nanos;
         self.advance_randomly();
-        self.is_abandoned = !self.estimator.update(Anchor {
-            count_before: count,
-            clock_nanos: nanos,
-            count_after: self.count(),
-        });
+        self.is_abandoned = !self.estimator.update(anchor(count, nanos, self.count()));
         (nanos, Reading::exact(nanos))
     }
 
@@ -155,11 +153,7 @@ fn a_calibration_has_a_minimum_length() {
     {
         let mut estimator = ClockEstimator::new();
         for nanos in [0, length] {
-            assert!(estimator.update(Anchor {
-                count_before: nanos * 3,
-                clock_nanos: nanos,
-                count_after: nanos * 3
-            }));
+            assert!(estimator.update(anchor(nanos * 3, nanos, nanos * 3)));
         }
         let Calibration::Calibrating { guess, .. } = estimator.state else {
             panic!("calibrated after one rate")
@@ -171,14 +165,9 @@ fn a_calibration_has_a_minimum_length() {
 #[test]
 fn calibration_ends_when_two_rates_agree() {
     let mut machine = SimulatedMachine::new(3);
-    for speed in [
-        COUNTS_PER_MICROSECOND,
-        COUNTS_PER_MICROSECOND,
-        2 * COUNTS_PER_MICROSECOND,
-        2 * COUNTS_PER_MICROSECOND,
-    ] {
+    for factor in [1, 1, 2, 2] {
         assert!(!matches!(machine.estimator.state, Calibration::Calibrated { .. }));
-        machine.speed = speed;
+        machine.speed = factor * COUNTS_PER_MICROSECOND;
         machine.advance(CALIBRATION_MIN_NANOS);
         machine.read_and_check();
     }
@@ -231,7 +220,7 @@ fn readings_stay_correct_after_a_jump_behind_the_anchor() {
         // Goes beyond the anchor's window, so that the next reading sets a new anchor.
         machine.advance(50_000);
         machine.read_and_check();
-        machine.jump(-i64::try_from(counts + COUNTS_PER_MICROSECOND).expect("small"));
+        machine.jump(-(counts + COUNTS_PER_MICROSECOND).cast_signed());
         machine.read_and_check();
         assert!(
             counts < COUNTS_PER_MICROSECOND || machine.estimator.faults == 1,
@@ -245,7 +234,7 @@ fn readings_stay_correct_after_a_jump_behind_the_anchor() {
 fn readings_stay_correct_after_a_jump_beyond_the_window() {
     for counts in [17 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
         let mut machine = SimulatedMachine::calibrated(5);
-        machine.jump(i64::try_from(counts).expect("small"));
+        machine.jump(counts.cast_signed());
         machine.read_and_check();
         assert_eq!(machine.estimator.faults, 1);
         machine.read_often_and_check(READING_COUNT);
@@ -284,7 +273,7 @@ fn a_jump_within_the_window_is_detected_by_the_next_anchor() {
     let mut machine = SimulatedMachine::calibrated(8);
     machine.advance(100_000);
     machine.read_and_check();
-    machine.jump(i64::try_from(jump).expect("small"));
+    machine.jump(jump.cast_signed());
     machine.advance(100);
     let (truth, reading) = machine.read();
     assert!(reading.min <= truth + 8_000);
@@ -301,8 +290,7 @@ fn min_exceeds_the_time_by_at_most_max_width() {
         if machine.random.u32(..50) == 0 {
             let magnitude = machine.random.u32(..40);
             let jump = machine.random.i64(-(1 << magnitude)..=1 << magnitude);
-            machine.counter_thousandths =
-                machine.counter_thousandths.saturating_add_signed(i128::from(jump) * 1000);
+            machine.jump(jump);
             machine.estimator.faults = 0;
         }
         let nanos = machine.random.u64(1..5_000);
@@ -323,11 +311,7 @@ fn a_counter_with_repeated_faults_is_abandoned() {
         machine.read();
         if machine.counter_readings > counter_readings {
             // The speed changes whenever the counter has been used.
-            machine.speed = if machine.speed == COUNTS_PER_MICROSECOND {
-                COUNTS_PER_MICROSECOND * 2
-            } else {
-                COUNTS_PER_MICROSECOND
-            };
+            machine.speed = 3 * COUNTS_PER_MICROSECOND - machine.speed;
             machine.advance(20_000);
         }
     }
@@ -339,7 +323,7 @@ fn a_counter_with_repeated_faults_is_abandoned() {
 fn faults_more_than_a_minute_apart_are_forgiven() {
     let mut machine = SimulatedMachine::calibrated(11);
     for _ in 0..2 * FAULTS_MAX {
-        machine.jump(i64::try_from(1000 * COUNTS_PER_MICROSECOND).expect("small"));
+        machine.jump((1000 * COUNTS_PER_MICROSECOND).cast_signed());
         machine.read_and_check();
         assert_eq!(machine.estimator.faults, 1);
         machine.advance(FAULT_MEMORY_NANOS + 1);
@@ -356,27 +340,22 @@ fn a_wide_anchor_opens_no_window() {
     let nanos = machine.nanos;
     machine.advance(3_000);
     let after = machine.count();
-    assert!(machine.estimator.update(Anchor {
-        count_before: before,
-        clock_nanos: nanos,
-        count_after: after
-    }));
+    assert!(machine.estimator.update(anchor(before, nanos, after)));
     assert_eq!(machine.estimator.estimate_at(after + 10), None);
 }
 
 /// Between the two counts of `since`, the thread moved to a core whose counter lags.
 #[test]
 fn an_inverted_anchor_gives_no_rate() {
-    let since = Anchor { count_before: 100_000, clock_nanos: 0, count_after: 70_000 };
-    let anchor = Anchor { count_before: 3_100_000, clock_nanos: 1_000_000, count_after: 3_100_150 };
-    assert!(Rate::measured(since, anchor).is_none());
+    let since = anchor(100_000, 0, 70_000);
+    assert!(Rate::measured(since, anchor(3_100_000, 1_000_000, 3_100_150)).is_none());
 }
 
 #[test]
 fn a_measured_rate_has_the_bounds_of_its_anchors() {
-    let since = Anchor { count_before: 1_000, clock_nanos: 5_000_000, count_after: 1_200 };
-    let anchor = Anchor { count_before: 2_601_000, clock_nanos: 6_000_000, count_after: 2_601_300 };
-    let Rate { min, max } = Rate::measured(since, anchor).expect("precise anchors");
+    let since = anchor(1_000, 5_000_000, 1_200);
+    let rate = Rate::measured(since, anchor(2_601_000, 6_000_000, 2_601_300));
+    let Rate { min, max } = rate.expect("precise anchors");
     // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
     assert!((999_999..=1_000_000).contains(&nanos(2_600_300, min)));
@@ -389,12 +368,7 @@ fn a_measured_rate_has_the_bounds_of_its_anchors() {
 #[test]
 fn a_rate_from_a_long_or_imprecise_span_is_rejected() {
     let measured = |nanos, bracket| {
-        let since = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
-        Rate::measured(
-            since,
-            Anchor { count_before: nanos, clock_nanos: nanos, count_after: nanos + bracket },
-        )
-        .is_some()
+        Rate::measured(anchor(0, 0, 0), anchor(nanos, nanos, nanos + bracket)).is_some()
     };
     assert!(measured(CALIBRATION_MAX_NANOS, 0) && !measured(CALIBRATION_MAX_NANOS + 1, 0));
     assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");
@@ -414,7 +388,7 @@ fn rates_agree_to_one_part_in_64() {
 fn anchors_are_consistent_to_the_nanosecond() {
     // One nanosecond per count.
     let rate = Rate { min: 1 << 32, max: 1 << 32 };
-    let at = |count, nanos| Anchor { count_before: count, clock_nanos: nanos, count_after: count };
+    let at = |count, nanos| anchor(count, nanos, count);
     let is_consistent = |nanos: u64| rate.is_consistent(at(7, 5), at(1_007, 5 + nanos));
     assert_eq!(
         [998, 999, 1_000, 1_001, 1_002].map(is_consistent),
