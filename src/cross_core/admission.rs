@@ -68,7 +68,6 @@ impl AdmissionLimit {
         }
     }
 
-    /// Publishes the owner's count of live timers.
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes

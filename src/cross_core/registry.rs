@@ -90,7 +90,6 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Returns the shard of this number, if there is one.
 #[inline]
 pub(crate) fn shard(number: u32, pinned: &Pinned) -> Option<Protected<'_, Shared>> {
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].get(pinned)

@@ -177,12 +177,9 @@ impl Shared {
     /// Returns the state of the owner's turns. If no loop drives the wheel, the owner does not see
     /// the deadlines of remote requests, so this function includes them in `next_due`.
     pub(crate) fn turn_state(&self) -> TurnState {
-        let turns = self.gauges.turn_state();
+        let mut turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
-            return TurnState {
-                next_due: turns.next_due.min(self.gauges.remote_due_while_undriven()),
-                ..turns
-            };
+            turns.next_due = turns.next_due.min(self.gauges.remote_due_while_undriven());
         }
         turns
     }
@@ -251,7 +248,7 @@ impl Shared {
         generation: u64,
         nanos: u64,
     ) -> Result<RemoteOutcome<RemoteTimerId>, SendCallback> {
-        let armed = RemoteTimerId { index: node.index(), generation };
+        let armed = RemoteTimerId { index: node.index, generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer: armed,

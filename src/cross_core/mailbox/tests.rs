@@ -17,6 +17,14 @@ fn backlog_in_pass(budget: usize) -> Backlog {
     backlog
 }
 
+/// Begins a pass as a turn does, up to the urgent phase.
+fn begin_pass(backlog: &mut Backlog, budget: usize, mailbox: &Mailbox, links: &[MailboxLink]) {
+    backlog.begin_pass(budget);
+    backlog.take_from(mailbox);
+    reverse(backlog, links);
+    backlog.begin_urgent_phase();
+}
+
 fn reverse(backlog: &mut Backlog, links: &[MailboxLink]) {
     backlog.reverse(|index, link| links[index as usize].replace(link));
 }
@@ -95,10 +103,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..5).for_each(|index| push(index, Priority::Low));
     (5..7).for_each(|index| push(index, Priority::Urgent));
-    backlog.begin_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
-    reverse(&mut backlog, &links);
-    backlog.begin_urgent_phase();
+    begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
     assert_eq!(
         (consume_and_poll(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
         (vec![5, 6], true)
@@ -110,18 +115,13 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages that remain after the urgent phase come last.
     (1..4).for_each(|index| push(index, Priority::Urgent));
-    backlog.begin_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
-    reverse(&mut backlog, &links);
-    backlog.begin_urgent_phase();
+    begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
     assert_eq!(consume_next(&mut backlog, &links), Some(1));
     backlog.end_urgent_phase(UNLIMITED);
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, no budget is reserved.
     push(9, Priority::Low);
-    backlog.begin_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
-    backlog.begin_urgent_phase();
+    begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
     assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
 }
 
@@ -137,16 +137,13 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         (1, 9, true, 0),
         (1, 9, false, 1),
     ] {
-        let (mailbox, links) =
-            (Mailbox::default(), (0..20).map(|_| MailboxLink::default()).collect::<Vec<_>>());
+        let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
         let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
         (1..=others).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
-        let mut backlog = backlog_in_pass(budget);
+        let mut backlog = Backlog::default();
         backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
-        backlog.take_from(&mailbox);
-        reverse(&mut backlog, &links);
-        backlog.begin_urgent_phase();
+        begin_pass(&mut backlog, budget, &mailbox, &links);
         assert_eq!(
             consume_and_poll(&mut backlog, &mailbox, &links),
             (10..10 + first).collect::<Vec<_>>(),
@@ -159,17 +156,13 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
 
 #[test]
 fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
-    let (mailbox, links) =
-        (Mailbox::default(), (0..20).map(|_| MailboxLink::default()).collect::<Vec<_>>());
+    let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..10).for_each(|index| push(index, Priority::Low));
     (10..20).for_each(|index| push(index, Priority::Urgent));
     let (mut backlog, mut consumed) = (backlog_in_pass(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
-        backlog.begin_pass(budget);
-        backlog.take_from(&mailbox);
-        reverse(&mut backlog, &links);
-        backlog.begin_urgent_phase();
+        begin_pass(&mut backlog, budget, &mailbox, &links);
         consumed.extend(consume_and_poll(&mut backlog, &mailbox, &links));
         backlog.end_urgent_phase(UNLIMITED);
         consumed.extend(consume_and_poll(&mut backlog, &mailbox, &links));
@@ -303,12 +296,7 @@ fn a_wrapped_count_still_reaches_multiples_of_wake_backlog() {
 #[test]
 fn an_inexact_count_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
-    let links = [
-        MailboxLink::default(),
-        MailboxLink::default(),
-        MailboxLink::default(),
-        MailboxLink(AtomicU32::new(1)),
-    ];
+    let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = backlog_in_pass(UNLIMITED);
     backlog.ready = [MessageList::default(), MessageList::of(head)];
     let mut counts = vec![];

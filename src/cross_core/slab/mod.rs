@@ -157,7 +157,7 @@ pub(crate) struct NodeView<'p> {
 #[derive(Debug)]
 pub(crate) struct ReservedNode {
     page: PagePtr,
-    index: u32,
+    pub(crate) index: u32,
     _pinned: Pinned,
 }
 
@@ -362,11 +362,6 @@ impl Slab {
         slot.page.retract(retired::mark_reclaimable);
         self.hints.empty_slot_hint.lower(as_u32(number));
     }
-
-    fn published_page_numbers(&self) -> Vec<usize> {
-        let pinned = crate::cross_core::reclaim::pin();
-        (0..PAGES_MAX).filter(|&number| self.page(number, &pinned).is_some()).collect()
-    }
 }
 
 impl Drop for Slab {
@@ -441,10 +436,6 @@ impl NodeView<'_> {
 }
 
 impl ReservedNode {
-    pub(crate) fn index(&self) -> u32 {
-        self.index
-    }
-
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
         // SAFETY: this thread is pinned, so the owner does not free the page, even after the push.

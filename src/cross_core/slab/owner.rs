@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Slab,
+    PAGES_MAX, Slab,
     page::{Node, Page, PagePtr, SharedDeadline, relative_link},
     retired::RetiredPages,
 };
@@ -249,8 +249,11 @@ impl<T> OwnerNodes<T> {
     }
 
     pub(crate) fn adopt_all_pages(&mut self) {
-        for number in self.slab.published_page_numbers() {
-            self.try_adopt_page(number);
+        let pinned = pin();
+        for number in 0..PAGES_MAX {
+            if self.slab.page(number, &pinned).is_some() {
+                self.try_adopt_page(number);
+            }
         }
     }
 
@@ -432,19 +435,10 @@ impl<T> OwnerNodes<T> {
 
     /// Finds the first pending timer, from `index` on, that the owner has added. Returns its index
     /// and generation.
-    pub(crate) fn first_pending_from(&self, mut index: u32) -> Option<(u32, u64)> {
-        while page_number_of(index) < self.pages.numbers_end() {
-            if !self.has_page_of(index) {
-                index = index_of(page_number_of(index) + 1, 0);
-            } else if let Some(generation) =
-                self.entry(index).state().pending_owner_added_generation()
-            {
-                return Some((index, generation));
-            } else {
-                index += 1;
-            }
-        }
-        None
+    pub(crate) fn first_pending_from(&self, index: u32) -> Option<(u32, u64)> {
+        self.pages.find_from(index, |index| {
+            Some((index, self.entry(index).state().pending_owner_added_generation()?))
+        })
     }
 
     #[cfg(all(test, not(loom)))]

@@ -12,11 +12,11 @@ use crate::{
     wheel::Storage,
 };
 
-fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
-    let index = own.take_node()?;
+fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> u32 {
+    let index = own.take_node().expect("there is a node");
     let call_site = CallSite::caller();
     own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), call_site, || 0);
-    Some(index)
+    index
 }
 
 /// Cancels a timer as its owner, and frees its node.
@@ -45,10 +45,9 @@ fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T
 #[test]
 fn owner_and_slab_find_the_same_node_for_each_index() {
     let (slab, mut own) = Slab::new();
-    let mut indices: Vec<u32> = (1..=INDEX_MAX)
-        .map(|number| add(&mut own, number.into(), 7).expect("there is a node"))
-        .collect();
-    assert!(add(&mut own, 1, 7).is_none(), "no index is left");
+    let mut indices: Vec<u32> =
+        (1..=INDEX_MAX).map(|number| add(&mut own, number.into(), 7)).collect();
+    assert!(own.take_node().is_none(), "no index is left");
     for (&index, generation) in indices.iter().zip(1..) {
         assert!(own.entry(index).state().is_pending(generation));
         let seen =
@@ -66,9 +65,8 @@ fn owner_and_slab_find_the_same_node_for_each_index() {
 fn payloads_of_any_type_are_returned_unchanged() {
     fn check_payloads<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
         let (_slab, mut own) = Slab::new();
-        let indices: Vec<u32> = (1..6)
-            .map(|generation| add(&mut own, generation, payload.clone()).expect("there is a node"))
-            .collect();
+        let indices: Vec<u32> =
+            (1..6).map(|generation| add(&mut own, generation, payload.clone())).collect();
         for (index, generation) in indices.into_iter().zip(1..) {
             assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
             assert_eq!(&own.entry(index).take_payload(), payload);
@@ -96,26 +94,22 @@ fn the_sweep_takes_every_payload() {
     let (_slab, mut own) = Slab::new();
     let payload = Rc::new(());
     for generation in 1..20 {
-        assert!(add(&mut own, generation, Rc::clone(&payload)).is_some());
+        add(&mut own, generation, Rc::clone(&payload));
     }
     let swept: Vec<_> = own
         .indices()
         .map(|index| own.entry(index).sweep())
         .filter(|(_, payload)| payload.is_some())
         .collect();
-    assert!(
-        swept
-            .iter()
-            .all(|(swept, _)| *swept == SweepOutcome::HandedBack { has_new_deadline: false })
-    );
+    let handed_back = SweepOutcome::HandedBack { has_new_deadline: false };
+    assert!(swept.iter().all(|(swept, _)| *swept == handed_back));
     assert_eq!((swept.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
 #[test]
 fn a_retired_page_has_no_nodes_until_it_is_replaced() {
     let (slab, mut own) = Slab::new();
-    let indices: Vec<u32> =
-        (1..20).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
+    let indices: Vec<u32> = (1..20).map(|generation| add(&mut own, generation, 7)).collect();
     let peak_pages = own.page_count();
     for (&index, generation) in indices.iter().zip(1..) {
         cancel_and_free(&mut own, index, generation);
@@ -128,8 +122,7 @@ fn a_retired_page_has_no_nodes_until_it_is_replaced() {
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
     }));
-    let again: Vec<u32> =
-        (20..39).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
+    let again: Vec<u32> = (20..39).map(|generation| add(&mut own, generation, 7)).collect();
     for (generation, &index) in (1..20).zip(&indices) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Ended));
     }
@@ -148,8 +141,7 @@ fn reserved_pages_are_kept() {
     let (_slab, mut own) = Slab::new();
     own.reserve(9);
     assert_eq!(own.page_count(), 5);
-    let indices: Vec<u32> =
-        (1..30).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
+    let indices: Vec<u32> = (1..30).map(|generation| add(&mut own, generation, 7)).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
         cancel_and_free(&mut own, index, generation);
     }
@@ -164,8 +156,7 @@ fn reserved_pages_are_kept() {
 #[test]
 fn a_page_is_not_freed_while_a_thread_is_pinned() {
     let (slab, mut own) = Slab::new();
-    let indices: Vec<u32> =
-        (1..20).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
+    let indices: Vec<u32> = (1..20).map(|generation| add(&mut own, generation, 7)).collect();
     let last = indices[18];
     let pinned = pin();
     let answer = slab.node(last, &pinned).map(|node| {
@@ -187,7 +178,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
 fn add_as_remote(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
-    let index = node.index();
+    let index = node.index;
     own.link_of_message(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested_deadline().load_nanos(), 5);
@@ -208,10 +199,10 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
         assert!(last.is_none_or(|last| last < generation), "the generation did not increase");
         own.entry(index).admit(|| 0);
         assert!(!own.entry(index).is_not_admitted());
-        assert!(matches!(
+        assert_eq!(
             own.entry(index).state().consume_message(),
             ConsumedMessage::NewDeadline { periodic: false }
-        ));
+        );
         assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
         own.free(index, generation);
         own.return_freed_remote_nodes();
@@ -228,17 +219,14 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
     let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut own)).collect();
     for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-        assert!(matches!(
-            own.entry(index).state().consume_message(),
-            ConsumedMessage::AlreadyEnded
-        ));
+        assert_eq!(own.entry(index).state().consume_message(), ConsumedMessage::AlreadyEnded);
         own.free(index, generation);
     }
     own.return_freed_remote_nodes();
     for _ in 0..1_000 {
         own.trim();
     }
-    assert!(has_node(&slab, stalled.index()));
+    assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
     assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
     stalled.arm(DUE, CallSite::caller(), RunOnce(|| ()));
@@ -262,9 +250,9 @@ fn concurrent_adders_never_take_the_same_node() {
                         std::thread::yield_now();
                         continue;
                     };
-                    assert!(used.lock().unwrap().insert(node.index()), "the node is in use");
+                    assert!(used.lock().unwrap().insert(node.index), "the node is in use");
                     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
-                    sender.send((node.index(), generation)).unwrap();
+                    sender.send((node.index, generation)).unwrap();
                 }
             });
         }
@@ -272,10 +260,7 @@ fn concurrent_adders_never_take_the_same_node() {
         for (index, generation) in receiver {
             own.link_of_message(index);
             assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-            assert!(matches!(
-                own.entry(index).state().consume_message(),
-                ConsumedMessage::AlreadyEnded
-            ));
+            assert_eq!(own.entry(index).state().consume_message(), ConsumedMessage::AlreadyEnded);
             assert!(used.lock().unwrap().remove(&index));
             own.free(index, generation);
             if generation % 3 == 0 {
@@ -313,11 +298,11 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
         let mut lost = 0;
         // Adds several timers. Freeing them retires pages.
         let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
-            (0..9).map(|extra| add(own, (1 << 40) + extra, 7).expect("there is a node")).collect()
+            (0..9).map(|extra| add(own, (1 << 40) + extra, 7)).collect()
         };
         for generation in 1..=rounds {
             let others = many(&mut own);
-            let index = add(&mut own, generation, 7).expect("there is a node");
+            let index = add(&mut own, generation, 7);
             live.store(u64::from(index) << 32 | generation, SeqCst);
             if own.entry(index).state().cancel_by_owner(generation).is_err() {
                 assert_eq!(

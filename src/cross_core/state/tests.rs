@@ -71,7 +71,7 @@ fn a_cancelled_timer_cannot_fire() {
 #[test]
 fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
-    for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
+    for stale in [0, 6, 8, GENERATION_MAX] {
         assert_eq!(state.cancel(stale), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
@@ -222,18 +222,13 @@ fn a_remote_timer_is_disarmed_unless_it_was_swept() {
 
 #[test]
 fn the_sweep_reports_pending_and_cancelled_timers() {
-    assert_eq!(
-        armed(TimerKind::Private).sweep(),
-        SweepOutcome::HandedBack { has_new_deadline: false }
-    );
-    assert_eq!(
-        armed(TimerKind::Shared).sweep(),
-        SweepOutcome::HandedBack { has_new_deadline: false }
-    );
-    assert_eq!(
-        with_new_deadline(TimerKind::Shared).sweep(),
-        SweepOutcome::HandedBack { has_new_deadline: true }
-    );
+    for (state, has_new_deadline) in [
+        (armed(TimerKind::Private), false),
+        (armed(TimerKind::Shared), false),
+        (with_new_deadline(TimerKind::Shared), true),
+    ] {
+        assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
+    }
     let cancelled = armed(TimerKind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
     assert_eq!(cancelled.sweep(), SweepOutcome::Cancelled { has_payload: true });
@@ -242,10 +237,14 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 
 #[test]
 fn a_reset_that_ends_after_the_sweep_fails() {
-    let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: false });
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
+    // A sweep during a second reset reports the first reset.
+    for (state, has_new_deadline) in
+        [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
+    {
+        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
+        assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
+        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
+    }
     for (own, swept) in
         [(false, SweepOutcome::Cancelled { has_payload: true }), (true, SweepOutcome::NoPayload)]
     {
@@ -258,26 +257,17 @@ fn a_reset_that_ends_after_the_sweep_fails() {
 }
 
 #[test]
-fn a_sweep_during_a_second_reset_reports_the_first_reset() {
-    let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: true });
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
-}
-
-#[test]
 fn the_largest_generation_fits_the_word() {
     let state = StateWord::default();
-    state.arm(crate::limits::GENERATION_MAX, TimerKind::Shared);
-    assert!(state.is_pending(crate::limits::GENERATION_MAX));
-    assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
+    state.arm(GENERATION_MAX, TimerKind::Shared);
+    assert!(state.is_pending(GENERATION_MAX));
+    assert_eq!(state.cancel(GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
 }
 
 /// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message has
 /// been consumed.
 fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
-    let (state, generation) =
-        (StateWord::default(), crate::limits::REMOTE_GENERATION_BIT | GENERATION);
+    let (state, generation) = (StateWord::default(), REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, false);
     if is_consumed {
         assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
