@@ -12,7 +12,7 @@ use crate::{
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 #[derive(Debug)]
-pub(super) struct AtomicHistogram {
+pub(crate) struct AtomicHistogram {
     counts: [AtomicU64; HISTOGRAM_CELLS],
     sum: AtomicU64,
     max: AtomicU64,
@@ -40,7 +40,7 @@ impl AtomicHistogram {
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
     }
 
-    pub(super) fn read(&self) -> Histogram {
+    pub(crate) fn read(&self) -> Histogram {
         // Acquire: pairs with the Release in `add`.
         let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
         // Relaxed: after the loads above, sum and maximum include all values in `counts`, and
@@ -206,8 +206,7 @@ impl Histogram {
         }
     }
 
-    /// Returns the end of each range that is not empty, and the range's count. The range above 73
-    /// minutes ends at the longest duration.
+    /// Returns the end of each range that is not empty, and the range's count.
     ///
     /// # Examples
     ///
@@ -264,6 +263,14 @@ mod tests {
 
     use super::*;
 
+    fn histogram_of<const N: usize>(counted: [(u64, u32); N]) -> Histogram {
+        let cells = AtomicHistogram::default();
+        for (nanos, times) in counted {
+            cells.add(nanos, times);
+        }
+        cells.read()
+    }
+
     #[test]
     fn each_value_is_in_the_cell_whose_range_contains_it() {
         let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
@@ -283,12 +290,8 @@ mod tests {
 
     #[test]
     fn a_histogram_reports_count_sum_mean_and_percentiles() {
-        let cells = AtomicHistogram::default();
-        assert_eq!(cells.read().percentile(99.0), Duration::ZERO);
-        cells.add(0, 90);
-        cells.add(5_000, 9);
-        cells.add(7_000_000, 1);
-        let histogram = cells.read();
+        assert_eq!(histogram_of([]).percentile(99.0), Duration::ZERO);
+        let histogram = histogram_of([(0, 90), (5_000, 9), (7_000_000, 1)]);
         assert_eq!((histogram.count(), histogram.max()), (100, Duration::from_millis(7)));
         assert_eq!(histogram.sum(), Duration::from_micros(9 * 5 + 7_000));
         assert_eq!(histogram.mean(), histogram.sum() / 100);
@@ -298,14 +301,8 @@ mod tests {
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
         for (count, percent) in [(1_000, 99.9), (10_000, 99.99), (1_000_000, 99.9999)] {
-            let cells = AtomicHistogram::default();
-            cells.add(1_000, count - 1);
-            cells.add(9_000_000, 1);
-            assert_eq!(
-                cells.read().percentile(percent),
-                Duration::from_nanos(1_023),
-                "{percent} % of {count}"
-            );
+            let read = histogram_of([(1_000, count - 1), (9_000_000, 1)]).percentile(percent);
+            assert_eq!(read, Duration::from_nanos(1_023), "{percent} % of {count}");
         }
         assert_eq!(histogram.ranges().map(|(_, count)| count).collect::<Vec<_>>(), [90, 9, 1]);
     }
@@ -340,31 +337,20 @@ mod tests {
 
     #[test]
     fn the_largest_values_do_not_overflow() {
-        let cells = AtomicHistogram::default();
-        cells.add(u64::MAX, u32::MAX);
-        cells.add(u64::MAX, 1);
-        assert_eq!(
-            (cells.read().count(), cells.read().max()),
-            (1 << 32, Duration::from_nanos(u64::MAX))
-        );
-        assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
+        let read = histogram_of([(u64::MAX, u32::MAX), (u64::MAX, 1)]);
+        assert_eq!((read.count(), read.max()), (1 << 32, Duration::from_nanos(u64::MAX)));
+        assert_eq!(read.percentile(50.0), read.max());
     }
 
     #[test]
     fn values_in_the_last_range_are_reported_as_the_maximum() {
-        let (cells, hours) = (AtomicHistogram::default(), Duration::from_secs(8 * 3_600));
-        cells.add(u64::try_from(hours.as_nanos()).expect("fits in 64 bits"), 100);
-        cells.add(5_000_000_000_000, 1);
-        let read = cells.read();
+        let hours = Duration::from_secs(8 * 3_600);
+        let read = histogram_of([(8 * 3_600_000_000_000, 100), (5_000_000_000_000, 1)]);
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
         assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
         // 2^42 ns, or 73 minutes, is the first value of the last range.
-        let cells = AtomicHistogram::default();
-        for nanos in [(1 << 42) - 1, 1 << 42] {
-            cells.add(nanos, 1);
-        }
-        let ranges: Vec<_> =
-            cells.read().ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
+        let read = histogram_of([((1 << 42) - 1, 1), (1 << 42, 1)]);
+        let ranges: Vec<_> = read.ranges().map(|(end, count)| (end.as_nanos(), count)).collect();
         assert_eq!(ranges, [((1 << 42) - 1, 1), (1 << 42, 1)]);
     }
 }

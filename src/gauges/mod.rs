@@ -29,7 +29,7 @@ pub(crate) enum LateCause {
     LeftOver = 1,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Gauges {
     has_name: bool,
     /// Identifies the shard: no other shard of the process has this serial.
@@ -49,8 +49,9 @@ pub(crate) struct Gauges {
     /// reported. `u64::MAX` disables the report.
     undriven_grace_nanos: AtomicU64,
     longest_turn: AtomicU64,
-    lateness: [AtomicHistogram; 2],
-    callback_durations: AtomicHistogram,
+    /// Indexed by [`LateCause`].
+    pub(crate) lateness: [AtomicHistogram; 2],
+    pub(crate) callback_durations: AtomicHistogram,
     /// Nonzero if a thread has requested `occupied_slots`. These cost more to publish than the
     /// other numbers, so the owner publishes them only on request.
     occupancy_requested: AtomicU64,
@@ -87,21 +88,11 @@ impl Gauges {
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
-            serial: AtomicU64::new(0),
-            number: AtomicU64::new(0),
-            counts: Snapshot::default(),
-            turns_begun: AtomicU64::new(0),
-            turns_ended: AtomicU64::new(0),
-            turn_began_at: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
             remote_due_while_undriven: AtomicU64::new(u64::MAX),
             undriven_grace_nanos: AtomicU64::new(u64::MAX),
-            longest_turn: AtomicU64::new(0),
-            lateness: Default::default(),
-            callback_durations: AtomicHistogram::default(),
-            occupancy_requested: AtomicU64::new(0),
             occupied_slots: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
-            stalls: AtomicU64::new(0),
+            ..Self::default()
         }
     }
 
@@ -276,14 +267,6 @@ impl Gauges {
 
     pub(crate) fn counts(&self) -> Counts {
         Counts::from_words(self.counts.read())
-    }
-
-    pub(crate) fn lateness(&self, cause: LateCause) -> Histogram {
-        self.lateness[cause as usize].read()
-    }
-
-    pub(crate) fn callback_durations(&self) -> Histogram {
-        self.callback_durations.read()
     }
 
     pub(crate) fn longest_turn(&self) -> u64 {
