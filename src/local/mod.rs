@@ -517,7 +517,8 @@ impl LocalTimer {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn sleep_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
-        self.prepare_sleep().wait_with(wait)
+        let sleep = self.prepare_sleep();
+        wait(sleep.timeout())
     }
 
     /// Drives the wheel of a thread that only runs timers: alternately [parks](PreparedSleep::park)

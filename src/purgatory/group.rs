@@ -438,7 +438,7 @@ impl<K: Send + 'static> Batch<K> {
         if let Some(receiver) = receiver.flatten() {
             // The budget of the turn already counts the batch as one message.
             let others = self.len().saturating_sub(1);
-            let _ = ThreadWheel::with_current_engine(|engine| engine.charge_message_budget(others));
+            let _ = ThreadWheel::with_current_engine(|engine| engine.backlog.charge(others));
             receiver.receive(self);
         }
     }

@@ -61,7 +61,7 @@ pub(crate) struct Engine<T> {
     pub(super) short_sleeps_until: u64,
     limit: u32,
     /// Messages taken out of the mailbox and not yet consumed.
-    pub(super) backlog: Backlog,
+    pub(crate) backlog: Backlog,
     message_budget: usize,
     pub(super) stats: Stats,
     pub(super) closed: bool,
@@ -162,7 +162,6 @@ impl<T> Engine<T> {
         self.stats.live as usize
     }
 
-    /// Returns how often wheel entries were linked, moved, unlinked or fired.
     pub(crate) fn touched(&self) -> u64 {
         self.wheel.touched
     }
@@ -627,8 +626,7 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`. Counts an overrun if work is left. Publishes the counts if the number of turns
-    /// has reached `publish_at_turn`.
+    /// `turn_start`.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
@@ -966,8 +964,7 @@ impl<T> Engine<T> {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts if any of them except `turns` and `panicked` has changed. Publishes the
-    /// occupied slots if a reader has requested them.
+    /// Publishes the counts if any of them except `turns` and `panicked` has changed.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
@@ -1169,12 +1166,6 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Reduces the message budget of the pass, because the last message was a batch that contained
-    /// `messages` further messages.
-    pub(crate) fn charge_message_budget(&mut self, messages: usize) {
-        self.backlog.charge(messages);
-    }
-
     /// Takes queued messages out of the mailbox, unless this pass has already polled both
     /// priorities. Returns true if the backlog now has a message within the budget.
     #[inline(never)]
@@ -1279,7 +1270,6 @@ impl Engine<Callback> {
         Self::new(config, Slab::for_callbacks())
     }
 
-    /// Claims the next due timer of this pass, and returns its callback.
     #[inline]
     pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackPtr)> {
         let (claimed, callback) = self.claim_next_due(OwnerNodes::claimed_callback)?;

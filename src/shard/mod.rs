@@ -753,7 +753,8 @@ impl<T> Shard<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn sleep_with<R>(&self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
-        self.prepare_sleep().wait_with(wait)
+        let sleep = self.prepare_sleep();
+        wait(sleep.timeout())
     }
 
     /// Returns the number of live timers. A remotely cancelled timer counts until the owner has

@@ -50,10 +50,9 @@ impl PreparedSleep<'_> {
         ends_on_cancel: bool,
         timeout: Option<Duration>,
     ) -> Self {
-        let announcement = shared.announce_sleep(until.unwrap_or(u64::MAX), ends_on_cancel);
-        let timeout = if announcement.is_some() { timeout } else { Some(Duration::ZERO) };
-        let announcement = announcement.map(|announcement| (Arc::clone(shared), announcement));
-        Self { announcement, timeout, shard: PhantomData }
+        let sleep = shared.announce_sleep(until.unwrap_or(u64::MAX), ends_on_cancel);
+        let Some(sleep) = sleep else { return Self::zero_length() };
+        Self { announcement: Some((Arc::clone(shared), sleep)), timeout, shard: PhantomData }
     }
 
     pub(crate) fn zero_length() -> Self {
@@ -79,10 +78,6 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
-    pub(crate) fn wait_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
-        wait(self.timeout)
-    }
-
     /// [Parks](thread::park) this thread until the timeout or a wake-up. Like any park, it may
     /// return earlier. Returns at once if the timeout is zero. Use it in a loop that only runs
     /// timers.
@@ -106,12 +101,12 @@ impl PreparedSleep<'_> {
     /// }
     /// ```
     pub fn park(self) {
-        self.wait_with(|timeout| match timeout {
+        match self.timeout {
             None => thread::park(),
             // Even a wait of zero length would enter the kernel.
             Some(Duration::ZERO) => (),
             Some(timeout) => thread::park_timeout(timeout),
-        });
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Counts the operations of a shard's owner, and publishes the counts to other threads through
-//! `gauges`. A *pass* is the part of a turn that consumes messages and fires timers.
+//! Counts the owner's operations, and publishes the counts to other threads through `gauges`.
 
 use std::{cell::Cell, mem};
 
@@ -112,7 +111,6 @@ impl Stats {
         }
     }
 
-    /// Publishes the lateness of the timers of `last_due_tick`.
     #[inline]
     pub(super) fn publish_due_lateness(&mut self, time: &ShardClock, gauges: &Gauges) {
         let timers = mem::take(&mut self.unpublished_due_count);

@@ -46,18 +46,14 @@ fn add_through_mailbox(
     })
 }
 
-/// Adds a timer on another thread.
-fn add_on_other_thread(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
+/// Adds a timer as another thread does.
+fn add_remotely(
+    shard: &Shard<Callback>,
+    ticks: u32,
+    callback: impl FnOnce() + Send + 'static,
+) -> TimerHandle {
     let shared = &shard.engine.shared;
-    let added = thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                let due = shared.nanos_after(TICK * ticks);
-                add_through_mailbox(shared, due, || ())
-            })
-            .join()
-            .expect("no panic")
-    });
+    let added = add_through_mailbox(shared, shared.nanos_after(TICK * ticks), callback);
     let armed = added.expect("there is room").answer;
     TimerHandle::new(shard.engine.number, armed.index, armed.generation)
 }
@@ -70,9 +66,8 @@ fn turn_and_count_fired(shard: &mut Shard<Callback>) -> usize {
 #[test]
 fn pages_of_remote_timers_are_allocated_and_freed() {
     let (mut shard, _clock) = shard();
-    // Each add spawns a thread, which is slow under Miri.
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
-        let timers: Vec<_> = (0..40).map(|_| add_on_other_thread(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_remotely(&shard, 100, || ())).collect();
         assert_eq!(turn_and_count_fired(&mut shard), 0);
         assert_eq!(shard.len(), 40);
         let pages = shard.engine.nodes.page_count();
@@ -184,7 +179,7 @@ fn a_slot_postpones_a_bounded_number_of_remote_resets() {
 fn reserved_pages_are_allocated_and_kept() {
     let (mut shard, _clock) = shard();
     // Pages of remote timers have no room for the owner's timers.
-    let remote: Vec<_> = (0..2).map(|_| add_on_other_thread(&shard, 100)).collect();
+    let remote: Vec<_> = (0..2).map(|_| add_remotely(&shard, 100, || ())).collect();
     assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert!(remote.into_iter().all(|timer| shard.cancel(timer).is_some()));
     shard.reserve(9);
@@ -205,7 +200,7 @@ fn reserved_pages_are_allocated_and_kept() {
 fn nodes_of_remote_timers_are_reused() {
     let (mut shard, _clock) = shard();
     for turns in 0..if cfg!(miri) { 2 } else { 30 } {
-        let timers: Vec<_> = (0..40).map(|_| add_on_other_thread(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_remotely(&shard, 100, || ())).collect();
         (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
@@ -235,7 +230,7 @@ fn a_remote_add_to_a_full_shard_is_refused() {
 #[test]
 fn the_owner_cancels_and_resets_timers_before_admission() {
     let (mut shard, clock) = shard();
-    let [cancelled, moved] = [1, 1].map(|ticks| add_on_other_thread(&shard, ticks));
+    let [cancelled, moved] = [1, 1].map(|ticks| add_remotely(&shard, ticks, || ()));
     assert!(shard.cancel(cancelled).is_some());
     assert!(shard.reset(moved, TICK * 5));
     assert!(shard.cancel(cancelled).is_none() && moved.is_pending());
@@ -245,14 +240,6 @@ fn the_owner_cancels_and_resets_timers_before_admission() {
     assert_eq!((turn_and_count_fired(&mut shard), shard.counts().queued), (0, 0));
     clock.advance(TICK);
     assert_eq!((turn_and_count_fired(&mut shard), shard.len()), (1, 0));
-}
-
-/// Adds a remote timer whose callback owns a clone of `count`.
-fn add_remote_holding(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
-    let (shared, captured) = (&shard.engine.shared, Arc::clone(count));
-    let added = add_through_mailbox(shared, shared.nanos_after(TICK), move || drop(captured));
-    let armed = added.expect("there is room").answer;
-    TimerHandle::new(shard.engine.number, armed.index, armed.generation)
 }
 
 /// Resets a timer as a remote thread does, and calls `between` between the two swaps of the state
@@ -286,14 +273,10 @@ fn with_remote_reset(
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
         let ((mut shard, _clock), callback) = (shard(), Arc::new(()));
-        let timer = add_remote_holding(&shard, &callback);
+        let captured = Arc::clone(&callback);
+        let timer = add_remotely(&shard, 1, move || drop(captured));
         let moved = with_remote_reset(&mut shard, timer, |shard| {
-            let cancel = |shard: &Shard<Callback>| {
-                let pinned = crate::cross_core::reclaim::pin();
-                let node = shard.engine.shared.slab.node(timer.index(), &pinned);
-                node.map(|node| node.state.cancel(timer.generation))
-            };
-            assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, NextStep::Nothing)));
+            assert!(!cancels || timer.cancel() == Cancel::Cancelled);
             assert_eq!(turn_and_count_fired(shard), 0);
             assert_eq!((shard.counts().added, shard.len()), (0, 0), "the timer is not admitted");
             let pending = shard.drain();
@@ -313,7 +296,8 @@ fn a_shard_end_during_a_remote_reset_loses_no_timer() {
 fn a_remote_timer_reset_during_its_admission_fires_once() {
     let (mut shard, clock) = shard();
     let callback = Arc::new(());
-    let timer = add_remote_holding(&shard, &callback);
+    let captured = Arc::clone(&callback);
+    let timer = add_remotely(&shard, 1, move || drop(captured));
     assert!(with_remote_reset(&mut shard, timer, |shard| {
         clock.advance(TICK * 2);
         assert_eq!(turn_and_count_fired(shard), 0, "the new deadline is not known yet");
@@ -331,7 +315,7 @@ fn an_ended_pass_consumes_no_messages() {
     let [_, own] = [1, 100].map(|ticks| shard.add(TICK * ticks, callback()));
     clock.advance(TICK);
     assert_eq!(turn_and_count_fired(&mut shard), 1);
-    add_on_other_thread(&shard, 100);
+    add_remotely(&shard, 100, || ());
     assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), Cancel::Cancelled);
     for _ in 0..3 {
         assert!(shard.next_expired().is_none());
@@ -348,13 +332,11 @@ fn an_add_without_a_free_index_is_refused() {
     let (mut shard, _clock) = shard();
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     let moved = own[3];
-    assert!(thread::spawn(move || moved.reset(TICK * 50)).join().expect("no panic"));
+    assert!(reset_on_other_thread(moved, 50));
     assert!(shard.cancel(moved).is_some());
     assert_eq!(shard.len(), INDEX_MAX as usize - 1);
-    assert_eq!(
-        shard.try_add(TICK, callback()).map_err(|error| error.reason()),
-        Err(AddErrorReason::Full)
-    );
+    let refused = shard.try_add(TICK, callback()).expect_err("no index is free");
+    assert_eq!(refused.reason(), AddErrorReason::Full);
     assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert!(shard.try_add(TICK, callback()).is_ok());
 }
