@@ -298,7 +298,6 @@ impl Config {
         self
     }
 
-    /// Returns the length of a tick, or an error if it is too long or too short.
     pub(crate) fn tick_length(&self) -> Result<TickLength, ConfigError> {
         let tick = self.tick;
         if tick > TICK_MAX {

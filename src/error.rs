@@ -115,7 +115,6 @@ impl fmt::Display for AddErrorReason {
 impl Error for AddErrorReason {}
 
 impl AddErrorReason {
-    /// Returns the kind of the [`io::Error`] that this reason becomes.
     pub(crate) fn io_kind(self) -> io::ErrorKind {
         match self {
             Self::ShutDown => io::ErrorKind::BrokenPipe,

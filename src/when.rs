@@ -99,7 +99,6 @@ impl When {
         Self::of(Deadline::At(instant))
     }
 
-    /// Returns a deadline at `nanos` of the wheel's clock.
     #[inline]
     pub(crate) const fn at_nanos(nanos: u64) -> Self {
         Self::of(Deadline::AtNanos(nanos))

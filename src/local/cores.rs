@@ -1,5 +1,4 @@
-//! `Cores` starts one thread per core, each with its own wheel and pinned by default, and joins the
-//! threads.
+//! `Cores` starts one thread per core, each with its own wheel, and joins the threads.
 
 use std::{
     fmt, io,
@@ -16,8 +15,6 @@ use crate::{
     limits::SHARDS_MAX,
     util::sync::{AtomicBool, Ordering},
 };
-
-type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
 /// The threads of a thread-per-core program, each with its own wheel and, by default, pinned to a
 /// core.
@@ -156,7 +153,7 @@ impl Drop for StopRequest {
 pub struct CoresBuilder {
     shards: Option<usize>,
     pin: bool,
-    config: Arc<MakeConfig>,
+    config: Arc<dyn Fn(usize) -> Config + Send + Sync>,
 }
 
 impl Core {

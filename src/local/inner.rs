@@ -176,7 +176,6 @@ impl ThreadWheel {
         Ok(local)
     }
 
-    /// Creates this thread's wheel. If `has_loop`, registers a driver.
     pub(super) fn install(config: Config, has_loop: bool) -> Result<(), ConfigError> {
         let installed = THREAD_WHEEL.try_with(|place| {
             if place.get().is_some() {
@@ -280,7 +279,6 @@ impl ThreadWheel {
         step(&mut self.engine.borrow_mut())
     }
 
-    /// Adds a timer to this thread's wheel.
     #[inline(always)]
     pub(super) fn add_to_current<B: BuildInPlace<Callback>>(
         kind: TimerKind,
@@ -449,13 +447,8 @@ impl ThreadWheel {
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Handles a new deadline at `nanos` while no sleep is announced:
-    ///
-    /// - If a loop drives the wheel, records that the thread is awake.
-    /// - If a driver has only registered, also publishes the wheel's next deadline for other
-    ///   threads.
-    /// - Without a driver, publishes the next deadline, and reports a timer that has been overdue
-    ///   for too long.
+    /// Handles a new deadline at `nanos` while no sleep is announced. If no loop drives the wheel,
+    /// publishes its next deadline for other threads.
     fn handle_deadline_without_sleep(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -592,7 +585,6 @@ impl ThreadWheel {
         engine
     }
 
-    /// Runs the callback of a claimed timer. Then ends the timer, or rearms it if it is periodic.
     #[inline(always)]
     fn run_callback(
         &self,
@@ -646,7 +638,6 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes the number of live timers and, without a driver, the counts and the next deadline.
     #[cold]
     fn publish_live_count_slow(&self) {
         self.with_engine(|engine| {
@@ -740,9 +731,7 @@ impl ThreadWheel {
         self.clients.borrow_mut().forbid_id_reuse();
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
         let deadline = |nanos| self.shared.clock.instant_at(nanos);
-        let timers =
-            pending.map(|(at, callback)| PendingTimer { deadline: deadline(at), callback });
-        timers.collect()
+        pending.map(|(at, callback)| PendingTimer { deadline: deadline(at), callback }).collect()
     }
 
     pub(crate) fn register_client(&self, client: Weak<dyn WheelClient>) -> ClientId {
@@ -828,9 +817,6 @@ impl ThreadWheel {
         }
     }
 
-    /// Wakes the loop if the announced sleep would last beyond a deadline at `nanos`. If no sleep
-    /// is announced, calls
-    /// [`handle_deadline_without_sleep`](Self::handle_deadline_without_sleep).
     #[cold]
     fn wake_for_deadline_slow(&self, nanos: u64) {
         let asleep = self.shared.parker.sleep_in_progress().filter(|asleep| !asleep.is_undriven());

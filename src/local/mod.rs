@@ -22,14 +22,10 @@ use std::{
 
 use self::pending::PendingTimer;
 pub use self::shard_ref::ShardRef;
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-use self::timer_fd::TimerFd;
 pub(crate) use self::{
     client::{ClientId, WheelClient},
     inner::{DriverRegistration, DriverTaskId, ThreadWheel},
 };
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-use crate::cross_core::descriptor::TimerFdError;
 use crate::{
     clock::Clock,
     config::Config,
@@ -467,8 +463,6 @@ impl LocalTimer {
     ///
     /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel. Such a
     /// thread must not sleep, because nothing would wake it.
-    ///
-    /// Keep the [`PreparedSleep`] until the sleep is over, or use [`sleep_with`](Self::sleep_with).
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
@@ -911,33 +905,6 @@ impl LocalTimer {
     pub fn drain(self) -> Vec<PendingTimer> {
         assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel: drain after the turn");
         ThreadWheel::with(ThreadWheel::drain).unwrap_or_default()
-    }
-
-    /// Returns a file descriptor that is readable when this thread's wheel needs a turn. All
-    /// `TimerFd`s of a thread share one descriptor.
-    ///
-    /// [Arm](TimerFd::arm) the descriptor before the first poll. A thread that wakes this thread
-    /// makes the descriptor readable, and also calls the hook of
-    /// [`Config::on_wake`](crate::Config::on_wake).
-    ///
-    /// # Errors
-    ///
-    /// If the wheel's time is virtual, the thread is exiting or cannot have a wheel, or the system
-    /// refuses a descriptor.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::local_timer;
-    /// use std::os::fd::AsRawFd;
-    ///
-    /// let timer = local_timer().timer_fd()?;
-    /// println!("poll the descriptor {}", timer.as_raw_fd());
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
-        TimerFd::open()
     }
 
     #[inline(always)]

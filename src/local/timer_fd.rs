@@ -25,9 +25,7 @@ use std::{
     time::Duration,
 };
 
-#[cfg(doc)]
-use super::LocalTimer;
-use super::{DriverRegistration, Turn, inner::ThreadWheel, local_timer};
+use super::{DriverRegistration, LocalTimer, Turn, inner::ThreadWheel, local_timer};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
     shard::PreparedSleep,
@@ -117,13 +115,36 @@ impl ThreadWheel {
     }
 }
 
-impl TimerFd {
-    pub(super) fn open() -> Result<Self, TimerFdError> {
+impl LocalTimer {
+    /// Returns a file descriptor that is readable when this thread's wheel needs a turn.
+    ///
+    /// [Arm](TimerFd::arm) the descriptor before the first poll. A thread that wakes this thread
+    /// makes the descriptor readable, and also calls the hook of
+    /// [`Config::on_wake`](crate::Config::on_wake).
+    ///
+    /// # Errors
+    ///
+    /// If the wheel's time is virtual, the thread is exiting or cannot have a wheel, or the system
+    /// refuses a descriptor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// let timer = local_timer().timer_fd()?;
+    /// println!("poll the descriptor {}", timer.as_raw_fd());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
         let descriptor = ThreadWheel::with(ThreadWheel::get_or_open_descriptor)
             .map_err(TimerFdError::NoTimer)??;
-        Ok(Self { descriptor, sleep: Cell::new(None), _driver: DriverRegistration::new() })
+        Ok(TimerFd { descriptor, sleep: Cell::new(None), _driver: DriverRegistration::new() })
     }
+}
 
+impl TimerFd {
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
     /// deadline. Call it when the descriptor is readable. Calls at other times do no harm.
     ///
