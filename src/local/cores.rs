@@ -551,8 +551,8 @@ impl CoresBuilder {
         if args.len() > SHARDS_MAX as usize {
             return Err(ConfigError::TooManyShards { max: SHARDS_MAX }.into());
         }
-        let core_ids =
-            if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        let core_ids = self.pin.then(core_affinity::get_core_ids).flatten().unwrap_or_default();
+        let mut core_ids = core_ids.into_iter().cycle();
         let run = Arc::new(run);
         // The threads wait for this value; `None` means that the start has failed.
         let start = Arc::new(OnceLock::<Option<Arc<CoresShared>>>::new());
@@ -562,7 +562,7 @@ impl CoresBuilder {
         };
         let (mut threads, mut reports) = (Vec::new(), Vec::new());
         for (index, arg) in args.into_iter().enumerate() {
-            let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
+            let core_id = core_ids.next();
             let (config, run) = (Arc::clone(&self.config), Arc::clone(&run));
             let (start, (report, receiver)) = (Arc::clone(&start), mpsc::channel());
             let builder = thread::Builder::new().name(format!("corewheel-{index}"));

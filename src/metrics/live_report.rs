@@ -58,19 +58,14 @@ impl LiveReport {
     pub(crate) fn new(live: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
         let mut call_sites = HashMap::new();
         for (location, nanos) in live.filter_map(CreationRecord::get) {
-            let call_site = call_sites.entry(location).or_insert(LiveCallSite {
-                location,
-                live: 0,
-                oldest_age: Duration::ZERO,
-            });
+            let age = Duration::from_nanos(now.saturating_sub(nanos));
+            let empty = LiveCallSite { location, live: 0, oldest_age: Duration::ZERO };
+            let call_site = call_sites.entry(location).or_insert(empty);
             call_site.live += 1;
-            call_site.oldest_age =
-                call_site.oldest_age.max(Duration::from_nanos(now.saturating_sub(nanos)));
+            call_site.oldest_age = call_site.oldest_age.max(age);
         }
         let mut call_sites: Vec<_> = call_sites.into_values().collect();
-        call_sites.sort_by_key(|call_site| {
-            Reverse((call_site.live, call_site.oldest_age, call_site.location))
-        });
+        call_sites.sort_by_key(|it| Reverse((it.live, it.oldest_age, it.location)));
         Self { call_sites }
     }
 
