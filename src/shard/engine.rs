@@ -99,8 +99,7 @@ pub(crate) struct TimersAtClose<T> {
 
 impl<T> TimersAtClose<T> {
     /// Drops the payloads of cancelled timers, and frees memory of ended shards. Both may run user
-    /// code. Returns the payloads of pending timers with their deadlines, in nanoseconds of the
-    /// clock.
+    /// code. Returns the pending timers.
     pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<(u64, T)> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
@@ -831,8 +830,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the duration from now to `turn`, the time of the next turn in nanoseconds of the
-    /// clock. Also publishes that the loop is about to sleep until `turn`, except during a pass of
-    /// a wheel of callbacks: there a callback calls this function, not the loop.
+    /// clock. Unless a callback calls this, publishes that the loop will sleep until `turn`.
     pub(crate) fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
