@@ -82,8 +82,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
                 announced.timeout()
             };
             let must_yield = timeout == Some(Duration::ZERO);
-            let timeout = timeout.filter(|_| !must_yield);
-            let slept = timeout.map(|time| {
+            let slept = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
             });
             sleep_or_yield(slept, must_yield).await;

@@ -95,7 +95,6 @@ struct WheelSet {
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
-/// Calls a function when it is dropped.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -488,7 +487,6 @@ impl Timers {
         Remote { wheel_set: Arc::clone(&self.0[at]), wheel_index: at }
     }
 
-    /// Returns the index of the wheel that this thread owns, if it owns one of these wheels.
     fn own_shard_index(&self) -> Option<usize> {
         Owner::current_shard()?; // skips the search on a thread without a wheel
         self.0[0].shards.iter().position(ShardRef::is_own)

@@ -99,8 +99,7 @@ struct OwnerState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none. Until this deadline has elapsed, no announced sleep lasts beyond it, even if
-    /// the timer was cancelled.
+    /// there is none.
     sleep_limit: u64,
 }
 

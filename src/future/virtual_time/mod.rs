@@ -240,7 +240,7 @@ impl VirtualTime {
         F: Future<Output: Send> + 'static,
     {
         let task = self.spawn(make);
-        self.run_while(|| !task.is_finished());
+        self.run_while(|_| !task.is_finished());
         task.take().expect(
             "no task is runnable and no timer is pending, so the future would wait for ever",
         )
@@ -271,7 +271,7 @@ impl VirtualTime {
     /// ```
     #[must_use = "tasks that are left would wait for ever"]
     pub fn run(&self) -> usize {
-        self.run_while(|| self.task_count() > 0);
+        self.run_while(|_| self.task_count() > 0);
         self.task_count()
     }
 
@@ -297,13 +297,7 @@ impl VirtualTime {
     /// ```
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
-        self.settle();
-        while let Some(wait) =
-            self.time_until_next().filter(|&wait| self.elapsed().saturating_add(wait) <= end)
-        {
-            self.clock.advance(wait);
-            self.settle();
-        }
+        self.run_while(|wait| self.elapsed().saturating_add(wait) <= end);
         // `saturating_sub`, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
         self.settle();
@@ -411,10 +405,11 @@ impl VirtualTime {
         self.cores.iter().map(VirtualCore::task_count).sum()
     }
 
-    fn run_while(&self, goes_on: impl Fn() -> bool) {
+    /// Runs tasks and timers until there is no deadline, or `goes_on` returns false. `goes_on` gets
+    /// the time until the next deadline.
+    fn run_while(&self, goes_on: impl Fn(Duration) -> bool) {
         self.settle();
-        while goes_on() {
-            let Some(wait) = self.time_until_next() else { return };
+        while let Some(wait) = self.time_until_next().filter(|&wait| goes_on(wait)) {
             self.clock.advance(wait);
             self.settle();
         }
