@@ -175,11 +175,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         self.0.send_batch(self.0.core_of(key, shards.len()), batch);
     }
 
-    /// Creates this thread's membership in the group. This thread's wheel must be `shards[index]`.
-    ///
-    /// # Panics
-    ///
-    /// If [`join`](Self::join) would panic, but not if this thread has joined before.
+    /// Panics if [`join`](Self::join) would panic, but not if this thread has joined before.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
@@ -302,15 +298,13 @@ pub(super) struct Member<K: Send + 'static> {
 }
 
 impl<K: Send + 'static> Member<K> {
-    /// Returns the core of a key, if it is not this core.
     #[inline]
     pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
         let core = self.group.core_of(key, self.core_count);
         (core != self.core).then_some(core)
     }
 
-    /// Adds a message to the batch for another core. The batch is sent when it is full, and at the
-    /// latest when this thread next calls `turn` or prepares to sleep.
+    /// Adds a message to the batch for another core. Sends the batch if it is full.
     pub(super) fn enqueue(&self, core: u32, message: Message<K>) {
         self.add_to_batch(core, |batch| batch.messages.push(message));
     }
@@ -374,12 +368,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Connects this thread to the group. Returns the watches that other cores have requested so
-    /// far.
-    ///
-    /// # Panics
-    ///
-    /// If the thread has joined before, because messages to the first purgatory would reach the
-    /// second.
+    /// far. Panics if the thread has joined before, because messages to the first purgatory would
+    /// reach the second.
     pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             let is_first = endpoint.receiver.is_none();
@@ -464,7 +454,8 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
 
 /// The destination of a group's messages on one thread.
 struct Endpoint<K: Send + 'static> {
-    /// A weak reference, so that the thread's endpoint does not keep the group alive.
+    /// A weak reference, so that the thread's endpoint does not keep the group alive. While it
+    /// exists, the group's address, the key in `THREAD_ENDPOINTS`, is not reused.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
@@ -488,18 +479,20 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
     }
 }
 
-/// An endpoint of a group, with the type of its keys erased.
-struct AnyEndpoint {
-    /// Shows whether the group has ended. Also prevents the reuse of the group's address, the key
-    /// in `THREAD_ENDPOINTS`, while this reference exists.
-    group: sync::Weak<dyn Any + Send + Sync>,
-    /// An `Endpoint<K>`.
-    endpoint: Box<dyn Any>,
+/// An [`Endpoint`], with the type of its keys erased.
+trait AnyEndpoint: Any {
+    fn has_ended(&self) -> bool;
+}
+
+impl<K: Send + 'static> AnyEndpoint for Endpoint<K> {
+    fn has_ended(&self) -> bool {
+        self.group.strong_count() == 0
+    }
 }
 
 per_thread! {
     /// The endpoints of this thread, by the address of their group.
-    static THREAD_ENDPOINTS: RefCell<BTreeMap<usize, AnyEndpoint>> =
+    static THREAD_ENDPOINTS: RefCell<BTreeMap<usize, Box<dyn AnyEndpoint>>> =
         RefCell::new(BTreeMap::new());
 }
 
@@ -511,22 +504,17 @@ fn with_endpoint<K: Send + 'static, R>(
 ) -> Option<R> {
     let looked = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
-        let address = Arc::as_ptr(group).addr();
-        if let Some(any) = endpoints.get_mut(&address) {
-            let endpoint = any.endpoint.downcast_mut();
-            let found =
-                look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")));
-            return (found, BTreeMap::new());
+        let (address, mut ended) = (Arc::as_ptr(group).addr(), BTreeMap::new());
+        if !endpoints.contains_key(&address) {
+            let all = mem::take(&mut *endpoints).into_iter();
+            (ended, *endpoints) = all.partition(|(_, endpoint)| endpoint.has_ended());
+            let group = Arc::downgrade(group);
+            let endpoint = Endpoint { group, receiver: None, watches: Vec::new() };
+            endpoints.insert(address, Box::new(endpoint));
         }
-        let has_ended = |(_, any): &(usize, AnyEndpoint)| any.group.strong_count() == 0;
-        let (ended, others) = mem::take(&mut *endpoints).into_iter().partition(has_ended);
-        *endpoints = others;
-        let group = Arc::downgrade(group);
-        let mut endpoint =
-            Box::new(Endpoint { group: group.clone(), receiver: None, watches: Vec::new() });
-        let found = look(&mut endpoint);
-        endpoints.insert(address, AnyEndpoint { group, endpoint });
-        (found, ended)
+        let any = endpoints.get_mut(&address).map(|any| &mut **any as &mut dyn Any);
+        let endpoint = any.and_then(|any| any.downcast_mut());
+        (look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
     });
     // The endpoints of ended groups are dropped here, while `THREAD_ENDPOINTS` is not borrowed.
     looked.ok().map(|(found, _ended)| found)

@@ -157,22 +157,9 @@ mod tests {
         assert_eq!(count_hashes(&hash, (0..64).map(|length| &zeros[..length])), 64);
         assert_eq!(count_hashes(&hash, (0..64).map(|length| "x".repeat(length))), 64);
         assert_eq!(count_hashes(&hash, [(0_u8, 1_u32), (1, 0), (1, 1), (0, 0)]), 4);
-        assert_eq!(
-            count_hashes(
-                &hash,
-                [
-                    u64::MAX,
-                    0,
-                    PRIME,
-                    PRIME + 1,
-                    SPLIT_THRESHOLD,
-                    SPLIT_THRESHOLD - 1,
-                    SPLIT_THRESHOLD | 1,
-                    1
-                ]
-            ),
-            8
-        );
+        let split = [SPLIT_THRESHOLD - 1, SPLIT_THRESHOLD, SPLIT_THRESHOLD | 1];
+        let words = [0, 1, PRIME, PRIME + 1, u64::MAX].into_iter().chain(split);
+        assert_eq!(count_hashes(&hash, words), 8);
         assert_eq!(hash.hash_one("the same"), hash.hash_one(String::from("the same")));
     }
 

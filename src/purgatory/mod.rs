@@ -856,8 +856,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Counts a completed operation, removes its record and watches, and runs or defers
-    /// `on_complete`.
     #[inline(never)]
     fn remove_and_complete(
         &self,
@@ -897,7 +895,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Runs `on_complete`, or defers it if too many calls are nested.
     #[inline]
     fn call_or_defer_on_complete(&self, operation: Op, how: Completion) {
         let outer = self.completion_depth.get();

@@ -655,7 +655,6 @@ impl<K, Op> Table<K, Op> {
         watcher
     }
 
-    /// Returns the next watcher of an event, and advances the event.
     #[inline]
     fn next_watcher(&self, event: &mut EventWalk) -> Option<WatchOwner> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
@@ -683,8 +682,7 @@ impl<K, Op> Table<K, Op> {
     /// Returns the operations of other cores that watch a key of this core, once for each watch.
     pub(super) fn remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.iter().map(|(_, watch)| watch);
-        let watches = watches.filter(|watch| watch.number.is_some());
-        let others = watches.filter(|watch| watch.core != THIS_CORE);
+        let others = watches.filter(|watch| watch.number.is_some() && watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
     }
 
@@ -714,7 +712,6 @@ impl<K, Op> Table<K, Op> {
         PurgatoryCounts { live: self.len() as u64, keys: self.key_count as u64, ..self.totals }
     }
 
-    /// Requests calls of [`trim`](Self::trim).
     #[inline(never)]
     fn request_trim(&mut self) {
         if !mem::replace(&mut self.trim_is_requested, true) {
@@ -1199,11 +1196,7 @@ mod tests {
     #[test]
     fn a_turn_frees_a_bounded_part_of_the_chains() {
         let mut table = TestTable::new();
-        let ids: Vec<Id> =
-            (0..if cfg!(miri) { 100 } else { 2_000 }).map(|key| add(&mut table, &[key])).collect();
-        for id in ids {
-            remove(&mut table, id);
-        }
+        add_and_remove(&mut table, if cfg!(miri) { 100 } else { 2_000 });
         let mut capacity = table.chains.capacity();
         while table.trim(false) {
             let freed = (capacity - table.chains.capacity()) * size_of::<WatchIndex>();
@@ -1216,10 +1209,7 @@ mod tests {
     #[test]
     fn the_removal_of_the_last_keys_requests_a_trim() {
         let mut table = TestTable::new();
-        let ids: Vec<Id> = (0..200).map(|key| add(&mut table, &[key])).collect();
-        for id in ids {
-            remove(&mut table, id);
-        }
+        add_and_remove(&mut table, 200);
         // The operations in `two` are in the current page, so their removal frees no page. Only the
         // chains can request a trim.
         let two = [0, 1].map(|key| add(&mut table, &[key]));
