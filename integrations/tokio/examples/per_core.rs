@@ -49,14 +49,13 @@ async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u6
     Ok(local_timer().counts().fired)
 }
 
-/// Sends `packets` packets, each after `pause`. Returns the time from the last packet until the
-/// server disconnects.
-fn send_packets(address: net::SocketAddr, packets: u32, pause: Duration) -> io::Result<Duration> {
+/// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
+fn send_packets(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
     use io::{Read, Write};
     let mut stream = net::TcpStream::connect(address)?;
     let (mut last_sent, mut buffer) = (Instant::now(), [0; 16]);
     for _ in 0..packets {
-        std::thread::sleep(pause);
+        std::thread::sleep(IDLE / 10);
         last_sent = Instant::now();
         stream.write_all(b"still here")?;
         assert!(stream.read(&mut buffer)? > 0, "disconnected an active client");
@@ -84,7 +83,7 @@ fn main() -> io::Result<()> {
         {
             let silences = &silences;
             scope.spawn(move || {
-                let silence = send_packets(address, packets, IDLE / 10).expect("the server serves");
+                let silence = send_packets(address, packets).expect("the server serves");
                 silences.lock().expect("no panic").push(silence);
             });
         }

@@ -1,16 +1,16 @@
 //! Drives a thread's wheel in a current-thread runtime: a task waits for the wheel's file
 //! descriptor, and turns the wheel.
 
-use std::{future::poll_fn, io, pin::pin, task::Poll, time::Duration};
+use std::{cell::RefCell, future::poll_fn, io, pin::pin, task::Poll, time::Duration};
 
-use corewheel::{Config, TimerFd, local_timer};
+use corewheel::{Config, TimerFd, future::Timers, local_timer};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     runtime::{self, Runtime},
     task::{self, JoinHandle, LocalSet},
 };
 
-use crate::time::{self, DriverGuard};
+use crate::time::{self, THREAD_TIMERS};
 
 /// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
@@ -206,6 +206,31 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
     let (timer, driven) = register()?;
     Ok(task::spawn_local(drive(timer, driven)))
+}
+
+/// Marks this thread's wheel as driven, until this value is dropped.
+struct DriverGuard(());
+
+impl DriverGuard {
+    /// Returns an error if the wheel has a driver already.
+    fn new() -> io::Result<Self> {
+        THREAD_TIMERS.with_borrow_mut(|driven| {
+            if driven.is_some() {
+                let text =
+                    "this thread's wheel has a driver already: call `run` or `spawn_local` once";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+            }
+            *driven = Some(Timers::new(&[local_timer().shard_ref()]));
+            Ok(Self(()))
+        })
+    }
+}
+
+impl Drop for DriverGuard {
+    fn drop(&mut self) {
+        // Fails if the exiting thread has destroyed the thread-local.
+        let _ = THREAD_TIMERS.try_with(RefCell::take);
+    }
 }
 
 /// Registers the descriptor of this thread's wheel in the current runtime, and arms it.

@@ -68,7 +68,7 @@ pub use std::time::Duration;
 #[doc(inline)]
 pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use self::{home::DriverGuard, virtual_time::before_poll};
+pub(crate) use self::{home::THREAD_TIMERS, virtual_time::before_poll};
 pub use self::{
     home::{timers, use_timers},
     instant::Instant,

@@ -304,7 +304,7 @@ fn an_entry_after_the_end_of_the_clock_is_pending() {
 fn a_sleeping_task_is_woken_by_an_earlier_insert() {
     let test = || {
         run(async {
-            let queue = Rc::new(std::cell::RefCell::new(DelayQueue::new()));
+            let queue = Rc::new(RefCell::new(DelayQueue::new()));
             let taken = Rc::new(Cell::new(0));
             queue.borrow_mut().insert(3_600_000, 3_600 * SECOND);
             let (shared, count) = (Rc::clone(&queue), Rc::clone(&taken));

@@ -3,60 +3,19 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::time::Duration;
-
-use corewheel::{
-    future::{drive, sleep},
-    local_timer,
-};
-use runtime::{Task, on_a_thread};
+use corewheel::future::drive;
+use runtime::Task;
 use tokio::{runtime::Builder, task::LocalSet};
-
-/// Runs `task` in a runtime with a driver task.
-fn run<F: Future>(task: F) -> F::Output {
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-    LocalSet::new().block_on(&runtime, async {
-        tokio::task::spawn_local(drive(tokio::time::sleep));
-        task.await
-    })
-}
 
 #[test]
 fn drive_works_with_the_sleep_of_tokio() {
     let run = |task: Task<'_>| {
-        run(task);
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            tokio::task::spawn_local(drive(tokio::time::sleep));
+            task.await;
+        });
         true
     };
     runtime::drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
-}
-
-#[test]
-fn a_driver_also_wakes_sleeps_spawned_before_it() {
-    on_a_thread(|| {
-        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-        LocalSet::new().block_on(&runtime, async {
-            let task = tokio::task::spawn_local(sleep(Duration::from_millis(5)));
-            let driver = tokio::task::spawn_local(drive(tokio::time::sleep));
-            task.await.expect("no panic");
-            driver.abort();
-        });
-    });
-}
-
-#[test]
-fn an_earlier_remote_timer_wakes_the_driver() {
-    on_a_thread(|| {
-        run(async {
-            local_timer().add(Duration::from_secs(3_600), || unreachable!("in an hour"));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let (sender, fired) = tokio::sync::oneshot::channel();
-            let shard = local_timer().shard_ref();
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(5));
-                shard.add(Duration::from_millis(5), move || _ = sender.send(()));
-            });
-            let limit = Duration::from_secs(20);
-            tokio::time::timeout(limit, fired).await.expect("a wake-up").expect("the timer fires");
-        });
-    });
 }

@@ -21,18 +21,6 @@ fn the_runtime_drives_the_wheel() {
 }
 
 #[test]
-fn a_panicking_callback_does_not_stop_the_runtime() {
-    on_a_thread(|| {
-        corewheel_tokio::run(async {
-            local_timer().add(Duration::ZERO, || panic!("a callback panics, as it should here"));
-            sleep(Duration::from_millis(5)).await;
-            assert_eq!(local_timer().counts().panicked, 1);
-        })
-        .expect("a runtime");
-    });
-}
-
-#[test]
 fn run_accepts_system_clocks_and_refuses_virtual_time() {
     for clock in [Clock::fast(), Clock::boot_time()] {
         on_a_thread(|| {

@@ -13,8 +13,6 @@ use slab::Slab;
 
 use super::{Instant, Sleep, home::now, sleep_until, virtual_time::assert_advancing};
 
-const TICK: Duration = Duration::from_millis(1);
-
 /// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
 /// `DelayQueue`.
 ///
@@ -272,10 +270,10 @@ impl<T> DelayQueue<T> {
         Expired { value, deadline, key: Key { index, key } }
     }
 
-    /// Returns the tick of `when`, rounded up; 0 if `when` is before `start`.
+    /// Returns the tick of `when`, in milliseconds, rounded up; 0 if `when` is before `start`.
     fn ticks_until(&mut self, when: Instant) -> u64 {
         let start = *self.start.get_or_insert_with(now);
-        let ticks = when.duration_since(start).as_nanos().div_ceil(TICK.as_nanos());
+        let ticks = when.duration_since(start).as_nanos().div_ceil(1_000_000);
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 

@@ -7,8 +7,8 @@ use corewheel::future::Timers;
 use super::{Instant, virtual_time};
 
 thread_local! {
-    /// This thread's wheel, while a driver turns it.
-    static THREAD_TIMERS: RefCell<Option<Timers>> = const { RefCell::new(None) };
+    /// This thread's wheel, while a driver turns it. Set by `DriverGuard`.
+    pub(crate) static THREAD_TIMERS: RefCell<Option<Timers>> = const { RefCell::new(None) };
 }
 
 /// The timers for threads whose wheel has no driver.
@@ -59,33 +59,4 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
 /// Returns the time by the clock of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
-}
-
-/// Marks this thread's wheel as driven, until this value is dropped.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-#[derive(Debug)]
-pub(crate) struct DriverGuard(());
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-impl DriverGuard {
-    /// Returns an error if the wheel has a driver already.
-    pub(crate) fn new() -> std::io::Result<Self> {
-        THREAD_TIMERS.with_borrow_mut(|driven| {
-            if driven.is_some() {
-                let text =
-                    "this thread's wheel has a driver already: call `run` or `spawn_local` once";
-                return Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text));
-            }
-            *driven = Some(Timers::new(&[corewheel::local_timer().shard_ref()]));
-            Ok(Self(()))
-        })
-    }
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-impl Drop for DriverGuard {
-    fn drop(&mut self) {
-        // Fails if the exiting thread has destroyed the thread-local.
-        let _ = THREAD_TIMERS.try_with(RefCell::take);
-    }
 }

@@ -27,9 +27,6 @@ thread_local! {
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The tick of the helper's wheel, which has the default tick.
-const TICK: Duration = Duration::from_millis(1);
-
 /// How often the helper checks whether a runtime without [`auto_advance`] is idle.
 const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
@@ -51,10 +48,7 @@ type Resumed = (StdInstant, Duration);
 enum Request {
     /// Checks the wheel again, because another thread has sent an urgent request.
     Recheck,
-    /// Lets the clock follow real time.
-    FollowRealTime(Resumed, Sender<bool>),
-    /// Stops the clock, and begins to check whether the runtime is idle.
-    Pause(Idle, Sender<bool>),
+    SetMode(Mode, Sender<bool>),
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
@@ -130,9 +124,11 @@ pub fn pause() {
         Rc::clone(here.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
-    here.request(|done| Request::Pause(Idle { runtime, parked: None }, done));
-    // Stops the clock on a tick, so that a sleep of whole milliseconds takes exactly its duration.
-    let ticks = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
+    let mode = Mode::PausedWithoutHook(Idle { runtime, parked: None });
+    here.request(|done| Request::SetMode(mode, done));
+    // Stops the clock on a tick of the helper's wheel, which is 1 ms by default, so that a sleep of
+    // whole milliseconds takes exactly its duration.
+    let ticks = since(resumed).as_nanos().div_ceil(1_000_000);
     here.clock.set(u64::try_from(ticks).map_or(Duration::MAX, Duration::from_millis));
     here.request(Request::Turn);
 }
@@ -148,7 +144,7 @@ pub fn resume() {
     let resumed = (StdInstant::now(), here.clock.elapsed());
     here.resumed.set(Some(resumed));
     here.stuck.try_iter().for_each(drop);
-    here.request(|done| Request::FollowRealTime(resumed, done));
+    here.request(|done| Request::SetMode(Mode::FollowsRealTime(resumed), done));
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -348,12 +344,8 @@ fn run_helper(
             }
             Ok(Request::Recheck) => continue,
             Ok(Request::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Request::FollowRealTime(resumed, done)) => {
-                mode = Mode::FollowsRealTime(resumed);
-                (done, true)
-            }
-            Ok(Request::Pause(idle, done)) => {
-                mode = Mode::PausedWithoutHook(idle);
+            Ok(Request::SetMode(new, done)) => {
+                mode = new;
                 (done, true)
             }
             Ok(Request::Turn(done)) => (done, turn()),
