@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Config, Cores, ManualClock, future::Timers, local_timer};
+use corewheel::{Config, ManualClock, future::Timers, local_timer};
 use corewheel_hyper::Timer;
 use http_body_util::Full;
 use hyper::{Response, body::Bytes, rt::Timer as _, server::conn::http1, service::service_fn};
@@ -98,10 +98,9 @@ fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
     impl hyper::rt::Sleep for Foreign {}
 
     let clock = ManualClock::new();
-    let config = clock.clone();
-    let cores = Cores::builder().shards(1).config(move |_| Config::new().clock(&config));
-    let cores = cores.start(|core| core.run_timers()).expect("a thread");
-    let timer = Timer::new(Timers::new(cores.shards()));
+    let timers = Timers::per_worker_with(1, |_| Config::new().clock(&clock));
+    let (timers, _watcher) = timers.expect("a valid config");
+    let timer = Timer::new(timers);
     let begun = timer.now();
     assert_eq!(begun, clock.now());
     let mut cx = Context::from_waker(Waker::noop());
@@ -116,6 +115,4 @@ fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
     let mut later = pin!(timer.sleep_until(clock.now()));
     assert!(later.as_mut().poll(&mut cx).is_ready());
     timer.reset(&mut sleep, clock.now());
-    cores.stop();
-    cores.join();
 }

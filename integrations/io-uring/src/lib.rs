@@ -82,7 +82,9 @@ impl Driver {
     pub fn install(config: Config) -> io::Result<Self> {
         let wake_fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let hook_fd = Arc::clone(&wake_fd);
-        let installed = config.on_wake(move || signal_wake(&hook_fd)).install();
+        // The write fails only if the eventfd is readable already.
+        let signal_wake = move || _ = rustix::io::write(&*hook_fd, &1_u64.to_ne_bytes());
+        let installed = config.on_wake(signal_wake).install();
         installed.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         Ok(Self { wake_fd, is_polled: false })
     }
@@ -105,17 +107,12 @@ impl Driver {
     /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, and for
     /// a ring that polls for completions (`setup_iopoll`), which cannot poll the driver's eventfd.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
+        let unsupported = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         if !ring.params().is_feature_ext_arg() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "waiting with a timeout needs Linux 5.11 or later",
-            ));
+            return unsupported("waiting with a timeout needs Linux 5.11 or later");
         }
         if ring.params().is_setup_iopoll() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a ring with IOPOLL cannot poll the driver's eventfd",
-            ));
+            return unsupported("a ring with IOPOLL cannot poll the driver's eventfd");
         }
         if !self.is_polled && !self.poll(ring)? {
             return Ok(()); // the queue is full until completions are taken
@@ -173,9 +170,4 @@ fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
         Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),
         _ => result.map(drop),
     }
-}
-
-/// Wakes the loop, from any thread. The write fails only if the eventfd is readable already.
-fn signal_wake(wake_fd: &OwnedFd) {
-    let _ = rustix::io::write(wake_fd, &1_u64.to_ne_bytes());
 }

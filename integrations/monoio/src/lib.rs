@@ -75,37 +75,27 @@ pub fn drive() -> impl Future<Output = Infallible> {
     async move {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Ok(timer) = timer {
-            // Returns only if the descriptor fails.
-            let _ = descriptor::drive(timer).await;
+            let _ = drive_by_descriptor(timer).await;
         }
         sleeps.await
     }
 }
 
+/// Returns only if the descriptor fails. monoio has no public wait for a foreign descriptor, but its
+/// sockets can wait for readiness without reading. So this function treats the descriptor as a
+/// socket.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod descriptor {
-    //! Waits for a `TimerFd`. monoio has no public wait for a foreign descriptor, but its sockets
-    //! can wait for readiness without reading. So the driver treats the descriptor as a socket.
-
-    use std::{
-        convert::Infallible,
-        io,
-        os::{fd::AsFd, unix::net},
-    };
-
-    use corewheel::TimerFd;
-    use monoio::net::UnixStream;
+async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible> {
+    use std::os::{fd::AsFd, unix::net::UnixStream};
 
     /// Limits each turn, so that other tasks run between turns.
     const BUDGET: usize = 1_024;
 
-    pub(super) async fn drive(timer: TimerFd) -> io::Result<Infallible> {
-        let descriptor = timer.as_fd().try_clone_to_owned()?;
-        let waits = UnixStream::from_std(net::UnixStream::from(descriptor))?;
-        timer.arm();
-        loop {
-            waits.readable(false).await?;
-            timer.turn_within(BUDGET);
-        }
+    let descriptor = timer.as_fd().try_clone_to_owned()?;
+    let waits = monoio::net::UnixStream::from_std(UnixStream::from(descriptor))?;
+    timer.arm();
+    loop {
+        waits.readable(false).await?;
+        timer.turn_within(BUDGET);
     }
 }
