@@ -10,7 +10,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, Shard, ShardRef,
+    Cancel, Config, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
 };
@@ -21,9 +21,9 @@ use crate::{
     metrics::{next_stall, published_metrics, watch_shard},
     runtime::{Task, drives_the_wheel},
     support::{
-        Counter, HOUR, Log, Poller, TICK, expired, from_another_thread, in_virtual_time,
-        must_not_run, named_shard, on_a_core, on_a_thread, panic_message, panics, turn_after,
-        with_counted_wakes,
+        Counter, HOUR, Log, Poller, TICK, configured_shard, expired, from_another_thread,
+        in_virtual_time, must_not_run, named_shard, on_a_core, on_a_thread, panic_message, panics,
+        turn_after, with_counted_wakes,
     },
 };
 
@@ -153,6 +153,10 @@ fn dropping_timer_fds_ends_only_their_registration() {
 
 // ---- callbacks that no loop drives
 
+fn overdue(name: &str) -> Duration {
+    published_metrics(name).overdue
+}
+
 fn on_named_core<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
     thread.join().expect("no panic")
@@ -169,16 +173,12 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
         let timer = local_timer().add(HOUR, must_not_run);
         assert_eq!(counts(), (1, 1, 0));
         local_timer().add(HOUR, must_not_run);
-        assert_eq!((counts(), published_metrics(NAME).overdue), ((2, 2, 0), Duration::ZERO));
+        assert_eq!((counts(), overdue(NAME)), ((2, 2, 0), Duration::ZERO));
         assert!(timer.reset(Duration::from_millis(1)));
         thread::sleep(Duration::from_millis(20));
-        assert!(
-            published_metrics(NAME).overdue >= Duration::from_millis(10),
-            "{:?}",
-            published_metrics(NAME)
-        );
+        assert!(overdue(NAME) >= Duration::from_millis(10), "{:?}", overdue(NAME));
         assert_eq!(timer.cancel(), Cancel::Cancelled);
-        assert_eq!((counts(), published_metrics(NAME).overdue), ((2, 1, 0), Duration::ZERO));
+        assert_eq!((counts(), overdue(NAME)), ((2, 1, 0), Duration::ZERO));
     });
 }
 
@@ -203,10 +203,10 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
         shard.add(DELAY, 1);
         let counts = published_metrics(&name).counts;
         assert_eq!((counts.added, counts.live, counts.turns), (1, 1, 0));
-        let overdue = published_metrics(&name).overdue;
-        assert!(overdue <= start.elapsed().saturating_sub(DELAY), "{overdue:?}");
+        let late = overdue(&name);
+        assert!(late <= start.elapsed().saturating_sub(DELAY), "{late:?}");
         thread::sleep(DELAY * 4);
-        assert!(published_metrics(&name).overdue >= DELAY * 2, "{:?}", published_metrics(&name));
+        assert!(overdue(&name) >= DELAY * 2, "{:?}", overdue(&name));
         begin(&mut shard);
         // After `begin`, an add publishes no counts.
         let published = published_metrics(&name).counts.added;
@@ -236,10 +236,7 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
             let stall = next_stall(&stalls);
             assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
             assert!(stall.to_string().contains("has never turned"), "{stall}");
-            assert!(
-                published_metrics(name).stalls >= 1 && published_metrics(name).overdue > LIMIT,
-                "{name}"
-            );
+            assert!(published_metrics(name).stalls >= 1 && overdue(name) > LIMIT, "{name}");
             assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: reported twice");
         });
         assert_eq!(turn.fired, 1, "{name}");
@@ -288,11 +285,11 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         let turn = with_undriven_thread(NAME, prepare, |shard| {
             shard.add(HOUR, || ());
             thread::sleep(DELAY);
-            assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
+            assert_eq!(overdue(NAME), Duration::ZERO);
             let timer = shard.add(HOUR, || ());
             assert!(timer.reset(DELAY));
             thread::sleep(DELAY * 4);
-            assert!(published_metrics(NAME).overdue >= DELAY * 2, "{:?}", published_metrics(NAME));
+            assert!(overdue(NAME) >= DELAY * 2, "{:?}", overdue(NAME));
         });
         assert_eq!((turn.fired, turn.live), (1, 1));
     }
@@ -301,12 +298,12 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
         local_timer().add(HOUR, must_not_run);
-        assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
+        assert_eq!(overdue(NAME), Duration::ZERO);
         from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         thread::sleep(DELAY);
-        assert!(published_metrics(NAME).overdue >= DELAY / 2);
+        assert!(overdue(NAME) >= DELAY / 2);
         local_timer().turn();
-        assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
+        assert_eq!(overdue(NAME), Duration::ZERO);
     });
     // A due timer that a dropped driver has not admitted is overdue.
     on_named_core(NAME, || {
@@ -314,7 +311,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         drop(driver);
         thread::sleep(DELAY);
-        assert!(published_metrics(NAME).overdue >= DELAY / 2);
+        assert!(overdue(NAME) >= DELAY / 2);
     });
 }
 
@@ -435,9 +432,8 @@ fn sleep_with_is_woken_only_until_its_closure_returns() {
         on_a_thread(|| shard.run(|| ()));
         assert_eq!(wakes.take(), 0, "the owner is awake");
     });
-    let (clock, wakes) = (ManualClock::new(), Counter::default());
-    let config = Config::new().clock(&clock).on_wake(wakes.callback());
-    let mut shard = Shard::with_config(config).expect("valid");
+    let wakes = Counter::default();
+    let (mut shard, _) = configured_shard(Config::new().on_wake(wakes.callback()));
     let handle = shard.add(TICK * 5, ());
     let woken = shard.sleep_with(|timeout| {
         assert_eq!(timeout, Some(TICK * 5));

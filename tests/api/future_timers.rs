@@ -89,7 +89,7 @@ fn threads_without_a_wheel_spread_over_the_wheels() {
 /// The search for room starts at the thread's own wheel.
 #[test]
 fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
-    let cores: Lockstep<()> = Lockstep::start_with(3, |config| config.limit(2));
+    let cores: Lockstep<()> = Lockstep::start_with(3, |_, config| config.limit(2));
     let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
     let mut sleeps = Vec::new();
     for (own, count, expected) in [(1, 4, [0, 2, 2]), (2, 2, [2, 2, 2])] {

@@ -158,7 +158,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
 #[test]
 fn counts_are_published_at_sleeps_and_after_64_turns() {
     const NAME: &str = "seen from elsewhere";
-    let mut cores: Lockstep<()> = Lockstep::start_with(1, |config| config.name(NAME));
+    let mut cores: Lockstep<()> = Lockstep::start_with(1, |_, config| config.name(NAME));
     let seen = || {
         let counts = published_metrics(NAME).counts;
         (counts.added, counts.live, counts.turns)

@@ -3,10 +3,10 @@
 
 use std::{mem, time::Duration};
 
-use corewheel::{Cancel, Config, ManualClock, Shard, ShardRef, When, local_timer};
+use corewheel::{Cancel, Config, ShardRef, When, local_timer};
 
 use crate::support::{
-    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured,
+    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured, configured_shard,
     from_another_thread, manual_shard, must_not_run, on_a_core, on_a_thread, panics,
     turn_at_each_tick,
 };
@@ -76,9 +76,7 @@ fn a_forgotten_or_unwound_expiry_loses_no_payload() {
 /// The period is counted from the reset itself, not from the beginning of its tick.
 #[test]
 fn a_run_after_a_reset_to_an_elapsed_time_is_followed_by_a_full_period() {
-    let clock = ManualClock::new();
-    let config = Config::new().clock(&clock).tick(TICK * 10);
-    let mut shard = Shard::with_config(config).expect("valid");
+    let (mut shard, clock) = configured_shard(Config::new().tick(TICK * 10));
     for is_remote in [false, true] {
         for age in [0, 3, 64] {
             let handle = shard.add_periodic(TICK * 100, ());
@@ -139,9 +137,7 @@ fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
 #[test]
 fn a_reset_in_the_first_tick_counts_the_period_from_the_reset() {
     for is_remote in [false, true] {
-        let clock = ManualClock::new();
-        let config = Config::new().clock(&clock).tick(TICK * 10);
-        let mut shard = Shard::with_config(config).expect("valid");
+        let (mut shard, clock) = configured_shard(Config::new().tick(TICK * 10));
         let handle = shard.add_periodic(TICK * 105, ());
         clock.set(TICK * 3);
         let by_owner = !is_remote && shard.reset(handle, Duration::ZERO);

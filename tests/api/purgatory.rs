@@ -257,7 +257,7 @@ impl JoinedCores<usize> {
         Self::join_cores(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
     }
 
-    fn configured(count: usize, configure: impl Fn(Config) -> Config) -> Self {
+    fn configured(count: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
         let (cores, all) = (Lockstep::start_with(count, configure), (0..count).collect::<Vec<_>>());
         Self::join_cores(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
     }
@@ -410,7 +410,7 @@ fn watchers_check_once_when_a_core_ends_without_joining() {
 
 #[test]
 fn a_full_wheel_accepts_purgatory_messages() {
-    let cores = JoinedCores::configured(2, |config| config.limit(1));
+    let cores = JoinedCores::configured(2, |_, config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.settle();
     for seen in &waits {
@@ -428,7 +428,7 @@ fn a_full_wheel_accepts_purgatory_messages() {
 #[test]
 fn a_notify_after_prepare_sleep_ends_the_sleep() {
     let woken = Counter::default();
-    let cores = JoinedCores::configured(2, |config| config.on_wake(woken.callback()));
+    let cores = JoinedCores::configured(2, |_, config| config.on_wake(woken.callback()));
     let seen = cores.add(1, &[1], 50);
     seen.set();
     cores.on(0, |own| {
@@ -518,9 +518,7 @@ thread_local! {
 /// A batch wakes core 2. The wake hook of core 2 runs on the sending thread and notifies core 1.
 #[test]
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
-    let configured = Cell::new(0);
-    let cores = JoinedCores::configured(3, |config| {
-        let core = configured.replace(configured.get() + 1);
+    let cores = JoinedCores::configured(3, |core, config| {
         let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
         if core == 2 { config.on_wake(notify) } else { config }
     });
@@ -543,9 +541,7 @@ fn the_counts_add_up_inside_a_wake_hook() {
     thread_local! {
         static SEEN: RefCell<Vec<PurgatoryCounts>> = const { RefCell::new(Vec::new()) };
     }
-    let configured = Cell::new(0);
-    let cores = JoinedCores::configured(2, |config| {
-        let core = configured.replace(configured.get() + 1);
+    let cores = JoinedCores::configured(2, |core, config| {
         let look = || {
             let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
             SEEN.with_borrow_mut(|seen| seen.extend(counts));

@@ -1,20 +1,19 @@
 //! Sleeps until the next deadline (P9): their timeouts, and the requests that end them.
 
 use std::{
-    cell::Cell,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, ManualClock, Shard, ShardRef, local_timer};
+use corewheel::{Cancel, Config, ManualClock, ShardRef, local_timer};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
     support::{
         ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_remotely,
-        configured, expired, forget, must_not_run, on_a_core, on_a_thread, operations,
-        start_repeating, turn_after, with_counted_wakes,
+        configured, configured_shard, expired, forget, must_not_run, on_a_core, on_a_thread,
+        operations, start_repeating, turn_after, with_counted_wakes,
     },
     wake_ups,
 };
@@ -73,9 +72,8 @@ fn sleeping_cores_with_hooks(
     calls: &Counter,
     hook: fn(&[ShardRef], usize),
 ) -> (Lockstep<()>, Arc<Mutex<Vec<ShardRef>>>) {
-    let (refs, started) = (Arc::new(Mutex::new(Vec::new())), Cell::new(0));
-    let cores = Lockstep::start_with(count, |config| {
-        let own = started.replace(started.get() + 1);
+    let refs = Arc::new(Mutex::new(Vec::new()));
+    let cores = Lockstep::start_with(count, |own, config| {
         let (all, called) = (Arc::clone(&refs), calls.callback());
         config.on_wake(move || {
             called();
@@ -198,9 +196,9 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
     });
     // The limit applies to a `Shard`, too.
-    let (clock, wakes) = (ManualClock::new(), Counter::default());
-    let config = Config::new().clock(&clock).on_wake(wakes.callback()).drop_within(LIMIT);
-    let mut shard = Shard::with_config(config).expect("valid");
+    let wakes = Counter::default();
+    let config = Config::new().on_wake(wakes.callback()).drop_within(LIMIT);
+    let (mut shard, _) = configured_shard(config);
     let timer = shard.add(HOUR, Arc::new(()));
     shard.turn();
     assert!(shard.next_expired().is_none());

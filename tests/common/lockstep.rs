@@ -25,12 +25,14 @@ struct Core<S> {
 
 impl<S: Default + 'static> Lockstep<S> {
     pub(crate) fn start(cores: usize) -> Self {
-        Self::start_with(cores, |config| config)
+        Self::start_with(cores, |_, config| config)
     }
 
-    pub(crate) fn start_with(cores: usize, configure: impl Fn(Config) -> Config) -> Self {
+    /// Starts cores. `configure` gets the index of each core.
+    pub(crate) fn start_with(cores: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
         let clock = ManualClock::new();
-        let started = (0..cores).map(|_| Core::start(configure(Config::new().clock(&clock))));
+        let config = |core| configure(core, Config::new().clock(&clock));
+        let started = (0..cores).map(|core| Core::start(config(core)));
         let (cores, shards) = started.map(|(core, shard)| (Some(core), shard)).unzip();
         Self { cores, clock, shards }
     }

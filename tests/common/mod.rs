@@ -60,14 +60,17 @@ pub(crate) fn configured<R: Send>(config: Config, run: impl FnOnce(&ManualClock)
 }
 
 pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
+    configured_shard(Config::new())
+}
+
+pub(crate) fn configured_shard<T>(config: Config) -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
-    (shard_with_clock(&clock), clock)
+    (Shard::with_config(config.clock(&clock)).expect("valid"), clock)
 }
 
 /// Returns a shard in virtual time, in which a pause of the machine is no stall.
 pub(crate) fn named_shard(name: &str) -> (Shard<u32>, ManualClock) {
-    let clock = ManualClock::new();
-    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
+    configured_shard(Config::new().name(name))
 }
 
 pub(crate) fn shard_with_clock<T>(clock: &ManualClock) -> Shard<T> {
