@@ -18,7 +18,8 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle,
+    AddErrorReason, Cancel, Config, Counts, ManualClock, PreparedSleep, Shard, ShardRef,
+    TimerHandle,
     future::{Remote, Sleep},
     local_timer,
 };
@@ -203,6 +204,20 @@ pub fn install_core_with(settings: impl FnOnce(Config) -> Config) -> (ManualCloc
     let clock = ManualClock::new();
     settings(config(&clock)).install().expect("the thread already has a wheel");
     (clock, local_timer().shard_ref())
+}
+
+/// Installs this thread's wheel, whose wake hook unparks this thread; see [`install_core`].
+pub fn install_waking_core() -> (ManualClock, ShardRef) {
+    let owner = thread::current();
+    install_core_with(|config| config.on_wake(move || owner.unpark()))
+}
+
+/// Parks unless the timeout is zero. In virtual time, only a wake-up ends the park.
+pub fn fall_asleep(sleep: PreparedSleep<'_>) {
+    if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
+        thread::park();
+    }
+    drop(sleep);
 }
 
 /// Advances the clock by a tick and turns this thread's wheel. Returns the number of fired timers.

@@ -18,8 +18,8 @@ use loom::{
     thread::{self, JoinHandle},
 };
 use loom_tests::{
-    TICK, explore, explore_with_preemptions, install_core, install_core_with, on_another_thread,
-    race, setup, shared, spawn_unparker,
+    TICK, explore, explore_with_preemptions, fall_asleep, install_core, install_waking_core,
+    on_another_thread, race, setup, shared, spawn_unparker,
 };
 
 /// An operation that completes at a check once `condition` is set. All accesses are relaxed:
@@ -177,17 +177,12 @@ fn force_complete_or_the_timeout_ends_an_operation_once() {
 #[test]
 fn an_event_wakes_a_sleeping_core() {
     explore(91, || {
-        let owner = thread::current();
-        let (_clock, shard) = install_core_with(|config| config.on_wake(move || owner.unpark()));
+        let (_clock, shard) = install_waking_core();
         let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
         let notifier = spawn_unparker(op.event(&group, 0));
-        let sleep = local_timer().prepare_sleep();
-        if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
-            thread::park();
-        }
-        drop(sleep);
+        fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
         assert_eq!(op.ended(), BY_CONDITION, "the core missed the event");
         notifier.join();

@@ -161,9 +161,8 @@ fn reset_on_both_sides(
 #[test]
 fn the_later_of_the_owners_and_a_remote_reset_wins() {
     explore(240, || {
-        let (shard, clock, handle) = shard_with(1, ());
         let turns = |shard: &mut _| assert!(expired(shard).is_empty());
-        reset_on_both_sides((shard, clock, handle), 2, |_| (), turns);
+        reset_on_both_sides(shard_with(1, ()), 2, |_| (), turns);
     });
 }
 
@@ -256,14 +255,8 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
     });
 }
 
-/// Returns a shard and a timer that is due in two ticks. A remote reset has set this deadline,
-/// so a reset to a later deadline needs no message.
-fn shard_with_postponable<T: 'static>(payload: T) -> WithTimer<T> {
-    shard_postponed_until(2, payload)
-}
-
-/// Returns a shard and a timer that is linked at tick two. A remote reset without a message has
-/// postponed the timer to tick `until`.
+/// Returns a shard and a timer that is linked at tick two. A remote reset has set this deadline, so
+/// a reset to a later one needs no message. Such a reset has postponed the timer to tick `until`.
 fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     setup(|| {
         let (mut shard, clock) = shard();
@@ -281,7 +274,7 @@ fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(7_500, || {
-        let (mut shard, clock, handle) = shard_with_postponable(());
+        let (mut shard, clock, handle) = shard_postponed_until(2, ());
         clock.advance(TICK * 2);
         let resetter = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
         let fired = expired(&mut shard).len();
@@ -298,7 +291,7 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_500, || {
         let moves_to_later = |handle: TimerHandle| assert!(handle.reset(TICK * 5));
-        reset_on_both_sides(shard_with_postponable(()), 4, moves_to_later, |_| ());
+        reset_on_both_sides(shard_postponed_until(2, ()), 4, moves_to_later, |_| ());
     });
 }
 
@@ -347,7 +340,7 @@ fn the_last_of_two_remote_resets_wins() {
 fn a_timer_racing_fire_cancel_and_postponed_reset_ends_once() {
     explore(31_000, || {
         let with_due = |payload| {
-            let due = shard_with_postponable(payload);
+            let due = shard_postponed_until(2, payload);
             due.1.advance(TICK * 2);
             due
         };

@@ -7,16 +7,15 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{
-    Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer,
-};
+use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 use loom_tests::{
-    TICK, config, expired, expiry_ticks, explore, explore_with_preemptions, install_core_with,
-    join_unparkers, run_ticks, setup, shard, shared, spawn_unparker, turn_after_a_tick,
+    TICK, config, expired, expiry_ticks, explore, explore_with_preemptions, fall_asleep,
+    install_waking_core, join_unparkers, run_ticks, setup, shard, shared, spawn_unparker,
+    turn_after_a_tick,
 };
 
 /// The number of queued cancels that wake the owner. It is 1,024 in production.
@@ -45,11 +44,6 @@ fn with_blocking_hook(
     (config, is_awake)
 }
 
-fn waking_core() -> (ManualClock, ShardRef) {
-    let owner = thread::current();
-    install_core_with(|config| config.on_wake(move || owner.unpark()))
-}
-
 fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking_config(&clock)).unwrap(), clock)
@@ -63,14 +57,6 @@ fn shard_woken_by_backlog() -> (Shard<()>, ManualClock) {
 
 fn assert_empty(shard: &mut Shard<()>) {
     assert!(expired(shard).is_empty() && shard.is_empty(), "the owner missed a cancel");
-}
-
-/// Parks unless the timeout is zero. In virtual time, only a wake-up ends the park.
-fn fall_asleep(sleep: PreparedSleep<'_>) {
-    if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
-        thread::park();
-    }
-    drop(sleep);
 }
 
 /// Parks, or yields if the timeout is zero, since a waking thread may hold the default hook's lock.
@@ -129,7 +115,7 @@ fn a_backlog_of_two_cancellers_wakes_the_owner() {
 #[test]
 fn an_add_by_the_owner_ends_its_announced_sleep() {
     explore(140, || {
-        let (clock, _core) = waking_core();
+        let (clock, _core) = install_waking_core();
         let far = [(); WAKE_BACKLOG - 1].map(|()| local_timer().add(TICK * 1000, || ()));
         let canceller = spawn_unparker(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
@@ -159,7 +145,7 @@ fn dropping_an_old_announcement_keeps_the_new_one() {
 #[test]
 fn a_remote_add_wakes_the_owner() {
     explore(90, || {
-        let (clock, core) = waking_core();
+        let (clock, core) = install_waking_core();
         let adder = spawn_unparker(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
@@ -217,7 +203,7 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
 #[test]
 fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
     explore(740, || {
-        let (clock, core) = waking_core();
+        let (clock, core) = install_waking_core();
         local_timer().add(TICK * 3, || ());
         let adder = spawn_unparker(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
         while local_timer().time_until_next() > Some(TICK * 2) {
