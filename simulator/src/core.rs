@@ -341,7 +341,7 @@ impl Core {
         let back = shard.drain();
         let payload = with(|model| {
             model.record_drain(number, &live, &back, shard.counts());
-            model.refused_payload(number)
+            model.payload(Id::MAX, number, false)
         });
         drop_quietly(back);
         let refusal = shard.try_add(Duration::ZERO, payload).map_err(refused);

@@ -272,7 +272,7 @@ impl Model {
         Some((payload, self.is_full(shard, length)))
     }
 
-    fn payload(&mut self, id: Id, shard: usize, panics: bool) -> Payload {
+    pub(crate) fn payload(&mut self, id: Id, shard: usize, panics: bool) -> Payload {
         self.shards[shard].payloads += 1;
         self.ledger.payload(id, shard, panics)
     }
@@ -752,11 +752,6 @@ impl Model {
         self.check(sums && (live, uncollected, queued) == (0, 0, 0), || {
             format!("{counts:?} at the end")
         });
-    }
-
-    /// Returns a payload that an ended shard must refuse.
-    pub(crate) fn refused_payload(&mut self, shard: usize) -> Payload {
-        self.payload(Id::MAX, shard, false)
     }
 
     /// Checks that an ended shard has dropped all payloads and reported all panics.
