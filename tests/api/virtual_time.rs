@@ -1,13 +1,6 @@
 //! `VirtualTime`: the clock advances when all tasks are idle, and a seed decides the task order.
 
-use std::{
-    future,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{future, sync::Arc, time::Duration};
 
 use corewheel::{
     Cancel, Shard, When,
@@ -16,7 +9,7 @@ use corewheel::{
     purgatory::{Completion, PurgatoryGroup},
 };
 
-use crate::support::{Log, OnDrop, OpRecord, add_waiting, panic_message, panics};
+use crate::support::{Counter, Log, OnDrop, OpRecord, add_waiting, panic_message, panics};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -72,12 +65,12 @@ fn block_on_and_spawn_local_report_errors_by_panics() {
 #[test]
 fn panics_of_destructors_of_unfinished_tasks_are_contained() {
     let time = VirtualTime::new();
-    let dropped = Arc::new(AtomicU32::new(0));
+    let dropped = Counter::default();
     for _ in 0..3 {
-        let dropped = Arc::clone(&dropped);
+        let dropped = dropped.clone();
         time.spawn(move || async move {
             let _bomb = OnDrop(move || {
-                dropped.fetch_add(1, Ordering::Relaxed);
+                dropped.increment();
                 panic!("as planned");
             });
             future::pending::<()>().await;
@@ -85,7 +78,7 @@ fn panics_of_destructors_of_unfinished_tasks_are_contained() {
     }
     assert_eq!(time.run(), 3);
     drop(time);
-    assert_eq!(dropped.load(Ordering::Relaxed), 3);
+    assert_eq!(dropped.get(), 3);
 }
 
 #[test]
