@@ -85,6 +85,15 @@ fn group() -> PurgatoryGroup<usize> {
     PurgatoryGroup::by(|&key| key)
 }
 
+/// Turns while the threads run, and again after their end.
+fn turn_beside<const N: usize>(threads: [JoinHandle<()>; N]) {
+    local_timer().turn();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    local_timer().turn();
+}
+
 /// Asserts that one operation was added and that it has ended.
 fn assert_over(purgatory: &Purgatory<usize, Op>) {
     let counts = purgatory.counts();
@@ -101,10 +110,7 @@ fn an_event_or_the_timeout_completes_an_operation_once() {
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
-        let notifier = race(op.event(&group, 0));
-        local_timer().turn();
-        notifier.join().unwrap();
-        local_timer().turn();
+        turn_beside([race(op.event(&group, 0))]);
         assert!([BY_CONDITION, EXPIRED].contains(&op.ended()), "{}", op.ended());
         assert_over(&purgatory);
     });
@@ -118,9 +124,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
         let notifier = race(op.event(&group, 0));
         let purgatory = group.join(0, &[shard]);
         op.add(&purgatory, &[0]);
-        local_timer().turn();
-        notifier.join().unwrap();
-        local_timer().turn();
+        turn_beside([notifier]);
         assert_eq!(op.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
@@ -139,12 +143,7 @@ fn two_events_complete_an_operation_once() {
             (group, Op::new(), purgatory)
         });
         assert!(op.add(&purgatory, &[0, 0]).is_some());
-        let notifiers = [(); 2].map(|()| race(op.event(&group, 0)));
-        local_timer().turn();
-        for notifier in notifiers {
-            notifier.join().unwrap();
-        }
-        local_timer().turn();
+        turn_beside([(); 2].map(|()| race(op.event(&group, 0))));
         assert_eq!(op.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
@@ -165,9 +164,7 @@ fn force_complete_or_the_timeout_ends_an_operation_once() {
                 noted.store(forced, Ordering::Relaxed);
             });
         });
-        local_timer().turn();
-        forcer.join().unwrap();
-        local_timer().turn();
+        turn_beside([forcer]);
         let how = if was_forced.load(Ordering::Relaxed) { FORCED } else { EXPIRED };
         assert_eq!(op.ended(), how);
         assert_over(&purgatory);
