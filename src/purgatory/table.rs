@@ -482,8 +482,8 @@ impl<K, Op> Table<K, Op> {
             if is_last {
                 *link = next_key;
                 self.key_count -= 1;
-                if self.has_surplus_chains() {
-                    self.request_trim();
+                if self.key_count < self.chains.len() / CHAINS_PER_KEY_MAX {
+                    self.request_trim_if_surplus_chains();
                 }
                 self.defer_drop(key);
             } else {
@@ -713,6 +713,13 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline(never)]
+    fn request_trim_if_surplus_chains(&mut self) {
+        if !self.trim_is_requested && self.has_surplus_chains() {
+            self.request_trim();
+        }
+    }
+
+    #[inline(never)]
     fn request_trim(&mut self) {
         if !mem::replace(&mut self.trim_is_requested, true) {
             let _ = ThreadWheel::with(ThreadWheel::request_trim);
@@ -762,15 +769,18 @@ impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain_head(hash);
-        // `get` returns `None` for `NONE` and for an extra watch: the flag makes them too large.
-        while let Some(parked) = self.operations.get(at.0) {
+        // `get` returns `None` for an extra watch, whose flag makes the index too large.
+        while at != WatchIndex::NONE {
+            let Some(parked) = self.operations.get(at.0) else {
+                return self.find_key_slow(at, hash, key);
+            };
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
             }
             at = watch.next_key;
         }
-        if at == WatchIndex::NONE { at } else { self.find_key_slow(at, hash, key) }
+        at
     }
 
     /// Searches the rest of a chain, which begins with an extra watch, for a key.
