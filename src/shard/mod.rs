@@ -25,7 +25,7 @@ use crate::{
         call_site::CallSite,
         callback::ByValue,
         handle::TimerHandle,
-        slab::{NodeRef, OwnerNodes, Slab},
+        slab::{EndedTimer, NodeRef, Slab},
         state::{ClaimedRun, FreeWhen, TimerKind},
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -1116,7 +1116,7 @@ impl<T> Shard<T> {
     }
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
-        let (claimed, ended) = self.claim_in_pass(OwnerNodes::end_claimed)?;
+        let (claimed, ended) = self.claim_in_pass(EndedTimer::of)?;
         Some(self.end_expired(claimed, ended))
     }
 
@@ -1124,14 +1124,19 @@ impl<T> Shard<T> {
         let (claimed, ()) = self.claim_in_pass(|_, _| ())?;
         let index = claimed.index;
         if !claimed.run.is_periodic() {
-            let ended = OwnerNodes::end_claimed(self.engine.nodes.entry(index), claimed.run);
+            let ended = EndedTimer::of(self.engine.nodes.entry(index), claimed.run);
             return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
         if let Err(payload) = self.engine.rearm(index) {
             self.engine.finish_run(index, claimed.run);
-            return Some(Expiry::Ended(self.make_expired(claimed, payload)));
+            return Some(Expiry::Ended(self.make_expired(
+                claimed,
+                claimed.run.generation(),
+                payload,
+            )));
         }
-        let Expired { handle, times, .. } = self.make_expired(claimed, ());
+        let Expired { handle, times, .. } =
+            self.make_expired(claimed, claimed.run.generation(), ());
         let payload = self.engine.nodes.rearmed_payload_mut(index);
         Some(Expiry::Periodic(Expired { handle, payload, times }))
     }
@@ -1157,22 +1162,18 @@ impl<T> Shard<T> {
     /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about
     /// the timer is queued.
     #[inline]
-    fn end_expired(
-        &mut self,
-        claimed: ClaimedTimer,
-        (freed, payload): (FreeWhen, T),
-    ) -> Expired<T> {
+    fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
         self.engine.stats.count_fired();
-        if let FreeWhen::Now = freed {
-            self.engine.free(claimed.index, claimed.run.generation());
+        if let FreeWhen::Now = ended.freed {
+            self.engine.free(claimed.index, ended.generation);
         }
-        self.make_expired(claimed, payload)
+        self.make_expired(claimed, ended.generation, ended.payload)
     }
 
     #[inline]
-    fn make_expired<P>(&self, claimed: ClaimedTimer, payload: P) -> Expired<P> {
-        let ClaimedTimer { index, run, due } = claimed;
-        let handle = TimerHandle::new(self.engine.number, index, run.generation());
+    fn make_expired<P>(&self, claimed: ClaimedTimer, generation: u64, payload: P) -> Expired<P> {
+        let ClaimedTimer { index, due, .. } = claimed;
+        let handle = TimerHandle::new(self.engine.number, index, generation);
         let times = ExpiryTimes {
             origin: self.engine.time.clock.origin(),
             due,

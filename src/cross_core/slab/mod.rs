@@ -87,7 +87,7 @@ use std::{array, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
-    owner::{NodeRef, OwnerNodes},
+    owner::{EndedTimer, NodeRef, OwnerNodes},
     retired::free_orphaned_pages,
 };
 use crate::{

@@ -450,12 +450,6 @@ impl<T> OwnerNodes<T> {
     pub(super) fn retired_count(&self) -> usize {
         self.retired.borrow().0.len()
     }
-
-    /// Ends a timer that the owner has claimed, and takes its payload.
-    #[inline]
-    pub(crate) fn end_claimed(node: NodeRef<'_, T>, run: ClaimedRun) -> (FreeWhen, T) {
-        (node.state().finish(run), node.take_payload())
-    }
 }
 
 impl OwnerNodes<Callback> {
@@ -579,6 +573,25 @@ impl<'n, T> NodeRef<'n, T> {
             SweepOutcome::Cancelled { has_payload } => has_payload,
         };
         (swept, has_payload.then(|| self.take_payload()))
+    }
+}
+
+/// A timer that the owner has claimed and ended. `generation` is also part of the claimed run, but
+/// without this field, moves of the payload wait for the store of `freed` beside it.
+pub(crate) struct EndedTimer<T> {
+    pub(crate) generation: u64,
+    pub(crate) freed: FreeWhen,
+    pub(crate) payload: T,
+}
+
+impl<T> EndedTimer<T> {
+    #[inline]
+    pub(crate) fn of(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
+        Self {
+            generation: run.generation(),
+            freed: node.state().finish(run),
+            payload: node.take_payload(),
+        }
     }
 }
 
