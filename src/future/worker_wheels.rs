@@ -309,7 +309,9 @@ impl WorkerWheel {
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
         guard.engine.publish_live_count();
         drop(guard);
-        self.shared.hooks.drop_catching_panic(callback);
+        if let Some(callback) = callback {
+            self.shared.hooks.drop_catching_panic(callback);
+        }
         cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled)
     }
 
