@@ -448,7 +448,8 @@ impl ThreadWheel {
     }
 
     /// Handles a new deadline at `nanos` while no sleep is announced. If no loop drives the wheel,
-    /// publishes its next deadline for other threads.
+    /// publishes its next deadline for other threads. Without a driver, also reports a timer that
+    /// has been overdue for too long.
     fn handle_deadline_without_sleep(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {

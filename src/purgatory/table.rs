@@ -482,7 +482,8 @@ impl<K, Op> Table<K, Op> {
             if is_last {
                 *link = next_key;
                 self.key_count -= 1;
-                if self.key_count < self.chains.len() / CHAINS_PER_KEY_MAX {
+                // The usual removal only compares; the rest is in another function.
+                if self.key_count < self.chains.len().div_ceil(CHAINS_PER_KEY_MAX) {
                     self.request_trim_if_surplus_chains();
                 }
                 self.defer_drop(key);

@@ -962,7 +962,8 @@ impl<T> Engine<T> {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts if any of them except `turns` and `panicked` has changed.
+    /// Publishes the counts if any of them except `turns` and `panicked` has changed, and the
+    /// occupied slots if a reader has requested them.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;

@@ -96,6 +96,9 @@ impl<T: Timers, const RESET: bool> Churn<T, RESET> {
         self.timers.add(deadline, payload(id))
     }
 
+    /// Not inlined, so that the compiler cannot move work from one operation to another: the
+    /// operations of a server do not follow one another in a loop.
+    #[inline(never)]
     pub fn operation(&mut self) {
         let id = self.rng.usize(..self.handles.len());
         if RESET {

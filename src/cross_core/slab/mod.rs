@@ -157,7 +157,7 @@ pub(crate) struct NodeView<'p> {
 #[derive(Debug)]
 pub(crate) struct ReservedNode {
     page: PagePtr,
-    pub(crate) index: u32,
+    pub(super) index: u32,
     _pinned: Pinned,
 }
 
