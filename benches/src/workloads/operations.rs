@@ -96,17 +96,26 @@ impl<T: Timers, const RESET: bool> Churn<T, RESET> {
         self.timers.add(deadline, payload(id))
     }
 
+    pub fn operation(&mut self) {
+        if RESET {
+            self.reset();
+        } else {
+            self.cancel_and_add();
+        }
+    }
+
     /// Not inlined, so that the compiler cannot move work from one operation to another: the
     /// operations of a server do not follow one another in a loop.
     #[inline(never)]
-    pub fn operation(&mut self) {
+    fn cancel_and_add(&mut self) {
         let id = self.rng.usize(..self.handles.len());
-        if RESET {
-            self.timers.reset(&mut self.handles[id], self.now + TIMEOUT);
-        } else {
-            self.timers.cancel(&self.handles[id]);
-            self.handles[id] = self.add(id);
-        }
+        self.timers.cancel(&self.handles[id]);
+        self.handles[id] = self.add(id);
+    }
+
+    fn reset(&mut self) {
+        let id = self.rng.usize(..self.handles.len());
+        self.timers.reset(&mut self.handles[id], self.now + TIMEOUT);
     }
 
     pub fn tick(&mut self) {
