@@ -131,7 +131,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.len as usize
     }
 
-    /// Returns true if the wheel has so many entries that prefetching them pays.
+    /// Returns true if the wheel is large enough for its entries to be prefetched.
     #[inline]
     pub(crate) fn prefetches(&self) -> bool {
         self.len >= PREFETCH_MIN_ENTRIES
