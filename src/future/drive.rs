@@ -57,7 +57,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     let drives = DriverRegistration::new();
     async move {
         let task = DrivingTask {
-            id: ThreadWheel::with(ThreadWheel::new_driver_task).ok(),
+            id: ThreadWheel::with(ThreadWheel::new_driver_task_id).ok(),
             _registration: drives,
         };
         loop {

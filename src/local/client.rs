@@ -7,9 +7,9 @@ use std::{
     rc::{Rc, Weak},
 };
 
-/// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. When a client
-/// has requested a flush or a trim, the wheel calls `flush` or `trim` of each client at the end of
-/// turns and before sleeps.
+/// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. If a client
+/// has requested a flush or a trim, the wheel calls `flush` or `trim` of every client at the end of
+/// the turn or before the next sleep.
 pub(crate) trait WheelClient {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
@@ -25,59 +25,59 @@ pub(crate) trait WheelClient {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(u32);
 
-/// The clients of a wheel. Timers refer to a client by its index in `places`.
+/// The clients of a wheel.
 #[derive(Default)]
 pub(super) struct Clients {
-    places: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The indices of the free places. After `places` was shortened, also indices beyond its end,
-    /// which `add` ignores.
-    free_places: BinaryHeap<Reverse<u32>>,
+    /// The client with each identifier; `None` if the identifier is free.
+    by_id: Vec<Option<Weak<dyn WheelClient>>>,
+    /// The free identifiers. After `by_id` was shortened, also identifiers beyond its end, which
+    /// `add` ignores.
+    free_ids: BinaryHeap<Reverse<u32>>,
     forbids_id_reuse: bool,
 }
 
 impl Clients {
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        if let Some(Reverse(free)) = self.free_places.pop()
-            && let Some(place) = self.places.get_mut(free as usize)
+        if let Some(Reverse(id)) = self.free_ids.pop()
+            && let Some(vacant) = self.by_id.get_mut(id as usize)
         {
-            *place = Some(client);
-            return ClientId(free);
+            *vacant = Some(client);
+            return ClientId(id);
         }
-        // No place is free: the lowest index in `free_places`, if any, is beyond the end of
-        // `places`.
-        self.free_places.clear();
-        self.places.push(Some(client));
-        let last = u32::try_from(self.places.len() - 1);
+        // No identifier is free: the lowest of `free_ids`, if any, is beyond the end of `by_id`.
+        self.free_ids.clear();
+        self.by_id.push(Some(client));
+        let last = u32::try_from(self.by_id.len() - 1);
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client, and the free places after the last client. If no client is left, frees all
-    /// memory. If reuse is forbidden, only marks the client's place as empty.
-    pub(super) fn remove(&mut self, ClientId(place): ClientId) {
-        self.places[place as usize] = None;
+    /// Removes a client, and shortens `by_id` to the last remaining client. If no client is left,
+    /// frees all memory. If reuse is forbidden, the client's identifier does not become free.
+    pub(super) fn remove(&mut self, ClientId(id): ClientId) {
+        self.by_id[id as usize] = None;
         if self.forbids_id_reuse {
             return;
         }
-        self.free_places.push(Reverse(place));
-        while self.places.pop_if(|client| client.is_none()).is_some() {}
-        if self.places.is_empty() {
+        self.free_ids.push(Reverse(id));
+        while self.by_id.pop_if(|client| client.is_none()).is_some() {}
+        if self.by_id.is_empty() {
             mem::take(self);
         }
     }
 
-    /// Prevents the reuse of places, because drained timers refer to them.
+    /// Prevents the reuse of identifiers, because drained timers refer to clients by identifier.
     pub(super) fn forbid_id_reuse(&mut self) {
         self.forbids_id_reuse = true;
-        self.free_places = BinaryHeap::new();
+        self.free_ids = BinaryHeap::new();
     }
 
-    pub(super) fn get(&self, ClientId(place): ClientId) -> Option<Rc<dyn WheelClient>> {
-        self.places.get(place as usize)?.as_ref()?.upgrade()
+    pub(super) fn get(&self, ClientId(id): ClientId) -> Option<Rc<dyn WheelClient>> {
+        self.by_id.get(id as usize)?.as_ref()?.upgrade()
     }
 
-    /// Returns the identifiers of all places, including free ones.
+    /// Returns the identifiers of all clients, and free identifiers between them.
     pub(super) fn ids(&self) -> impl Iterator<Item = ClientId> + use<> {
-        (0..).map(ClientId).take(self.places.len())
+        (0..).map(ClientId).take(self.by_id.len())
     }
 }
 
@@ -106,8 +106,8 @@ mod tests {
             clients.remove(id);
         }
         assert_eq!(clients.ids().count(), 1);
-        for place in 1..10 {
-            assert_eq!(clients.add(Rc::downgrade(&client)).0, place);
+        for id in 1..10 {
+            assert_eq!(clients.add(Rc::downgrade(&client)).0, id);
         }
     }
 }

@@ -100,16 +100,17 @@ struct CoresShared {
 }
 
 /// The number of messages in a request to stop. The callback of each message sends the next one.
-/// Messages run in FIFO order, so the first runs after the caller's earlier requests. If a thread
-/// stops itself, one message is not enough. The thread's earlier closures are due timers, not
-/// messages. They run by the end of the turn that consumes the first message, but perhaps after
-/// this message. If the first message has waited in the backlog, the second may also run before the
-/// closures, in the same turn. The third always runs in a later turn.
+/// Messages run in FIFO order, so the first runs after the earlier requests of a caller on another
+/// thread. But if a thread stops itself, its earlier closures are due timers, which a turn runs
+/// after messages. So the first message may run before these closures. If that message has waited
+/// in the backlog, the second may also run before them, in the same turn. The third always runs in
+/// a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
-/// message. Dropping the request sets the thread's flag. The callback of the last message drops the
-/// request. If the wheel has ended or has no free node, a failed send drops the request earlier.
+/// message. Dropping the request sets the thread's flag in `stop_processed`. The callback of the
+/// last message drops the request. If the wheel has ended or has no free node, a failed send drops
+/// the request earlier.
 struct StopRequest {
     shared: Arc<CoresShared>,
     index: usize,
@@ -242,7 +243,7 @@ impl Core {
 
     /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. If the
     /// thread's wheel has ended or has no free node for the request, returns true as soon as `stop`
-    /// was called. Call this after each turn. Cost: two loads.
+    /// is called. Call this after each turn. Cost: two loads.
     ///
     /// # Examples
     ///
@@ -368,9 +369,9 @@ impl<R> Cores<R> {
 
     /// Asks all threads to end.
     ///
-    /// A thread in an announced sleep is woken. Each thread normally processes the request within
-    /// three turns. After that, [`Core::is_stopping`] returns true for this thread, and the thread
-    /// decides when to end. Further calls of `stop` have no effect.
+    /// A thread in an announced sleep is woken. Without a backlog, each thread processes the
+    /// request within three turns. After that, [`Core::is_stopping`] returns true for this thread,
+    /// and the thread decides when to end. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is
@@ -560,17 +561,17 @@ impl CoresBuilder {
             let _ = start.set(None);
             threads.into_iter().filter_map(|thread| thread.join().err()).collect::<Vec<_>>()
         };
-        let (mut threads, mut reports) = (Vec::new(), Vec::new());
+        let (mut threads, mut receivers) = (Vec::new(), Vec::new());
         for (index, arg) in args.into_iter().enumerate() {
             let core_id = core_ids.next();
             let (config, run) = (Arc::clone(&self.config), Arc::clone(&run));
-            let (start, (report, receiver)) = (Arc::clone(&start), mpsc::channel());
+            let (start, (sender, receiver)) = (Arc::clone(&start), mpsc::channel());
             let builder = thread::Builder::new().name(format!("corewheel-{index}"));
             let spawned = builder.spawn(move || {
                 let pinned_to =
                     core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
                 let installed = config(index).install();
-                let _ = report.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
+                let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start.wait().clone()?;
                 // Drops `start` before `run`, because `start` keeps the memory of all wheels alive.
                 drop(start);
@@ -583,9 +584,9 @@ impl CoresBuilder {
                     return Err(error);
                 }
             }
-            reports.push(receiver);
+            receivers.push(receiver);
         }
-        let reports: Result<Vec<_>, _> = reports.iter().map(mpsc::Receiver::recv).collect();
+        let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
             // Only a thread that panics sends no report.
             panic::resume_unwind(abort(threads).swap_remove(0));
@@ -632,7 +633,7 @@ mod tests {
         let hour = Duration::from_secs(3_600);
         while cores.shards()[0].try_add(hour, || ()).is_ok() {}
         thread::sleep(Duration::from_millis(200));
-        assert!(cores.shards()[0].try_add(hour, || ()).is_err(), "no add is left to consume");
+        assert!(cores.shards()[0].try_add(hour, || ()).is_err(), "all nodes are in use");
         thread::sleep(Duration::from_millis(200));
         cores.stop();
         let (sender, receiver) = mpsc::channel();

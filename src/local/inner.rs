@@ -44,7 +44,7 @@ per_thread! {
     static THREAD_WHEEL_PTR: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
 
-/// Whether a loop drives the wheel.
+/// Who drives the wheel, and whether a turn is in progress or the wheel has ended.
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
     /// A loop has run a turn or computed a sleep, and no turn is in progress.
@@ -66,7 +66,7 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Registers a descriptor or task as a driver of this thread's wheel, until this value is dropped.
+/// Registers a `TimerFd` or task as a driver of this thread's wheel, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct DriverRegistration(PhantomData<*const ()>);
 
@@ -116,15 +116,16 @@ pub(crate) struct ThreadWheel {
     next_driver_task_id: Cell<u32>,
     /// True if the wheel has a driver that is neither a `TimerFd` nor a task.
     has_registered_loop: Cell<bool>,
+    /// The thread's purgatories.
     clients: RefCell<Clients>,
-    /// True if a client has requested a flush, at the end of a turn or before a sleep.
+    /// True if the clients must be flushed at the end of a turn or before a sleep.
     flush_requested: Cell<bool>,
-    /// True if a client has requested a trim, at the end of a turn or before a long sleep.
+    /// True if the clients must be trimmed at the end of a turn or before a long sleep.
     trim_requested: Cell<bool>,
     /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
-    /// the thread is known to be awake. It is `u64::MAX` without a driver. Unless it is `AWAKE`,
-    /// this thread's adds and resets call `wake_for_deadline_slow`, which also checks for overdue
-    /// timers.
+    /// the thread is known to be awake. Without a driver, the value is `u64::MAX`. Unless the value
+    /// is `AWAKE`, this thread's adds and resets call `wake_for_deadline_slow`, which also checks
+    /// whether a wheel without a driver has an overdue timer.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -138,7 +139,7 @@ struct Sampler {
 
 impl Sampler {
     #[inline]
-    fn sample_next(&self) -> bool {
+    fn must_measure_next(&self) -> bool {
         if self.one_in == 0 {
             return false;
         }
@@ -177,11 +178,11 @@ impl ThreadWheel {
     }
 
     pub(super) fn install(config: Config, has_loop: bool) -> Result<(), ConfigError> {
-        let installed = THREAD_WHEEL.try_with(|place| {
-            if place.get().is_some() {
+        let installed = THREAD_WHEEL.try_with(|cell| {
+            if cell.get().is_some() {
                 return Err(ConfigError::AlreadyRunning);
             }
-            let local = Self::set_current(place, Self::new(config)?);
+            let local = Self::set_current(cell, Self::new(config)?);
             if has_loop {
                 local.register_loop();
             }
@@ -190,22 +191,22 @@ impl ThreadWheel {
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
     }
 
-    /// Calls `look` with this thread's wheel, which the first call creates. Returns an error if the
-    /// thread is exiting or cannot have a wheel.
+    /// Calls `action` with this thread's wheel, which the first call creates. Returns an error if
+    /// the thread is exiting or cannot have a wheel.
     #[inline]
-    pub(crate) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
+    pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or in
         // `process::exit`, which does not return to a call that has the reference. The destructor
         // first clears `THREAD_WHEEL_PTR`. The reference does not leave this call.
-        Ok(look(unsafe { local.as_ref() }))
+        Ok(action(unsafe { local.as_ref() }))
     }
 
     #[inline]
     pub(crate) fn with_current_engine<R>(
-        look: impl FnOnce(&mut Engine<Callback>) -> R,
+        step: impl FnOnce(&mut Engine<Callback>) -> R,
     ) -> Result<R, AddErrorReason> {
-        Self::with(|local| local.with_engine(look))
+        Self::with(|local| local.with_engine(step))
     }
 
     #[inline]
@@ -219,19 +220,19 @@ impl ThreadWheel {
     #[cold]
     #[inline(never)]
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
-        let made = THREAD_WHEEL.try_with(|place| {
+        let created = THREAD_WHEEL.try_with(|cell| {
             // The default configuration is valid, so the only possible error is too many shards.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
-            Ok(NonNull::from(Self::set_current(place, local)))
+            Ok(NonNull::from(Self::set_current(cell, local)))
         });
-        made.unwrap_or(Err(AddErrorReason::ShutDown))
+        created.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
     /// Makes `local` the wheel of this thread, which has none yet.
-    fn set_current(place: &OnceCell<Self>, local: Self) -> &Self {
-        let local = place.get_or_init(|| local);
+    fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
+        let local = cell.get_or_init(|| local);
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
-        let _ = THREAD_WHEEL_PTR.try_with(|here| here.set(Some(NonNull::from(local))));
+        let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(local))));
         local
     }
 
@@ -245,24 +246,24 @@ impl ThreadWheel {
 
     #[cold]
     fn has_ended_slow() -> bool {
-        let has_ended = |place: &OnceCell<Self>| {
-            place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
+        let has_ended = |cell: &OnceCell<Self>| {
+            cell.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
 
-    /// Resets a timer of this thread to the deadline that `due` returns, and ends an announced
+    /// Resets a timer of this thread to the deadline that `new_due` returns, and ends an announced
     /// sleep that would miss the deadline. Returns the deadline in nanoseconds, or `None` if the
     /// timer is running or has ended.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
-        due: impl FnOnce(&mut Engine<Callback>) -> u64,
+        new_due: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
-        let moved = Self::with(|local| {
+        let reset_to = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
             engine.prefetch_before_reset(handle);
-            let due = due(&mut engine);
+            let due = new_due(&mut engine);
             if !engine.reset_to_nanos(handle, due) {
                 return None;
             }
@@ -270,7 +271,7 @@ impl ThreadWheel {
             local.wake_for_deadline(due);
             Some(due)
         });
-        moved.ok().flatten()
+        reset_to.ok().flatten()
     }
 
     /// Runs one step with the engine borrowed. The step must not call user code.
@@ -325,7 +326,7 @@ impl ThreadWheel {
     }
 
     /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows further adds. If
-    /// the wheel is full, removes timers that other threads have cancelled until there is room.
+    /// the wheel is full, removes remotely cancelled timers until there is room.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -352,7 +353,7 @@ impl ThreadWheel {
     }
 
     /// Ends the registration of a `TimerFd` or task. If no driver is left, marks the wheel as
-    /// undriven, unless it is in a turn or was drained.
+    /// undriven, unless the wheel is in a turn or was drained.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
         let is_last = self.driver_count.get() == 0 && !self.has_registered_loop.get();
@@ -421,13 +422,13 @@ impl ThreadWheel {
 
     /// Records that a loop drives the wheel. Returns false inside a turn, and after a drain.
     #[inline]
-    pub(super) fn begin_driving(&self) -> bool {
-        matches!(self.driver.get(), DriverState::BetweenTurns) || self.begin_driving_slow()
+    pub(super) fn try_begin_driving(&self) -> bool {
+        matches!(self.driver.get(), DriverState::BetweenTurns) || self.try_begin_driving_slow()
     }
 
     #[cold]
     #[inline(never)]
-    fn begin_driving_slow(&self) -> bool {
+    fn try_begin_driving_slow(&self) -> bool {
         if let DriverState::InTurn | DriverState::Ended = self.driver.get() {
             return false;
         }
@@ -520,8 +521,8 @@ impl ThreadWheel {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !self.begin_driving() {
-            // The wheel was drained, but its clients may still have messages for other cores.
+        if !self.try_begin_driving() {
+            // The wheel was drained, but its purgatories may still have messages for other cores.
             drop(engine);
             self.flush_clients();
             return turn;
@@ -542,7 +543,7 @@ impl ThreadWheel {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        if self.has_client_requests() {
+        if self.needs_flush_or_trim() {
             drop(engine);
             self.flush_clients();
             self.trim_clients(false);
@@ -551,7 +552,7 @@ impl ThreadWheel {
         turn.behind = engine.end_pass();
         turn.live = engine.len();
         turn.touched = engine.touched() - touched;
-        if self.has_client_requests() {
+        if self.needs_flush_or_trim() {
             engine.request_pass();
         }
         turn
@@ -592,7 +593,7 @@ impl ThreadWheel {
         claimed: ClaimedTimer,
         callback: CallbackPtr,
     ) -> RefMut<'_, Engine<Callback>> {
-        self.call_and_sample(|| callback.run());
+        self.call_and_maybe_measure(|| callback.run());
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
         }
@@ -611,7 +612,7 @@ impl ThreadWheel {
         match rearmed {
             Ok(next) => self.wake_for_deadline(next),
             Err(callback) => {
-                // Drops before `finish_run`, so that `cancel_wait` also waits for the drop.
+                // The drop comes before `finish_run`, so that `cancel_wait` also waits for it.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish_run(index, run));
             }
@@ -620,8 +621,8 @@ impl ThreadWheel {
     }
 
     #[inline]
-    fn call_and_sample(&self, callback: impl FnOnce()) {
-        let began = self.sampler.sample_next().then(|| self.shared.clock.nanos());
+    fn call_and_maybe_measure(&self, callback: impl FnOnce()) {
+        let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
             self.shared
@@ -631,7 +632,7 @@ impl ThreadWheel {
     }
 
     /// Publishes the number of live timers after a cancel, unless the thread is known to be awake.
-    /// An awake thread publishes it in its next turn.
+    /// An awake thread publishes the number in its next turn.
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
         if self.may_be_asleep() {
@@ -664,12 +665,12 @@ impl ThreadWheel {
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
-        self.begin_driving();
+        self.try_begin_driving();
         self.flush_clients();
         self.publish_and_get_timeout(self.with_engine(|engine| engine.next_turn_nanos()))
     }
 
-    pub(crate) fn new_driver_task(&self) -> DriverTaskId {
+    pub(crate) fn new_driver_task_id(&self) -> DriverTaskId {
         DriverTaskId(
             self.next_driver_task_id.replace(self.next_driver_task_id.get().wrapping_add(1)),
         )
@@ -696,25 +697,25 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Publishes that the loop is about to sleep until `turn`, when its next turn is due. Returns
-    /// the time until then, or zero if a flush is pending again: the latest flush may have called a
-    /// wake hook that queued further messages.
-    fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
-        let time = self.with_engine(|engine| engine.publish_and_get_timeout(turn));
+    /// Publishes that the loop is about to sleep until `next_turn`, when its next turn is due.
+    /// Returns the time until then, or zero if a flush is pending again: the latest flush may have
+    /// called a wake hook, which may have queued further messages of a purgatory.
+    fn publish_and_get_timeout(&self, next_turn: Option<u64>) -> Option<Duration> {
+        let time = self.with_engine(|engine| engine.publish_and_get_timeout(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
     /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
     /// spare memory.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
+        if !self.try_begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
-        let (until, ends_on_cancel, trims) = self.with_engine(|engine| {
+        let (until, ends_on_cancel, is_long) = self.with_engine(|engine| {
             let (until, ends_on_cancel) = engine.sleep_end();
             (until, ends_on_cancel, engine.trim_before_long_sleep(until))
         });
-        if trims {
+        if is_long {
             self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
@@ -764,7 +765,7 @@ impl ThreadWheel {
     }
 
     #[inline]
-    fn has_client_requests(&self) -> bool {
+    fn needs_flush_or_trim(&self) -> bool {
         self.flush_requested.get() || self.trim_requested.get()
     }
 
@@ -810,7 +811,7 @@ impl ThreadWheel {
         );
     }
 
-    /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
+    /// Ends an announced sleep that would miss the deadline `nanos` that this thread has requested.
     #[inline]
     pub(super) fn wake_for_deadline(&self, nanos: u64) {
         if self.may_be_asleep() {
@@ -825,8 +826,8 @@ impl ThreadWheel {
             return self.handle_deadline_without_sleep(nanos);
         };
         if self.shared.tick.round_up(nanos) < self.announced_until.get() {
-            // The wake hook may add timers and announce a sleep, so `announced_until` is cleared
-            // before the call.
+            // `announced_until` is set before the wake hook is called, because the hook may add
+            // timers and announce a sleep.
             let until = self.announced_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.announced_until.get() == AWAKE {
                 self.announced_until.set(until);
@@ -872,10 +873,10 @@ impl ThreadWheel {
     }
 
     /// Adds a timer of a client, due `delay` from now. Returns `None` if the timer was not added.
-    /// Before it tries again, the client must call [`engine_with_room`](Self::engine_with_room),
+    /// Before another attempt, the client must call [`engine_with_room`](Self::engine_with_room),
     /// which makes room or returns the reason. The client must cancel the timer before it reuses
     /// `index`. Once the client no longer borrows its own state, it must call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer).
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -960,7 +961,7 @@ fn panic_without_driver() -> ! {
 
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
-        let _ = THREAD_WHEEL_PTR.try_with(|here| here.set(None));
+        let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(None));
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads that the
             // callback started may still use its captures, which are in the timer's node. So the

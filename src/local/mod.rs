@@ -108,7 +108,7 @@ pub struct Turn {
     /// Number of callbacks that ran, including each run of a periodic timer. In [`Counts`], runs of
     /// periodic timers are in [`runs`](Counts::runs), not in [`fired`](Counts::fired).
     pub fired: usize,
-    /// Number of timers that other threads had cancelled and this turn freed.
+    /// Number of remotely cancelled timers that this turn freed.
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
@@ -587,8 +587,9 @@ impl LocalTimer {
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
-    /// thread, reports it. With a registered driver, the timer must be overdue by 1 s, and this
-    /// thread's resets report nothing. See [`metrics`](crate::metrics).
+    /// thread, reports it. With a registered driver, the timer must be overdue by 1 s, and is
+    /// reported by only some of this thread's adds and by none of its resets. See
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -628,7 +629,7 @@ impl LocalTimer {
     pub fn shard_ref(self) -> ShardRef {
         match ThreadWheel::with(ThreadWheel::shard_ref) {
             Ok(shard) => shard,
-            Err(reason) => panic!("no timer to refer to: {reason}"),
+            Err(reason) => panic!("no wheel to refer to: {reason}"),
         }
     }
 
@@ -758,7 +759,7 @@ impl LocalTimer {
     /// The report omits a periodic timer during its own run. If the thread is exiting or cannot
     /// have a wheel, the report is empty. Needs the feature `origins`.
     ///
-    /// Cost: some nanoseconds times the largest number of live timers so far.
+    /// Cost: proportional to the largest number of live timers so far.
     ///
     /// # Examples
     ///
@@ -877,7 +878,7 @@ impl LocalTimer {
     /// the timer is dropped, the operation waits without a timeout, and can be
     /// [drained](crate::purgatory::Purgatory::drain) too.
     ///
-    /// Cost: some nanoseconds times the largest number of live timers so far.
+    /// Cost: proportional to the largest number of live timers so far.
     ///
     /// # Panics
     ///

@@ -17,8 +17,8 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, through which it can
-/// arm the timer again. If the callback has dropped the `OwnedTimer` before it arms the timer, the
-/// timer is cancelled when the callback returns.
+/// arm the timer again. If the callback drops the `OwnedTimer` and then arms the timer through the
+/// reference, the timer is cancelled when the callback returns.
 ///
 /// Use it for a timer that starts and stops many times with one callback, such as a retransmission,
 /// a keep-alive or a batch flush. For a timer that fires once, use [`LocalTimer::add`], whose

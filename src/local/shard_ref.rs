@@ -28,8 +28,8 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. Its limit
-/// is the peak number of live timers or the reserved capacity, whichever is larger.
+/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers, for at
+/// most the peak number of live timers or the reserved capacity, whichever is larger.
 ///
 /// # Examples
 ///
@@ -71,9 +71,11 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
-    /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback usually runs
-    /// in the owner's first turn that begins at or after the deadline, rounded up to a tick. The
-    /// handle can cancel and reset the timer even before the owner has consumed the add.
+    /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
+    /// owner's first turn that begins at or after the deadline, rounded up to a tick. If the add
+    /// arrives during this turn, or the turn is [behind](crate::Turn::behind), the callback may run
+    /// in a later turn. The handle can cancel and reset the timer even before the owner has
+    /// consumed the add.
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
@@ -359,11 +361,11 @@ impl ShardRef {
     /// Returns the number of pending timers of the wheel.
     ///
     /// The answer is computed from the counts that the owner last published. The owner publishes
-    /// its counts before each sleep, and at least every 64 turns. A remote add counts only in
-    /// publications after the owner has consumed the add. Timers whose remote cancel is queued are
-    /// subtracted, except those that another thread has reset since the last turn. So the answer is
-    /// exact during an announced sleep, if the mailbox is empty and the owner has added and
-    /// cancelled no timer since the announcement. Once the wheel has ended, the answer is zero.
+    /// its counts before each sleep, and at least every 64 turns. A remotely added timer is missing
+    /// until the owner has consumed the add and then published its counts. Remotely cancelled
+    /// timers are subtracted, except those with a queued remote reset. So the answer is exact
+    /// during an announced sleep, if the mailbox is empty and the owner has added and cancelled no
+    /// timer since the announcement. Once the wheel has ended, the answer is zero.
     ///
     /// Cost: some loads, which never delay the owner.
     ///

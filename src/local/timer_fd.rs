@@ -88,14 +88,14 @@ pub struct TimerFd {
 
 impl ThreadWheel {
     fn get_or_open_descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
-        let place = &self.shared.hooks.descriptor.0;
-        if let Some(descriptor) = place.get() {
+        let cell = &self.shared.hooks.descriptor.0;
+        if let Some(descriptor) = cell.get() {
             return Ok(Arc::clone(descriptor));
         }
         let clock = self.shared.clock.kernel_clock();
         let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
         let opened = Arc::new(opened.map_err(TimerFdError::System)?);
-        Ok(Arc::clone(place.get_or_init(|| opened)))
+        Ok(Arc::clone(cell.get_or_init(|| opened)))
     }
 
     /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.
