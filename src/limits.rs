@@ -11,11 +11,11 @@ const SMALL_LIMITS: bool = cfg!(any(test, miri)) || IS_LOOM;
 pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 
 /// A page has 2^`PAGE_BITS` entries. A page of 4,096 entries usually takes at least 128 KiB. Many
-/// allocators map such blocks directly from the operating system.
+/// allocators map such blocks directly from the operating system, and unmap them when freed.
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
-/// The number of empty pages to keep for reuse; a reservation of memory raises it. So repeated
-/// batches of up to 8,192 timers reuse the same pages (P4).
+/// The number of empty pages to keep, so that repeated batches of up to 8,192 timers reuse the same
+/// pages (P4). A reservation of memory raises this number.
 pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
 /// When a page's free list is empty, up to this many never-used places of the page are added to the
@@ -124,7 +124,7 @@ pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 /// was an empty page of a kind throughout a trim interval, one such page is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
-/// Adding one key creates at most this many chains in a purgatory's hash table. A chain has the
+/// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
 /// keys of one slot of the table.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
@@ -141,10 +141,10 @@ pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory adds chains if there are fewer than this many per key. With few keys per chain, the
 /// processor usually predicts the branches of a search correctly.
-pub(crate) const CHAINS_PER_KEY_MIN: usize = 4;
+pub(crate) const GROW_BELOW_CHAINS_PER_KEY: usize = 4;
 
 /// A purgatory removes chains if there were more than this many per key for a whole trim interval.
-pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
+pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
 pub(crate) const DEFERRED_COMPLETIONS_CAPACITY_MAX: usize = 1024;

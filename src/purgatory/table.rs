@@ -26,8 +26,9 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX, CHAINS_PER_KEY_MIN,
-        CHAINS_REMOVED_PER_TURN, PURGATORY_TRIM_INTERVAL_TURNS, SPARE_CHAINS_MAX,
+        CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_REMOVED_PER_TURN,
+        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
+        SPARE_CHAINS_MAX,
     },
     local::ThreadWheel,
 };
@@ -46,9 +47,9 @@ pub(super) struct Table<K, Op> {
     /// [`grow_chains`](Self::grow_chains). The value is
     ///
     /// - zero while the table grows,
-    /// - the number of chains divided by [`CHAINS_PER_KEY_MAX`] while chains are removed, and while
-    ///   there have been few keys since the trim interval began,
-    /// - the number of chains divided by [`CHAINS_PER_KEY_MIN`] otherwise.
+    /// - the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
+    ///   and while there have been few keys since the trim interval began,
+    /// - the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`] otherwise.
     grow_threshold: usize,
     is_removing_chains: bool,
     /// The cursors of the events in progress, the outermost event first.
@@ -483,7 +484,7 @@ impl<K, Op> Table<K, Op> {
                 *link = next_key;
                 self.key_count -= 1;
                 // The usual removal only compares; the rest is in another function.
-                if self.key_count < self.chains.len().div_ceil(CHAINS_PER_KEY_MAX) {
+                if self.key_count < self.chains.len().div_ceil(SHRINK_ABOVE_CHAINS_PER_KEY) {
                     self.request_trim_if_surplus_chains();
                 }
                 self.defer_drop(key);
@@ -564,7 +565,7 @@ impl<K, Op> Table<K, Op> {
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
         let chains = self.chains.len();
-        if CHAINS_PER_KEY_MIN * self.key_count >= chains {
+        if GROW_BELOW_CHAINS_PER_KEY * self.key_count >= chains {
             self.add_chain();
         }
         while !self.chains.len().is_power_of_two()
@@ -573,7 +574,8 @@ impl<K, Op> Table<K, Op> {
             self.add_chain();
         }
         let is_complete = self.chains.len().is_power_of_two();
-        self.grow_threshold = if is_complete { self.chains.len() / CHAINS_PER_KEY_MIN } else { 0 };
+        self.grow_threshold =
+            if is_complete { self.chains.len() / GROW_BELOW_CHAINS_PER_KEY } else { 0 };
     }
 
     /// Adds a chain. Moves the keys whose hashes belong to this chain into it.
@@ -602,9 +604,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
-    /// [`CHAINS_PER_KEY_MAX`] per key.
+    /// [`SHRINK_ABOVE_CHAINS_PER_KEY`] per key.
     fn has_surplus_chains(&self) -> bool {
-        CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
+        SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count < self.chains.len()
             && self.chains.len() > SPARE_CHAINS_MAX
     }
 
@@ -614,9 +616,9 @@ impl<K, Op> Table<K, Op> {
     /// threshold is still low at the end of the next interval, there were always few keys.
     fn end_chains_interval(&mut self) {
         if self.has_surplus_chains() {
-            let regular = self.chains.len() / CHAINS_PER_KEY_MIN;
+            let regular = self.chains.len() / GROW_BELOW_CHAINS_PER_KEY;
             self.is_removing_chains |= (1..regular).contains(&self.grow_threshold);
-            self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MAX;
+            self.grow_threshold = self.chains.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
         }
     }
 
@@ -627,11 +629,11 @@ impl<K, Op> Table<K, Op> {
         for _ in 0..max {
             if !self.has_surplus_chains() && self.chains.len().is_power_of_two() {
                 self.is_removing_chains = false;
-                self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MIN;
+                self.grow_threshold = self.chains.len() / GROW_BELOW_CHAINS_PER_KEY;
                 break;
             }
             self.remove_chain();
-            self.grow_threshold = self.chains.len() / CHAINS_PER_KEY_MAX;
+            self.grow_threshold = self.chains.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
         }
         let (chains, capacity) = (self.chains.len(), self.chains.capacity());
         if 4 * chains < capacity {
@@ -1177,7 +1179,7 @@ mod tests {
             assert_eq!(turns == 1, is_long_sleep);
             let [operations, watches, chains] = capacities(&table);
             assert!(operations <= 4 && watches <= 4, "{operations} {watches}");
-            assert!(chains <= 2 * CHAINS_PER_KEY_MAX, "{chains}");
+            assert!(chains <= 2 * SHRINK_ABOVE_CHAINS_PER_KEY, "{chains}");
             assert_eq!([250, 1_250].map(|key| watchers(&table, key)), [[ids[250]], [ids[250]]]);
         }
     }
