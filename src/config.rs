@@ -134,8 +134,8 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// Before the owner refuses an add of its thread, it removes the timers that other threads have
-    /// cancelled. So for the owner's adds, the limit is nearly exact.
+    /// If the limit is reached, an add on the owner's thread first removes remotely cancelled
+    /// timers. So for the owner's adds, the limit is nearly exact.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
     /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
@@ -253,7 +253,7 @@ impl Config {
     /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
     /// the hook.
     ///
-    /// The hook may send requests to any shard. If a request wakes its shard, it calls that shard's
+    /// The hook may send requests to any shard. A request that wakes a shard calls the shard's
     /// hook at once, nested inside this call. Two kinds of nested calls are omitted: calls more
     /// than 32 hooks deep, and calls of a shard's hook inside itself for the same sleep.
     ///

@@ -17,9 +17,9 @@ use crate::{
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
 /// timer with a zero delay or a past instant fires in the next turn. A turn in progress never fires
-/// a timer that one of its callbacks adds. It also does not fire a remotely added timer if the add
-/// arrives after the turn has consumed the remote adds; see [`turn`](crate::LocalTimer::turn). A
-/// timer that is due after more than 584 years never fires.
+/// a timer that one of its callbacks adds. The turn also does not fire a remotely added timer if
+/// the add arrives after the turn has consumed the remote adds; see
+/// [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584 years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
@@ -108,7 +108,8 @@ impl When {
     ///
     /// Of the future ticks within the slack, the wheel chooses the one that is divisible by the
     /// largest power of two. Timers with slack often share such ticks. If more than 96 timers share
-    /// a tick, a reset of one of them may cause an extra wake-up of the loop.
+    /// a tick, a reset may link one of them at a tick before its deadline. This can cause an extra
+    /// wake-up of the loop.
     ///
     /// # Examples
     ///
