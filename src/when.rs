@@ -61,7 +61,7 @@ pub(crate) enum Deadline {
 
 impl When {
     #[inline]
-    const fn of(deadline: Deadline) -> Self {
+    const fn exact(deadline: Deadline) -> Self {
         Self { deadline, slack: Duration::ZERO, spread_range: Duration::ZERO }
     }
 
@@ -77,7 +77,7 @@ impl When {
     /// ```
     #[inline]
     pub const fn after(delay: Duration) -> Self {
-        Self::of(Deadline::After(delay))
+        Self::exact(Deadline::After(delay))
     }
 
     /// Returns a deadline at `instant` of the wheel's clock.
@@ -96,12 +96,12 @@ impl When {
     /// ```
     #[inline]
     pub const fn at(instant: Instant) -> Self {
-        Self::of(Deadline::At(instant))
+        Self::exact(Deadline::At(instant))
     }
 
     #[inline]
     pub(crate) const fn at_nanos(nanos: u64) -> Self {
-        Self::of(Deadline::AtNanos(nanos))
+        Self::exact(Deadline::AtNanos(nanos))
     }
 
     /// Lets the wheel postpone the deadline by up to `slack`.
@@ -168,7 +168,7 @@ impl From<Duration> for When {
     /// Converts a delay; see [`When::after`].
     #[inline]
     fn from(delay: Duration) -> Self {
-        Self::of(Deadline::After(delay))
+        Self::exact(Deadline::After(delay))
     }
 }
 

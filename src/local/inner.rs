@@ -356,8 +356,9 @@ impl ThreadWheel {
     /// undriven, unless the wheel is in a turn or was drained.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
-        let is_last = self.driver_count.get() == 0 && !self.has_registered_loop.get();
-        if is_last && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended) {
+        let no_driver_left = self.driver_count.get() == 0 && !self.has_registered_loop.get();
+        if no_driver_left && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
+        {
             self.driver.set(DriverState::Undriven);
             let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
             self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
@@ -917,7 +918,7 @@ impl ThreadWheel {
         let Ok(local) = Self::get_or_create() else { return false };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
-        // The callback has no destructor to run.
+        // The callback has no destructor, so it need not be dropped.
         let cancelled = local.engine.borrow_mut().cancel_private(timer.handle);
         if cancelled {
             local.publish_live_count_unless_awake();
