@@ -43,9 +43,9 @@ pub trait Backend: BackendOps {}
 impl<P: BackendOps> Backend for P {}
 
 /// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock. Handles are of the `Send` type `TimerHandle`, even for the local wheel. With a
-/// `LocalHandle`, a future would be `!Send` for two reasons, and a compiler error would name both
-/// instead of only `LocalTimer`.
+/// wheel's clock. Even for this thread's wheel, handles have the type `TimerHandle`, which is
+/// `Send`. With a `LocalHandle`, a future would be `!Send` for two reasons, and a compiler error
+/// would name both instead of only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
@@ -61,8 +61,8 @@ pub trait BackendOps: Debug + Unpin {
     /// Returns `period` in nanoseconds, but at least one tick of the wheel.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer due at `nanos`, whose callback is `waker`. If another wheel takes the timer,
-    /// `self` becomes that wheel, and `nanos` is converted to that wheel's clock.
+    /// Adds a timer due at `nanos`, whose callback is `waker`. If another wheel of the `Timers`
+    /// accepts the timer, `self` becomes that wheel, and `nanos` is converted to its clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,

@@ -8,8 +8,8 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// Maximum length of the sleep after a turn that has fired timers. Such a sleep is usually still
-/// pending at its first poll, so other tasks run.
+/// Maximum length of the sleep after a turn that has fired timers. It is not zero, so that the
+/// sleep is usually pending at its first poll, and other tasks run.
 const SLEEP_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. The turns between these sleeps only send
@@ -54,17 +54,17 @@ const SLEEP_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 #[track_caller]
 pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Output = Infallible> {
     let _ = local_timer().shard_ref();
-    let drives = DriverRegistration::new();
+    let registration = DriverRegistration::new();
     async move {
         let task = DrivingTask {
             id: ThreadWheel::with(ThreadWheel::new_driver_task_id).ok(),
-            _registration: drives,
+            _registration: registration,
         };
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
-            // If this turn fires timers, the next sleep is short: the woken tasks run during the
-            // sleep, and the next turn follows soon.
+            // Timers that this turn fires usually came due while other tasks ran. More timers may
+            // come due while the woken tasks run, so the next sleep is short.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             // A request that must end the sleep wakes the task.
             let announced = poll_fn(|cx| {
@@ -74,13 +74,13 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
                 Poll::Ready(task.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length))
             })
             .await;
-            // With a zero timeout, the task must not sleep, but it lets other tasks run before its
-            // next turn.
             let timeout = if ThreadWheel::has_ended() {
                 Some(SLEEP_AFTER_WHEEL_END)
             } else {
                 announced.timeout()
             };
+            // With a zero timeout, the task does not sleep, but lets other tasks run before the
+            // next turn.
             let must_yield = timeout == Some(Duration::ZERO);
             let slept = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
@@ -90,8 +90,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Waits until `sleep` ends or the task is polled again. If `yields` is true, wakes the task at
-/// once, so that the wait ends after other tasks have run.
+/// Polls `sleep` once. Unless it is ready, waits until the task is polled again for any reason. If
+/// `yields` is true, wakes the task at once, so that the wait ends after other tasks have run.
 async fn sleep_or_yield<S: Future>(sleep: Option<S>, yields: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

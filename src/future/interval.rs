@@ -86,17 +86,17 @@ pub enum MissedTickBehavior {
 }
 
 impl MissedTickBehavior {
-    /// Returns the deadline of the next tick after a tick that was due at `tick` and is returned at
+    /// Returns the deadline of the next tick after a tick that was due at `due` and is returned at
     /// `now`. All times are in nanoseconds.
-    fn next(self, tick: u64, now: u64, period: u64) -> u64 {
-        let next = tick.saturating_add(period);
+    fn next_deadline(self, due: u64, now: u64, period: u64) -> u64 {
+        let next = due.saturating_add(period);
         if now < next {
             return next;
         }
         match self {
             Self::Burst => next,
             Self::Delay => now.saturating_add(period),
-            Self::Skip => now.saturating_add(period - (now - tick) % period),
+            Self::Skip => now.saturating_add(period - (now - due) % period),
         }
     }
 }
@@ -175,8 +175,9 @@ impl<H: Backend> Interval<H> {
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend.now_nanos()?;
-        let (tick, instant) = (self.sleep.deadline, self.sleep.deadline());
-        self.sleep.set_deadline_unarmed(Ok(self.missed_behavior.next(tick, now, self.period)));
+        let (due, instant) = (self.sleep.deadline, self.sleep.deadline());
+        let next = self.missed_behavior.next_deadline(due, now, self.period);
+        self.sleep.set_deadline_unarmed(Ok(next));
         Poll::Ready(Ok(instant))
     }
 
@@ -303,7 +304,7 @@ impl<H: Backend> Interval<H> {
     /// ```
     pub fn set_period(&mut self, period: Duration) {
         let nanos = self.sleep.backend.period_nanos(period);
-        // Without a wheel, the tick length is unknown, so the period may be shorter than a tick.
+        // Without a wheel, no tick length is known, so the minimum period is a nanosecond.
         self.period = nanos.unwrap_or_else(|_| saturating_nanos(period).max(1));
     }
 
@@ -346,22 +347,28 @@ mod tests {
     #[test]
     fn a_tick_taken_within_its_period_keeps_to_the_schedule() {
         for behavior in [Burst, Delay, Skip] {
-            assert_eq!([100, 105, 109].map(|now| behavior.next(100, now, 10)), [110; 3]);
+            assert_eq!([100, 105, 109].map(|now| behavior.next_deadline(100, now, 10)), [110; 3]);
         }
     }
 
     #[test]
     fn a_missed_tick_bursts_delays_or_is_skipped() {
-        assert_eq!([110, 111, 135, 140].map(|now| Burst.next(100, now, 10)), [110; 4]);
-        assert_eq!([110, 111, 135, 140].map(|now| Delay.next(100, now, 10)), [120, 121, 145, 150]);
-        assert_eq!([110, 111, 135, 140].map(|now| Skip.next(100, now, 10)), [120, 120, 140, 150]);
+        assert_eq!([110, 111, 135, 140].map(|now| Burst.next_deadline(100, now, 10)), [110; 4]);
+        assert_eq!(
+            [110, 111, 135, 140].map(|now| Delay.next_deadline(100, now, 10)),
+            [120, 121, 145, 150]
+        );
+        assert_eq!(
+            [110, 111, 135, 140].map(|now| Skip.next_deadline(100, now, 10)),
+            [120, 120, 140, 150]
+        );
     }
 
     #[test]
     fn the_largest_deadline_does_not_overflow() {
         for behavior in [Burst, Delay, Skip] {
-            assert_eq!(behavior.next(u64::MAX - 1, u64::MAX, 10), u64::MAX);
-            assert_eq!(behavior.next(0, 5, u64::MAX), u64::MAX);
+            assert_eq!(behavior.next_deadline(u64::MAX - 1, u64::MAX, 10), u64::MAX);
+            assert_eq!(behavior.next_deadline(0, 5, u64::MAX), u64::MAX);
         }
     }
 }

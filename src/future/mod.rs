@@ -3,7 +3,7 @@
 //! | wheel | functions | futures |
 //! |---|---|---|
 //! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | are `!Send` |
-//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
+//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: any thread may poll and drop them |
 //!
 //! The free functions suit runtimes with one thread per core: each thread
 //! [turns](crate::LocalTimer::turn) its own wheel. [`Timers`] suits runtimes that move tasks
@@ -32,7 +32,7 @@
 //!   timer. So a timeout whose future is ready at once adds no timer.
 //! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
 //!   [Time](crate#time).
-//! - **corewheel allocates nothing** in the steady state: a timer stores the waker as its callback.
+//! - **corewheel allocates nothing** in the steady state: the timer stores the waker inline.
 //! - **A timer that fires calls the waker of the latest poll once.** The call is made in a turn of
 //!   the wheel's owner. With [`Timers::per_worker`], the [`Watcher`] turns the wheels. If the waker
 //!   panics, the panic is caught and reported like a callback's panic.
@@ -41,8 +41,8 @@
 //!   see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another wheel. If the `Timers` has no other live wheel, see [Without a
-//!   timer](#without-a-timer). A [`drain`](crate::LocalTimer::drain) wakes no future, but returns
-//!   the timers. Running or dropping a returned timer wakes its future.
+//!   timer](#without-a-timer). Only a [`drain`](crate::LocalTimer::drain) wakes no future, but
+//!   returns the timers. Running or dropping a returned timer wakes its future.
 //!
 //! # Without a driver
 //!
@@ -58,21 +58,21 @@
 //! [`Config::install`](crate::Config::install) also registers a driver, because a program that
 //! configures a wheel is expected to turn it.
 //!
-//! `Cores` and `Config::install` register a driver before there is a loop. If the thread then turns
-//! no wheel, its futures wait for ever, and no poll panics. A task may be spawned before the thread
-//! has a driver, but the task must not wait for a timer yet. After a thread's last driver is
-//! dropped, a poll that must add a timer to the thread's wheel panics again. A timer that is
-//! already pending fires when the wheel is turned again.
+//! `Cores` and `Config::install` register a driver before there is a loop. If the thread then never
+//! turns its wheel, its futures wait for ever, and no poll panics. A task may be spawned before the
+//! thread has a driver, but must not wait for a timer yet. After a thread's last driver is dropped,
+//! a poll that must add a timer to the thread's wheel panics again. A timer that is already pending
+//! fires when the wheel is turned again.
 //!
 //! # Without a timer
 //!
 //! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
-//! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread gets no wheel if
-//! the process has 16,384 shards, the maximum. If a poll needs a timer in one of these cases, a
-//! [`Timeout`] ends with [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
-//! [`LocalTimer::add`](crate::LocalTimer::add). With [`Timeout::even_without_timer`], the `Timeout`
-//! keeps waiting for its future. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an
-//! error and do not panic.
+//! its limit of live timers ([`Config::limit`](crate::Config::limit)). Nor is one available on a
+//! thread that gets no wheel because the process has 16,384 shards, the maximum. If a poll needs a
+//! timer in one of these cases, a [`Timeout`] ends with [`TimeoutError::NoTimer`]; a [`Sleep`] and
+//! an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
+//! [`Timeout::even_without_timer`], the `Timeout` keeps waiting for its future.
+//! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not panic.
 //!
 //! # How a waker changes
 //!

@@ -31,9 +31,9 @@ use crate::{
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
 /// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
-/// first poll adds a timer without reading the clock. A deadline that has already elapsed is then
-/// noticed by the next turn, which fires the timer. Further polls with the same waker only check
-/// whether the timer is pending. Nothing is allocated in the steady state.
+/// first poll adds a timer without reading the clock. If the deadline has already elapsed, the next
+/// turn fires this timer. Further polls with the same waker only check whether the timer is
+/// pending. Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///
@@ -73,17 +73,18 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has added a timer yet.
+    /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
+    /// The first poll does so without comparing the deadline with the clock.
     LongUnpolled,
     /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
     /// inexact clock might not yet show that the deadline has elapsed.
     ZeroDelay,
-    /// The sleep has no timer. The next poll compares its deadline with the clock.
+    /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired. If `has_elapsed` is true, the sleep was reset to an elapsed deadline: the timer wakes
-    /// the task, whose next poll is ready.
-    Armed { handle: TimerHandle, waker_id: WakerId, has_elapsed: bool },
+    /// fired. If `elapsed_at_reset` is true, the sleep was reset to an elapsed deadline: the timer
+    /// wakes the task, whose next poll is ready.
+    Armed { handle: TimerHandle, waker_id: WakerId, elapsed_at_reset: bool },
     /// A poll has returned ready.
     Elapsed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
@@ -191,10 +192,10 @@ impl<H: Backend> Sleep<H> {
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
         if let State::Armed { handle, waker_id, .. } = self.state
-            && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
+            && let Some((nanos, elapsed_at_reset)) = self.backend.reset_at(handle, deadline)
         {
             self.deadline = nanos;
-            self.state = State::Armed { handle, waker_id, has_elapsed };
+            self.state = State::Armed { handle, waker_id, elapsed_at_reset };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_at(deadline));
         }
@@ -225,7 +226,7 @@ impl<H: Backend> Sleep<H> {
             && let Some(nanos) = self.backend.reset_after(handle, duration)
         {
             self.deadline = nanos;
-            self.state = State::Armed { handle, waker_id, has_elapsed: duration.is_zero() };
+            self.state = State::Armed { handle, waker_id, elapsed_at_reset: duration.is_zero() };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_after(duration));
             if duration.is_zero() && matches!(self.state, State::Unarmed) {
@@ -270,7 +271,7 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Armed { handle, waker_id, has_elapsed: false } = self.state
+        if let State::Armed { handle, waker_id, elapsed_at_reset: false } = self.state
             && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
@@ -289,7 +290,7 @@ impl<H: Backend> Sleep<H> {
                 return Poll::Ready(Ok(()));
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
-            State::Armed { handle, has_elapsed: true, .. } => {
+            State::Armed { handle, elapsed_at_reset: true, .. } => {
                 self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
@@ -328,7 +329,7 @@ impl<H: Backend> Sleep<H> {
             return Poll::Ready(Ok(()));
         }
         let handle = added?;
-        self.state = State::Armed { handle, waker_id, has_elapsed: false };
+        self.state = State::Armed { handle, waker_id, elapsed_at_reset: false };
         Poll::Pending
     }
 }

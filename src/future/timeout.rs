@@ -18,8 +18,8 @@ pin_project! {
     ///
     /// Each poll first polls the future. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
-    /// [`into_inner`](Self::into_inner) returns it. The first poll of a timeout of more than a
-    /// second usually only adds a timer, without reading the clock. If the deadline has already
+    /// [`into_inner`](Self::into_inner) returns it. If the duration exceeds a second, the first
+    /// poll does not check whether the deadline has elapsed, but adds a timer. If the deadline has
     /// elapsed, the next turn wakes the task, and the timeout ends.
     ///
     /// A timeout cannot interrupt a poll that does not return.
@@ -80,7 +80,7 @@ impl<F, H: Backend> Timeout<F, H> {
     /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
     /// up. Use this for requests that must not fail under overload. Without a timer, nothing wakes
     /// the task at the deadline. But a poll after the deadline still gives up the future, and each
-    /// earlier poll that must wait tries again to add a timer. If the thread had no wheel when the
+    /// poll before the deadline tries again to add a timer. If the thread had no wheel when the
     /// deadline was set, the timeout does not elapse before its [`sleep`](Self::sleep) is reset.
     ///
     /// # Examples

@@ -38,9 +38,9 @@ use crate::{
 /// Prefer `start` or `new` only if most timers fire, because `per_worker` fires all timers on one
 /// thread.
 ///
-/// If a thread owns one of the wheels, the futures that it creates use that wheel. The futures of
-/// any other thread use one wheel, and different threads are spread over the wheels. If a wheel
-/// ends or refuses a timer, the future continues on another wheel.
+/// A future that is created on the owner thread of one of the wheels uses that wheel. Any other
+/// thread uses one of the wheels for all its futures, and the threads are spread over the wheels.
+/// If a wheel ends or refuses a timer, the future continues on another wheel.
 ///
 /// Clones are cheap and refer to the same wheels.
 ///
@@ -90,8 +90,8 @@ struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
     worker_wheels: Option<Arc<WorkerWheels>>,
-    /// Stops the threads or the watcher when it is dropped. `None` for [`Timers::new`], whose
-    /// wheels other code turns.
+    /// Stops the threads or the watcher when the last clone is dropped. `None` for
+    /// [`Timers::new`], whose wheels other code turns.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -182,14 +182,14 @@ impl Timers {
     #[cfg(feature = "cores")]
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
         let cores = threads.start(|core| core.run_timers())?;
-        Ok(Self::of(&WheelSet {
+        Ok(Self::from_wheel_set(&WheelSet {
             shards: cores.shards().into(),
             worker_wheels: None,
             _stop_on_drop: Some(Arc::new(OnDrop(move || cores.stop()))),
         }))
     }
 
-    /// Makes a wheel for each available CPU. The futures that one thread creates use one wheel,
+    /// Makes a wheel for each available CPU. All futures created on one thread use the same wheel,
     /// unless that wheel refuses a timer. A separate thread, the *watcher*, sleeps until the
     /// earliest deadline of all wheels, and fires the timers. So timers fire even while workers are
     /// busy or blocked.
@@ -201,7 +201,7 @@ impl Timers {
     ///
     /// Cost: to add, reset or cancel a timer, a thread claims the timer's wheel by one
     /// compare-and-swap. If several attempts fail, because another thread has claimed the wheel,
-    /// the request usually becomes a message. If the message cancels a timer, the watcher drops the
+    /// the thread usually sends a message. If the message cancels a timer, the watcher drops the
     /// timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add or reset
     /// may wake the watcher if the deadline is the earliest of the wheel.
     ///
@@ -231,9 +231,10 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config` is
-    /// called with the index of a wheel, and returns the configuration of the wheel. Before the
-    /// watcher's first turn or sleep, an add may [report](crate::metrics) a timer that is at least
-    /// 1 s overdue. See [`per_worker`](Self::per_worker).
+    /// called with the index of a wheel, and returns the configuration of the wheel. If the watcher
+    /// never runs, some adds look for a timer that is at least 1 s overdue, and
+    /// [report](crate::metrics#wheels-without-a-loop) that no loop drives the wheel. See
+    /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -258,7 +259,7 @@ impl Timers {
     ) -> Result<(Self, Watcher), ConfigError> {
         let wheels = WorkerWheels::new(wheels, config)?;
         let watcher = Watcher(Arc::clone(&wheels));
-        let timers = Self::of(&WheelSet {
+        let timers = Self::from_wheel_set(&WheelSet {
             shards: Arc::clone(&wheels.shards),
             worker_wheels: Some(Arc::clone(&wheels)),
             _stop_on_drop: Some(Arc::new(OnDrop(move || wheels.stop_watcher()))),
@@ -267,9 +268,9 @@ impl Timers {
     }
 
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
-    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). Their threads must
-    /// [turn](crate::LocalTimer::turn) them, and `Timers` does not keep these threads alive. When
-    /// all of these wheels have ended, [no timer is available](super#without-a-timer).
+    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads that own the wheels
+    /// must [turn](crate::LocalTimer::turn) them, and `Timers` does not keep these threads alive.
+    /// When all of these wheels have ended, [no timer is available](super#without-a-timer).
     ///
     /// # Panics
     ///
@@ -291,10 +292,14 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "`Timers::new` needs at least one wheel");
-        Self::of(&WheelSet { shards: shards.into(), worker_wheels: None, _stop_on_drop: None })
+        Self::from_wheel_set(&WheelSet {
+            shards: shards.into(),
+            worker_wheels: None,
+            _stop_on_drop: None,
+        })
     }
 
-    fn of(set: &WheelSet) -> Self {
+    fn from_wheel_set(set: &WheelSet) -> Self {
         Self(set.shards.iter().map(|_| Arc::new(set.clone())).collect())
     }
 
@@ -482,12 +487,12 @@ impl Timers {
 
     #[inline]
     fn choose_wheel(&self) -> Remote {
-        let own = if self.0[0].worker_wheels.is_some() { None } else { self.own_shard_index() };
-        let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
-        Remote { wheel_set: Arc::clone(&self.0[at]), wheel_index: at }
+        let own = if self.0[0].worker_wheels.is_some() { None } else { self.own_wheel_index() };
+        let wheel_index = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
+        Remote { wheel_set: Arc::clone(&self.0[wheel_index]), wheel_index }
     }
 
-    fn own_shard_index(&self) -> Option<usize> {
+    fn own_wheel_index(&self) -> Option<usize> {
         Owner::current_shard()?; // skips the search on a thread without a wheel
         self.0[0].shards.iter().position(ShardRef::is_own)
     }
@@ -498,40 +503,40 @@ impl Remote {
         &self.wheel_set.shards[self.wheel_index]
     }
 
-    /// Returns the wheel with index `at`, or `None` if the wheels belong to threads.
+    /// Returns the wheel at `index`, or `None` if the wheels belong to threads.
     #[inline]
-    fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
-        Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[at])
+    fn worker_wheel(&self, index: usize) -> Option<&WorkerWheel> {
+        Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
     }
 
     /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Then `self`
     /// refers to the accepting wheel, and `nanos` is a time of that wheel's clock. If no wheel
-    /// accepts the timer, drops `wake` without waking the task.
+    /// accepts the timer, drops `callback` without waking the task.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        mut wake: Option<RunOnce<F>>,
+        mut callback: Option<RunOnce<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
         let (first, shards) = (self.wheel_index, self.wheel_set.shards.len());
         for index in (first..shards).chain(0..first) {
             let converted = self.convert_to_clock_of(index, *nanos);
             let wheel = self.worker_wheel(index);
-            let added = wheel.and_then(|wheel| wheel.try_add(converted, call_site, &mut wake));
+            let added = wheel.and_then(|wheel| wheel.try_add(converted, call_site, &mut callback));
             let added = added.unwrap_or_else(|| {
                 let shard = &self.wheel_set.shards[index];
                 if shard.is_own() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
-                let RunOnce(callback) = wake.take().expect("a refused callback stays");
-                shard
-                    .try_add_with_call_site(call_site, When::at_nanos(converted), callback)
-                    .map_err(|error| {
+                let RunOnce(wake) = callback.take().expect("a refused callback stays");
+                shard.try_add_with_call_site(call_site, When::at_nanos(converted), wake).map_err(
+                    |error| {
                         let reason = error.reason();
-                        wake = Some(RunOnce(error.into_inner()));
+                        callback = Some(RunOnce(error.into_inner()));
                         reason
-                    })
+                    },
+                )
             });
             match added {
                 Ok(handle) => {
@@ -541,7 +546,7 @@ impl Remote {
                 Err(reason) => refusal = reason,
             }
         }
-        drop_refused(wake);
+        drop_refused(callback);
         Err(refusal)
     }
 
@@ -552,7 +557,8 @@ impl Remote {
         }
     }
 
-    /// Converts `nanos` from this wheel's clock to the clock of another wheel.
+    /// Converts `nanos` from this wheel's clock to the clock of the wheel at `index`. Keeps
+    /// `u64::MAX`, which means never.
     fn convert_to_clock_of(&self, index: usize, nanos: u64) -> u64 {
         if index == self.wheel_index || nanos == u64::MAX {
             return nanos;
@@ -597,13 +603,13 @@ impl BackendOps for Remote {
         call_site: CallSite,
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut wake = Some(RunOnce(move || waker.wake()));
+        let mut callback = Some(RunOnce(move || waker.wake()));
         if let Some(wheel) = self.worker_wheel(self.wheel_index)
-            && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut wake)
+            && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut callback)
         {
             return Ok(handle);
         }
-        self.try_add_anywhere(nanos, call_site, wake)
+        self.try_add_anywhere(nanos, call_site, callback)
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
@@ -634,14 +640,15 @@ impl BackendOps for Remote {
 }
 
 per_thread! {
-    /// This thread's number, which selects a wheel for its futures; 0 if no number is assigned yet.
+    /// Selects a wheel for the futures of this thread; 0 if no number is assigned yet.
     static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 
-/// Sets this thread's number, at least 1. Threads with equal numbers select the same wheel.
+/// Sets this thread's number, which must be at least 1. Threads with equal numbers select the same
+/// wheel.
 pub(super) fn assign_thread_number(number: usize) {
     // Fails if the thread-local is destroyed.
-    let _ = THREAD_NUMBER.try_with(|place| place.set(number));
+    let _ = THREAD_NUMBER.try_with(|cell| cell.set(number));
 }
 
 /// Returns this thread's number. A thread without a number gets the next number of a counter.

@@ -5,7 +5,7 @@ use std::{cell::Cell, ptr, task::Waker};
 use crate::local::ThreadWheel;
 
 /// A waker that serves as a timer's callback. Firing the timer wakes the task, and so does the end
-/// of the wheel. A cancel usually only drops the waker.
+/// of the wheel. After a cancel, the waker is only dropped, unless the wheel ends before the drop.
 #[derive(Debug)]
 pub struct WakerCallback(Option<Waker>);
 
@@ -21,8 +21,8 @@ impl WakerCallback {
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
         // The task's next poll usually passes the original waker again, so the identifier is the
-        // original's. But if the clone has different data, the original's data may be freed and its
-        // address reused. In this case the identifier is the clone's.
+        // original's. But if the clone has different data, the original's data may be freed, and
+        // another waker may reuse its address. In this case the identifier is the clone's.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -45,8 +45,8 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// Whether a dropped `WakerCallback` wakes its task. `None` outside [`with_wake_on_drop`]: then
-    /// the drop wakes the task only if this thread's wheel has ended.
+    /// Whether a `WakerCallback` that this thread drops wakes its task. `None` outside
+    /// [`with_wake_on_drop`]: then the drop wakes the task only if this thread's wheel has ended.
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -58,9 +58,8 @@ pub(super) fn drop_refused<F>(callback: F) {
 }
 
 /// Calls `drops`. A `WakerCallback` that this thread drops during the call wakes its task only if
-/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise the drop
-/// would wake the task. If each poll cancelled a timer or was refused one, the task would poll for
-/// ever.
+/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise each poll
+/// that cancels a timer or is refused one would wake its own task, perhaps for ever.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, drops: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(wakes));
@@ -94,8 +93,8 @@ mod tests {
 
     #[test]
     fn a_waker_id_matches_only_its_waker() {
-        let woken = |()| Waker::from(std::sync::Arc::new(NoopWake));
-        let [one, other] = [(); 2].map(woken);
+        let new_waker = |()| Waker::from(std::sync::Arc::new(NoopWake));
+        let [one, other] = [(); 2].map(new_waker);
         let waker_id = WakerCallback::new(&one).id(&one);
         assert_eq!(waker_id, WakerId::of(&one));
         assert_ne!(waker_id, WakerId::of(&other));

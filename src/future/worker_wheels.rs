@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! a worker                                    the watcher
-//! claim: free -> taken (Acquire)              claim and turn each wheel, release it during wakers
-//! add, cancel or reset a timer                claim each wheel, announce its sleep, release it
+//! claim: free -> taken (Acquire)              claim and turn each wheel, release it to run a waker
+//! add, cancel or reset a timer                claim each wheel, announce a sleep, release it
 //! release: taken -> free (Release)            sleep until the earliest announced end
 //! wake the watcher if it sleeps beyond the new deadline
 //! ```
@@ -22,12 +22,12 @@
 //!
 //! # No missed wake-up
 //!
-//! Only the watcher turns wheels, so it must wake up for each deadline. The watcher announces its
-//! sleep, and a worker adds a timer, only while it holds the claim. So one of these two steps comes
-//! first. If the add comes first, the watcher includes the new deadline in its announcement. If the
-//! announcement comes first, the worker reads `announced_until`, and wakes the watcher if the
-//! announced sleep ends after the new deadline. A watcher that is awake, or is being woken, claims
-//! the wheel again before its next long sleep, and then sees the new timer.
+//! Only the watcher turns wheels, so it must wake up for each deadline. The watcher holds the claim
+//! while it announces its sleep, and a worker holds it while it adds a timer. So one of these two
+//! steps comes first. If the add comes first, the watcher includes the new deadline in its
+//! announcement. If the announcement comes first, the worker reads `announced_until`, and wakes the
+//! watcher if the announced sleep ends after the new deadline. A watcher that is awake, or is being
+//! woken, claims the wheel again before its next long sleep, and then sees the new timer.
 //!
 //! A remote request needs no claim. It wakes the watcher as it would wake the sleeping owner of any
 //! other wheel. The watcher also checks the mailbox after each announcement (see
@@ -36,11 +36,11 @@
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps briefly and tries again.
 //!
-//! If an add or reset requests a deadline before the end of the latest announced sleep, it also
-//! stores the deadline in `sleep_limit`. Until the earliest stored deadline has elapsed, no
-//! announced sleep lasts beyond it, even if the timer was cancelled. This saves wake-ups. For
-//! example, if a program keeps adding and cancelling timeouts of equal length, the adds to a wheel
-//! wake the watcher only about once per timeout length.
+//! An add or reset whose deadline is before the end of the latest announced sleep also lowers
+//! `sleep_limit` to the deadline. Until `sleep_limit` has elapsed, no announced sleep lasts beyond
+//! it, even if the timer was cancelled. This saves wake-ups. For example, if a program keeps adding
+//! and cancelling timeouts of equal length, the adds to a wheel wake the watcher only about once
+//! per timeout length.
 //!
 //! # The end
 //!
@@ -99,7 +99,8 @@ struct OwnerState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none.
+    /// there is none. No announced sleep lasts beyond this deadline. The first announcement after
+    /// the deadline sets `u64::MAX` again.
     sleep_limit: u64,
 }
 
@@ -180,12 +181,12 @@ impl WorkerWheel {
     /// few attempts.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
-        self.try_claim().or_else(|| self.retry_claim())
+        self.try_claim().or_else(|| self.spin_for_claim())
     }
 
     #[cold]
     #[inline(never)]
-    fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
+    fn spin_for_claim(&self) -> Option<ClaimGuard<'_>> {
         (1..WHEEL_CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
@@ -204,8 +205,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Like [`try_add_as_owner`](Self::try_add_as_owner), but if the wheel is full, first removes
-    /// remotely cancelled timers.
+    /// Calls [`try_add_as_owner`](Self::try_add_as_owner). If the wheel is full, removes remotely
+    /// cancelled timers and calls it again.
     pub(super) fn try_add<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
@@ -231,9 +232,9 @@ impl WorkerWheel {
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut guard = self.claim_with_retries()?;
         let OwnerState { engine, .. } = &mut *guard;
-        let mut overdue = None;
+        let mut overdue_nanos = None;
         if !engine.may_add()
-            && let Err(reason) = Self::allow_adds(engine, &mut overdue)
+            && let Err(reason) = Self::allow_adds(engine, &mut overdue_nanos)
         {
             return Some(Err(reason));
         }
@@ -244,45 +245,46 @@ impl WorkerWheel {
             // limit.
             engine.publish_live_count();
             let due = engine.owner_deadline_nanos(handle.index());
-            if overdue.is_some() {
+            if overdue_nanos.is_some() {
                 let _ = engine.publish_without_loop();
             }
             self.release_and_wake_watcher_for(guard, due);
         } else {
             drop(guard);
         }
-        if let Some(nanos) = overdue {
-            self.shared.report_undriven(nanos, true);
+        if let Some(overdue) = overdue_nanos {
+            self.shared.report_undriven(overdue, true);
         }
         Some(added)
     }
 
-    /// Allows further adds, or returns an error if the wheel is full or has ended. Before the
-    /// watcher's first turn or sleep, also publishes the counts and the next deadline, and sets
-    /// `overdue` to the nanoseconds since that deadline.
+    /// Allows further adds, or returns an error if the wheel is full or has ended. If the watcher
+    /// has not run yet, also publishes the counts and the next deadline. Then `overdue_nanos`
+    /// becomes the time since this deadline, zero if it has not elapsed.
     #[cold]
     #[inline(never)]
     fn allow_adds(
         engine: &mut Engine<Callback>,
-        overdue: &mut Option<u64>,
+        overdue_nanos: &mut Option<u64>,
     ) -> Result<(), AddErrorReason> {
         if engine.loop_has_begun() {
             return engine.allow_adds(u64::MAX);
         }
         let (next, _) = engine.publish_without_loop();
-        *overdue = Some(engine.now_nanos().saturating_sub(next));
+        *overdue_nanos = Some(engine.now_nanos().saturating_sub(next));
         engine.allow_adds(engine.adds_until_loop_check())
     }
 
-    /// Releases the wheel, and wakes the watcher if its sleep ends after the deadline `due`.
+    /// Releases the wheel. If the announced sleep ends after the deadline `due`, also lowers
+    /// `sleep_limit` to `due`, and wakes the watcher.
     #[inline]
     fn release_and_wake_watcher_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
-        let is_missed = due < guard.announced_until;
-        if is_missed {
+        let sleep_ends_late = due < guard.announced_until;
+        if sleep_ends_late {
             guard.sleep_limit = guard.sleep_limit.min(due);
         }
         drop(guard);
-        if is_missed {
+        if sleep_ends_late {
             self.wake_watcher();
         }
     }
@@ -303,9 +305,9 @@ impl WorkerWheel {
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
         let Some(mut guard) = self.claim_with_retries() else { return handle.cancel() };
         let cancelled = guard.engine.cancel(handle, OwnerNodes::needs_drop);
-        let left = cancelled.ok().flatten();
-        let callback =
-            left.map(|freed| guard.engine.take_payload_cancelled_by_owner(handle, freed));
+        let payload_left = cancelled.ok().flatten();
+        let callback = payload_left
+            .map(|free_when| guard.engine.take_payload_cancelled_by_owner(handle, free_when));
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
         guard.engine.publish_live_count();
         drop(guard);
@@ -484,7 +486,7 @@ impl Watcher {
     ///
     /// If a request must [end the sleep](crate::LocalTimer::prepare_sleep) during `wait`, the
     /// requesting thread calls the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of the
-    /// requested wheel. The thread that drops the last of the `Timers`' clones and futures calls
+    /// timer's wheel. The thread that drops the last of the `Timers`' clones and futures calls
     /// the hook of the first wheel. By default, the hook unparks the thread that announced the
     /// sleep.
     ///
@@ -527,7 +529,7 @@ impl Watcher {
     /// ```
     pub fn is_stopping(&self) -> bool {
         // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
-        // see `stop_watcher`. Another reader may see a stale value, which does no harm.
+        // see `stop_watcher`. At other times, a stale value does no harm.
         self.0.is_stopping.load(Ordering::Relaxed)
     }
 

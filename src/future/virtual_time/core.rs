@@ -75,8 +75,8 @@ thread_local! {
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
 pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
-    let here = CURRENT_TASKS.try_with(|here| here.borrow().clone()).ok().flatten()?;
-    Some(here.spawn(future))
+    let tasks = CURRENT_TASKS.try_with(|tasks| tasks.borrow().clone()).ok().flatten()?;
+    Some(tasks.spawn(future))
 }
 
 impl VirtualCore {
@@ -106,7 +106,7 @@ impl VirtualCore {
     /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
-            Step::Poll(which) => tasks.poll(which),
+            Step::Poll(position) => tasks.poll(position),
             Step::Turn => {
                 // If the turn sends messages of a purgatory, other cores need a turn.
                 let flush_is_pending =
@@ -182,9 +182,10 @@ impl Tasks {
         task
     }
 
-    /// Polls one of the ready tasks. Returns true if there was one.
-    fn poll(&self, which: usize) -> bool {
-        let Some(id) = self.ready_set.pop(which) else { return false };
+    /// Polls the ready task at `position`, modulo the number of ready tasks. Returns false if no
+    /// task is ready.
+    fn poll(&self, position: usize) -> bool {
+        let Some(id) = self.ready_set.pop(position) else { return false };
         // Removes the task, so that `futures` is not borrowed while the task runs.
         let task = self.futures.borrow_mut().remove(&id);
         if let Some(mut task) = task
@@ -208,10 +209,10 @@ impl ReadySet {
         }
     }
 
-    fn pop(&self, which: usize) -> Option<usize> {
+    fn pop(&self, position: usize) -> Option<usize> {
         let mut ready = self.lock();
-        let at = which.checked_rem(ready.ids.len())?;
-        let id = ready.ids.swap_remove(at);
+        let index = position.checked_rem(ready.ids.len())?;
+        let id = ready.ids.swap_remove(index);
         ready.id_set.remove(&id);
         Some(id)
     }

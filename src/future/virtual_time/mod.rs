@@ -405,11 +405,12 @@ impl VirtualTime {
         self.cores.iter().map(VirtualCore::task_count).sum()
     }
 
-    /// Runs tasks and timers until there is no deadline, or `goes_on` returns false. `goes_on` gets
-    /// the time until the next deadline.
-    fn run_while(&self, goes_on: impl Fn(Duration) -> bool) {
+    /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance` with the time
+    /// until the next deadline, and advances the clock. Ends when there is no deadline, or
+    /// `should_advance` returns false.
+    fn run_while(&self, should_advance: impl Fn(Duration) -> bool) {
         self.settle();
-        while let Some(wait) = self.time_until_next().filter(|&wait| goes_on(wait)) {
+        while let Some(wait) = self.time_until_next().filter(|&wait| should_advance(wait)) {
             self.clock.advance(wait);
             self.settle();
         }
@@ -435,7 +436,7 @@ impl VirtualTime {
     }
 
     /// Returns the next pseudo-random number (`splitmix64`).
-    #[allow(clippy::cast_possible_truncation)] // Any bits will do.
+    #[allow(clippy::cast_possible_truncation)] // All bits are equally random.
     fn random(&self) -> usize {
         let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
         self.random.set(state);

@@ -33,8 +33,8 @@ enum State<T> {
 }
 
 impl<T> Task<T> {
-    /// Returns a task's handle and the future to poll: it runs `future`, stores the output, and
-    /// wakes the task that awaits the output.
+    /// Returns a task's handle, and a future that runs `future`, stores the output, and wakes the
+    /// task that awaits the output.
     pub(super) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
         let task = Self(Arc::new(Mutex::new(State::Running(None))));
         let handle = Self(Arc::clone(&task.0));
