@@ -345,14 +345,14 @@ mod tests {
     use super::MissedTickBehavior::{Burst, Delay, Skip};
 
     #[test]
-    fn a_tick_taken_within_its_period_keeps_to_the_schedule() {
+    fn a_tick_returned_within_its_period_keeps_to_the_schedule() {
         for behavior in [Burst, Delay, Skip] {
             assert_eq!([100, 105, 109].map(|now| behavior.next_deadline(100, now, 10)), [110; 3]);
         }
     }
 
     #[test]
-    fn a_missed_tick_bursts_delays_or_is_skipped() {
+    fn each_behavior_sets_the_deadline_after_a_missed_tick() {
         assert_eq!([110, 111, 135, 140].map(|now| Burst.next_deadline(100, now, 10)), [110; 4]);
         assert_eq!(
             [110, 111, 135, 140].map(|now| Delay.next_deadline(100, now, 10)),
