@@ -17,7 +17,7 @@ use crate::{
         mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
-        slab::{NodeView, ReservedNode, Slab},
+        slab::{NodeView, Slab, TakenNode},
         state::{Cancel, NextStep, ResetOutcome, TimerStatus},
     },
     error::AddErrorReason,
@@ -223,7 +223,7 @@ impl Shared {
 
     /// Takes a node for a remote timer, and reserves room within the limit of live timers.
     #[inline(always)]
-    fn reserve_node(&self, beyond_limit: bool) -> Result<ReservedNode, AddErrorReason> {
+    fn reserve_node(&self, beyond_limit: bool) -> Result<TakenNode, AddErrorReason> {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
@@ -244,7 +244,7 @@ impl Shared {
     #[inline(always)]
     fn push_armed(
         &self,
-        node: ReservedNode,
+        node: TakenNode,
         generation: u64,
         nanos: u64,
     ) -> Result<RemoteOutcome<RemoteTimerId>, SendCallback> {

@@ -1116,7 +1116,7 @@ impl<T> Shard<T> {
     }
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
-        let (claimed, ended) = self.claim_in_pass(EndedTimer::of)?;
+        let (claimed, ended) = self.claim_in_pass(EndedTimer::finish)?;
         Some(self.end_expired(claimed, ended))
     }
 
@@ -1124,7 +1124,7 @@ impl<T> Shard<T> {
         let (claimed, ()) = self.claim_in_pass(|_, _| ())?;
         let index = claimed.index;
         if !claimed.run.is_periodic() {
-            let ended = EndedTimer::of(self.engine.nodes.entry(index), claimed.run);
+            let ended = EndedTimer::finish(self.engine.nodes.entry(index), claimed.run);
             return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
         if let Err(payload) = self.engine.rearm(index) {

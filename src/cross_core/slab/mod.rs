@@ -11,12 +11,12 @@
 //!
 //! # Ownership of pages
 //!
-//! A page belongs either to the owner or to the *adders*, the threads that add remote timers. So
-//! the owner takes a free node without an atomic operation, unless it needs a new page. An adder
-//! takes a free node from an adders' page by a compare-and-swap ([`FreeList`](page::FreeList)), or
-//! publishes a new page and keeps its first node. From then on the taken node belongs to that
-//! adder. The adder writes the payload, the requested deadline and, for a periodic timer, the
-//! period. Then it sets the state word to `Armed` with the flags *queued* and *new deadline*. This
+//! A page belongs either to the owner or to the *adders*: other threads, whose timers are called
+//! *remote*. So the owner takes a free node without an atomic operation, unless the owner needs a
+//! new page. An adder takes a free node from an adders' page by a compare-and-swap
+//! ([`FreeList`](page::FreeList)), or publishes a new page and keeps its first node. From then on
+//! the node belongs to that adder. The adder writes the payload, the requested deadline and, for a
+//! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and *new deadline*. This
 //! store publishes the values (S3 in `state`). The adder pushes the node onto the mailbox as a
 //! message, which the owner consumes. If the owner's private table lacks the page, the owner
 //! *adopts* the page: it adds the page to that table. Then the owner *admits* the timer: it counts
@@ -31,39 +31,41 @@
 //! page's first generation, and each later timer the node's previous generation plus one. So adders
 //! share no counter. The first generation of a new adders' page is above all generations of earlier
 //! adders' pages with the same number. Each remote add uses one generation of its node, and the
-//! owner returns the node to its page between two adds. So the owner can compute a bound of a
-//! page's generations from the number of nodes that it has returned to the page.
+//! owner returns the node to its page between two adds. So the number of nodes that were returned
+//! to a page gives an upper bound of the page's generations. When the owner retires the page, it
+//! raises the first generation of new adders' pages to this bound.
 //!
 //! # Publication and retirement
 //!
-//! The owner or an adder publishes a page in an empty slot of the table by a compare-and-swap. Only
-//! the owner retracts pages from the table, so it need not be pinned to use nodes. All nodes of an
-//! empty page are `Idle` and not *queued*. If there are more empty pages than spare pages, the
-//! owner *retires* some empty pages: it retracts them, to free them later. Before the owner retires
-//! an adders' page, it takes all nodes of that page by one compare-and-swap.
+//! The owner or an adder publishes a page in a vacant slot of the table by a compare-and-swap. Only
+//! the owner retracts pages from the table, so the owner need not be pinned to use nodes. All nodes
+//! of an *empty* page are free: `Idle` and not *queued*. Some empty pages are kept as spares. The
+//! owner *retires* further ones: it retracts them, and frees them later. Before the owner retires
+//! an adders' page, it takes all nodes of that page by one compare-and-swap, so that adders cannot
+//! take one.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
 //! that was pinned at a page's retraction has unpinned, deferred work (`reclaim`) marks the page as
-//! reclaimable. Only then may the page be freed (`retired`). A thread that cancels, resets or adds
-//! a timer stays pinned until it has pushed the node.
+//! reclaimable. Only then may the page be freed (`retired_pages`). A thread that cancels, resets or
+//! adds a timer stays pinned until it has pushed the node.
 //!
-//! *No stale handle reaches another timer.* A handle contains the numbers of its shard and node,
-//! and a generation that never recurs in this node (`state`). So no live timer matches a stale
-//! handle, and each operation on the handle finds an ended timer. If the page was retired, the
-//! handle finds one of these:
+//! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
+//! and its timer's generation. No later timer with this number and index has this generation
+//! (`registry`). So each operation on a stale handle finds that the timer has ended. If the page
+//! was retired, the operation finds one of these:
 //!
 //! * no page;
-//! * the retired page, whose words are all `Idle`;
-//! * a new page, whose words have generation 0 or the generation of a later timer. No timer has
-//!   generation 0.
+//! * the retired page, whose state words are all `Idle`;
+//! * a new page, whose state words have generation 0 or the generation of a later timer. No timer
+//!   has generation 0.
 //!
 //! *A handle of a live timer finds its node.* The page of the node was published before the handle
 //! existed, and is not retired while the timer lives.
 //!
 //! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
-//! if the page was retired. Publication and retraction of a page are Release operations. Each load
-//! of the page pointer is an Acquire operation.
+//! if the page was retired: publication and retraction of a page release, and each load of the page
+//! pointer acquires.
 //!
 //! # Room
 //!
@@ -81,14 +83,14 @@
 
 mod owner;
 mod page;
-mod retired;
+mod retired_pages;
 
 use std::{array, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
     owner::{EndedTimer, NodeRef, OwnerNodes},
-    retired::free_orphaned_pages,
+    retired_pages::free_orphaned_pages,
 };
 use crate::{
     clock::schedule::Schedule,
@@ -127,18 +129,19 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Fields that adders or the owner change. They share no cache line with the fields that every
-/// remote operation reads.
+/// Numbers that adders and the owner change. All except `first_generation` may be outdated. They
+/// share no cache line with the fields that every remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The page number from which the search for an empty slot of the table begins.
-    empty_slot_hint: AtomicHint,
+    /// The page number from which the search for a vacant slot of the table begins.
+    vacant_slot_hint: AtomicHint,
     /// The number of an adders' page that probably has free nodes.
     page_with_room: AtomicHint,
     /// The approximate count of adders' pages whose nodes are all free.
     empty_page_count: AtomicHint,
-    /// The generation of the first timer in each node of a new adders' page.
+    /// The generation of the first timer in each node of a new adders' page, without the bit that
+    /// marks remote timers.
     first_generation: AtomicU64,
 }
 
@@ -152,10 +155,10 @@ pub(crate) struct NodeView<'p> {
     place: usize,
 }
 
-/// A node that this thread has taken to add a remote timer. The `ReservedNode` keeps the thread
-/// pinned.
+/// A node that this thread has taken for a remote timer. The value keeps the thread pinned.
+/// Dropping it does not give the node back: the caller must arm and push the node.
 #[derive(Debug)]
-pub(crate) struct ReservedNode {
+pub(crate) struct TakenNode {
     page: PagePtr,
     pub(super) index: u32,
     _pinned: Pinned,
@@ -171,7 +174,7 @@ impl PageSlot {
         // Allocates zeros, because an allocator can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: a slot has the layout of a `usize` (asserted above). A slot of zeros is a null
-        // pointer, so it is empty.
+        // pointer: the slot is vacant.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
 
@@ -200,7 +203,7 @@ impl Slab {
             layout: PageLayout::of::<T>(),
             holds_callbacks,
             hints: Hints {
-                empty_slot_hint: AtomicHint::new(1),
+                vacant_slot_hint: AtomicHint::new(1),
                 page_with_room: AtomicHint::new(1),
                 empty_page_count: AtomicHint::new(0),
                 first_generation: AtomicU64::new(1),
@@ -215,8 +218,8 @@ impl Slab {
     #[inline]
     pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
         let page = self.page(page_number_of(index), pinned)?;
-        // SAFETY: a published page lives while the thread is pinned (`retired`), and all pages of
-        // this slab have its layout.
+        // SAFETY: a published page lives while the thread is pinned (`retired_pages`), and all
+        // pages of this slab have its layout.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
         Some(NodeView { state, link, layout: &self.layout, page, place: place_of(index) })
     }
@@ -229,11 +232,11 @@ impl Slab {
     /// Takes a free node for a remote timer. Returns `None` if no adders' page has a free node, and
     /// no page can be added.
     #[inline(always)]
-    pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<ReservedNode> {
+    pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
         let hinted = self.hints.page_with_room.get() as usize;
         let taken = self.take_from_page(hinted, &pinned);
         let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
-        Some(ReservedNode { page, index, _pinned: pinned })
+        Some(TakenNode { page, index, _pinned: pinned })
     }
 
     /// Takes a free node from any adders' page with room, or from a new page.
@@ -264,7 +267,7 @@ impl Slab {
         // have its layout.
         let link = |place| unsafe { &page.node(&self.layout, place).link };
         // SAFETY: the page lives while the thread is pinned.
-        let (place, left) = unsafe { page.header() }.free.pop(link)?;
+        let (place, left) = unsafe { page.header() }.free_list.pop(link)?;
         if left == 0 {
             self.clear_room_bit(number, pinned);
         }
@@ -283,13 +286,13 @@ impl Slab {
         self.room_bits[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
         let page = self.page(number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
-        if page.is_some_and(|page| unsafe { page.header() }.free.has_free()) {
+        if page.is_some_and(|page| unsafe { page.header() }.free_list.has_free()) {
             self.set_room_bit(number);
         }
     }
 
     /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty. The count is approximate.
-    fn has_surplus(&self) -> bool {
+    fn has_surplus_adders_pages(&self) -> bool {
         self.hints.empty_page_count.get() > SPARE_PAGES
     }
 
@@ -310,8 +313,8 @@ impl Slab {
         let (page, number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Reads the first generation after the publication, so that it exceeds all generations of
-        // earlier adders' pages with this number.
+        // Reads the first generation after the publication. So this generation exceeds all
+        // generations of earlier adders' pages with this number.
         header.init_for_adders(self.first_generation());
         self.set_room_bit(number);
         self.hints.page_with_room.set(as_u32(number));
@@ -332,23 +335,23 @@ impl Slab {
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Allocates a page, and publishes it in an empty slot other than slot 0, which is for the
-    /// owner's first page. Returns the page and the slot's number, or `None` if no slot is empty.
+    /// Allocates a page, and publishes it in a vacant slot other than slot 0, which is for the
+    /// owner's first page. Returns the page and the slot's number, or `None` if no slot is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
         // The hint may be too high, so this also tries lower numbers.
-        let hint = self.hints.empty_slot_hint.get() as usize;
+        let hint = self.hints.vacant_slot_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
-        let Some(number) = numbers.find(|&number| self.publish_at(number, page)) else {
+        let Some(number) = numbers.find(|&number| self.try_publish_at(number, page)) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
         };
-        self.hints.empty_slot_hint.set(as_u32(number + 1));
+        self.hints.vacant_slot_hint.set(as_u32(number + 1));
         Some((page, number))
     }
 
-    fn publish_at(&self, number: usize, page: PagePtr) -> bool {
+    fn try_publish_at(&self, number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
         slot.page.publish_if_empty(page.0)
@@ -359,8 +362,8 @@ impl Slab {
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
-        slot.page.retract(retired::mark_reclaimable);
-        self.hints.empty_slot_hint.lower(as_u32(number));
+        slot.page.retract(retired_pages::mark_reclaimable);
+        self.hints.vacant_slot_hint.lower(as_u32(number));
     }
 }
 
@@ -386,16 +389,17 @@ impl NodeView<'_> {
     #[inline]
     pub(crate) fn requested_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.requested_offset, self.place) }
+        unsafe { self.page.deadline(self.layout.requested_deadlines_offset, self.place) }
     }
 
     #[inline]
     pub(crate) fn linked_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.linked_offset, self.place) }
+        unsafe { self.page.deadline(self.layout.linked_deadlines_offset, self.place) }
     }
 
-    /// Cancels the timer. If this thread gets the payload, moves it to `payload_out`.
+    /// Cancels the timer. Returns the answer and this thread's next step. If this thread gets the
+    /// payload, moves the payload to `payload_out`.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -418,9 +422,9 @@ impl NodeView<'_> {
         }
     }
 
-    /// Moves the payload to `payload_out`. The state word must have returned
-    /// [`NextStep::TakePayload`] to this thread. Then makes the timer `Cancelled`, unless the shard
-    /// has ended, and returns the next step.
+    /// Moves the payload to `payload_out`. Then makes the timer `Cancelled`, unless the shard has
+    /// ended, and returns the next step. This thread must have got [`NextStep::TakePayload`] from
+    /// the state word.
     #[cold]
     #[inline(never)]
     fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> NextStep {
@@ -429,13 +433,13 @@ impl NodeView<'_> {
         let page: &page::Page<Callback> = unsafe { self.page.as_typed() };
         // SAFETY: the state word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].payload().read() };
-        // SAFETY: the timer was armed with a callback that is `Send` (`ReservedNode::arm`).
+        // SAFETY: the timer was armed with a callback that is `Send` (`TakenNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
         self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(NextStep::Nothing)
     }
 }
 
-impl ReservedNode {
+impl TakenNode {
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
         // SAFETY: this thread is pinned, so the owner does not free the page, even after the push.

@@ -11,7 +11,7 @@ use std::{
 use super::{
     PAGES_MAX, Slab,
     page::{Node, Page, PagePtr, SharedDeadline, relative_link},
-    retired::RetiredPages,
+    retired_pages::RetiredPages,
 };
 use crate::{
     clock::schedule::Schedule,
@@ -38,7 +38,7 @@ const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 /// form a chain from `first` to `last`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
-    page: usize,
+    page_number: usize,
     first: u32,
     last: u32,
     count: u32,
@@ -56,7 +56,7 @@ pub(crate) struct OwnerNodes<T> {
     freed_remote_nodes: FreedRemoteNodes,
     /// The retired pages that are not freed yet. The field is a `RefCell`, because announcing a
     /// sleep takes `&self` and frees retired pages.
-    retired: RefCell<RetiredPages>,
+    retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
     /// Payloads belong to the owner. The `Cell` makes the type `!Sync`.
@@ -69,7 +69,7 @@ impl<T> OwnerNodes<T> {
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
         let first = Page::<T>::allocate_page();
-        let is_published = slab.publish_at(0, first);
+        let is_published = slab.try_publish_at(0, first);
         debug_assert!(is_published, "the slab is new");
         Self {
             slab,
@@ -78,7 +78,7 @@ impl<T> OwnerNodes<T> {
             adopted_page_numbers: Vec::new(),
             schedules: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
-            retired: RefCell::default(),
+            retired_pages: RefCell::default(),
             may_need_trim: false,
             payloads: PhantomData,
         }
@@ -92,8 +92,8 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
-    /// `generation` marks a timer of the owner, does nothing and returns true. A node of an adopted
-    /// page may still hold a timer of another generation.
+    /// `generation` marks a timer of the owner, does nothing and returns true. After true, the node
+    /// may still hold a timer of another generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))
@@ -144,7 +144,7 @@ impl<T> OwnerNodes<T> {
     /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
-        if self.freed_remote_nodes.page == page_number_of(index) {
+        if self.freed_remote_nodes.page_number == page_number_of(index) {
             self.add_freed_remote(index);
         } else {
             self.free_remote_of_other_page(index);
@@ -154,7 +154,7 @@ impl<T> OwnerNodes<T> {
     #[inline(never)]
     fn free_remote_of_other_page(&mut self, index: u32) {
         self.return_freed_remote_nodes();
-        self.freed_remote_nodes.page = page_number_of(index);
+        self.freed_remote_nodes.page_number = page_number_of(index);
         self.add_freed_remote(index);
     }
 
@@ -186,14 +186,14 @@ impl<T> OwnerNodes<T> {
                 mem::take(&mut self.freed_remote_nodes);
             let header = &self.page_at(page_number_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
-            let (before, now) = header.free.push(place_of(first), last, count);
+            let (before, now) = header.free_list.push(place_of(first), last, count);
             header.add_to_returned_count(count);
             if before == 0 {
                 self.slab.set_room_bit(page_number_of(first));
             }
             if now == PAGE_LEN {
                 self.slab.hints.empty_page_count.increment();
-                if self.slab.has_surplus() {
+                if self.slab.has_surplus_adders_pages() {
                     self.trim();
                 }
             }
@@ -205,7 +205,7 @@ impl<T> OwnerNodes<T> {
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
         let Some(fresh) = self.free_places.switch_to_page_with_room() else {
-            return self.add_page();
+            return self.take_from_new_page();
         };
         for (index, next) in fresh {
             self.entry(index).links().next.set(next);
@@ -214,14 +214,15 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Adds a page for the owner, and takes a free node. Returns `None` if no page number is left.
-    fn add_page(&mut self) -> Option<u32> {
+    fn take_from_new_page(&mut self) -> Option<u32> {
         let (page, number) = self.slab.publish_new_page::<T>()?;
         self.pages.set(number, page);
         self.free_places.add_page(number);
         self.take_from_other_page()
     }
 
-    /// Adds the page of this number to the owner's table. Returns false if it is not published.
+    /// Adds the page of this number to the owner's table, unless the table has it. Returns false if
+    /// the page is not published.
     #[inline]
     fn try_adopt_page(&mut self, number: usize) -> bool {
         self.pages.has(number) || self.try_adopt_page_slow(number)
@@ -263,7 +264,7 @@ impl<T> OwnerNodes<T> {
         let spare = &mut self.free_places.spare_pages_to_keep;
         *spare = (timers / as_u32(PAGE_LEN) + 1).max(*spare);
         while self.free_places.capacity() < timers as usize {
-            let Some(index) = self.add_page() else { break };
+            let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
     }
@@ -298,10 +299,10 @@ impl<T> OwnerNodes<T> {
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
         self.flush_last_freed();
-        self.retired.get_mut().free_some();
-        while self.retired.get_mut().0.len() < RETIRED_PAGES_MAX {
+        self.retired_pages.get_mut().free_some();
+        while self.retired_pages.get_mut().0.len() < RETIRED_PAGES_MAX {
             let Some(number) =
-                self.free_places.remove_surplus_page().or_else(|| self.take_empty_remote_page())
+                self.free_places.remove_surplus_page().or_else(|| self.take_empty_adders_page())
             else {
                 break;
             };
@@ -309,9 +310,9 @@ impl<T> OwnerNodes<T> {
         }
         // The second call also hands the deferred work of these retractions to all threads
         // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
-        self.retired.get_mut().free_some();
-        let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
-        self.may_need_trim = has_surplus || !self.retired.get_mut().0.is_empty();
+        self.retired_pages.get_mut().free_some();
+        let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus_adders_pages();
+        self.may_need_trim = has_surplus || !self.retired_pages.get_mut().0.is_empty();
     }
 
     /// Puts the most recently freed node into the free list of its page. Before this call, the page
@@ -338,17 +339,17 @@ impl<T> OwnerNodes<T> {
     /// Frees all retired pages that no other thread can see.
     pub(crate) fn free_retired(&self) {
         if self.may_need_trim {
-            self.retired.borrow_mut().free_all();
+            self.retired_pages.borrow_mut().free_all();
         }
     }
 
-    /// Takes all nodes of one empty adders' page, if there is a surplus of such pages. Returns the
-    /// number of this page.
-    fn take_empty_remote_page(&mut self) -> Option<usize> {
-        if !self.slab.has_surplus() {
+    /// If more than [`SPARE_PAGES`] adders' pages are empty, takes all nodes of one of these pages,
+    /// so that the caller can retire the page. Returns the page's number.
+    fn take_empty_adders_page(&mut self) -> Option<usize> {
+        if !self.slab.has_surplus_adders_pages() {
             return None;
         }
-        let is_taken = |&number: &usize| self.page_at(number).header.free.try_take_all();
+        let is_taken = |&number: &usize| self.page_at(number).header.free_list.try_take_all();
         let at = self.adopted_page_numbers.iter().position(is_taken)?;
         self.slab.hints.empty_page_count.decrement();
         let number = self.adopted_page_numbers.swap_remove(at);
@@ -356,8 +357,9 @@ impl<T> OwnerNodes<T> {
         Some(number)
     }
 
-    /// Returns a generation above the generations of all remote timers. The mailbox must be closed,
-    /// so that no add returns a handle from now on. The owner must have adopted all pages.
+    /// Returns a number above the generations of all remote timers, ignoring
+    /// [`REMOTE_GENERATION_BIT`]. The mailbox must be closed, so that no add returns a handle from
+    /// now on. The owner must have adopted all pages.
     pub(crate) fn remote_generations_end(&self) -> u64 {
         let bounds = self
             .adopted_page_numbers
@@ -376,7 +378,7 @@ impl<T> OwnerNodes<T> {
         let page = self.pages.get(number);
         self.pages.remove(number);
         self.slab.retract(number);
-        self.retired.get_mut().0.push_back(page);
+        self.retired_pages.get_mut().0.push_back(page);
     }
 
     /// Returns the creation records of the admitted timers that have a payload and are not running.
@@ -448,7 +450,7 @@ impl<T> OwnerNodes<T> {
 
     #[cfg(all(test, not(loom)))]
     pub(super) fn retired_count(&self) -> usize {
-        self.retired.borrow().0.len()
+        self.retired_pages.borrow().0.len()
     }
 }
 
@@ -563,8 +565,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().payload().read() }
     }
 
-    /// Ends a timer at the end of its shard, unless it is running. Returns the payload if it is
-    /// present and not in use.
+    /// Ends a timer at the end of its shard, unless the timer is running. Also returns the payload
+    /// if it is present and not in use.
     pub(crate) fn sweep(self) -> (SweepOutcome, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {
@@ -576,8 +578,9 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A timer that the owner has claimed and ended. `generation` is also part of the claimed run, but
-/// without this field, moves of the payload wait for the store of `freed` beside it.
+/// A timer that the owner has claimed and ended. The claimed run also contains `generation`. But
+/// without this field, `freed` would be next to the payload, and moves of the payload would wait
+/// for the store of `freed`.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
     pub(crate) freed: FreeWhen,
@@ -585,8 +588,9 @@ pub(crate) struct EndedTimer<T> {
 }
 
 impl<T> EndedTimer<T> {
+    /// Finishes the run of a claimed timer, and takes its payload.
     #[inline]
-    pub(crate) fn of(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
+    pub(crate) fn finish(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
         Self {
             generation: run.generation(),
             freed: node.state().finish(run),

@@ -20,8 +20,8 @@ use crate::{
 /// The part of a node that does not depend on the payload type.
 ///
 /// A node's [`Exclusive`] values are in this header, in `Node` and in the arrays of the page. One
-/// thread at a time uses them: the owner, or the adder that has taken the node. Only the payload
-/// can be given to a third thread, by the state word.
+/// thread at a time uses them: the owner, or the adder that has taken the node. The state word can
+/// give the payload, and nothing else, to a third thread, such as a canceller.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -68,10 +68,10 @@ impl SharedDeadline {
 #[repr(C, align(128))]
 pub(super) struct PageHeader {
     /// The free nodes, if the page belongs to the adders.
-    pub(super) free: FreeList,
+    pub(super) free_list: FreeList,
     /// The generation of the first timer in each node, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// How many nodes the owner has put back into `free`. A node counts each time.
+    /// How many nodes the owner has returned to `free_list`. A node counts each time.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// Set when the page has been retracted and no thread but the owner can read it.
@@ -90,8 +90,8 @@ pub(super) struct Page<T> {
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
     /// For a periodic timer, which is never postponable: the time from which the timer counts its
-    /// period after a remote reset to an elapsed time. The resetting thread stores this time
-    /// together with the requested deadline.
+    /// period if the requested deadline had elapsed and was therefore moved back by almost a tick.
+    /// A thread that resets a periodic timer stores this time and the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -105,8 +105,8 @@ pub(super) struct PageLayout {
     nodes_offset: usize,
     /// The distance between consecutive nodes.
     stride: usize,
-    pub(super) requested_offset: usize,
-    pub(super) linked_offset: usize,
+    pub(super) requested_deadlines_offset: usize,
+    pub(super) linked_deadlines_offset: usize,
 }
 
 /// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
@@ -123,19 +123,20 @@ impl PageLayout {
         Self {
             nodes_offset: std::mem::offset_of!(Page<T>, nodes),
             stride: size_of::<Node<T>>(),
-            requested_offset: std::mem::offset_of!(Page<T>, requested_deadlines),
-            linked_offset: std::mem::offset_of!(Page<T>, linked_deadlines),
+            requested_deadlines_offset: std::mem::offset_of!(Page<T>, requested_deadlines),
+            linked_deadlines_offset: std::mem::offset_of!(Page<T>, linked_deadlines),
         }
     }
 }
 
 impl PageHeader {
-    /// Makes all nodes except the first available to the adders. The caller keeps the first.
+    /// Stores the first generation, and makes all nodes except the first available to the adders.
+    /// The caller keeps the first node.
     pub(super) fn init_for_adders(&self, first_generation: u64) {
         // Relaxed: the free list publishes the value to other adders. The caller needs no
         // publication, because it stores the value itself.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
-        self.free.fill_except_first();
+        self.free_list.fill_except_first();
     }
 
     pub(super) fn add_to_returned_count(&self, count: u32) {
@@ -144,8 +145,8 @@ impl PageHeader {
         self.returned_count.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a number above the generations of all remote timers that this page has had. The
-    /// remote bit is clear (see Generations in `slab`).
+    /// Returns a number above the generations of all remote timers that this page has had, ignoring
+    /// [`REMOTE_GENERATION_BIT`] (see Generations in `slab`).
     pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
@@ -165,7 +166,7 @@ impl<T> Page<T> {
     pub(super) fn allocate_page() -> PagePtr {
         let page = pages::allocate_page::<Self>();
         let header = PageHeader {
-            free: FreeList::default(),
+            free_list: FreeList::default(),
             first_generation: AtomicU64::new(0),
             returned_count: AtomicU64::new(0),
             read_check: ReadCheck::default(),
@@ -249,16 +250,20 @@ impl PagePtr {
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }
 
-    /// Returns the deadline of the node at `place`. `array` is the byte offset of a deadline array.
+    /// Returns the deadline of the node at `place`, from the array at this offset in the page.
     ///
     /// # Safety
     ///
-    /// The page is alive for `'p`, and `array` is the offset of a deadline array in its
+    /// The page is alive for `'p`, and `array_offset` is the offset of a deadline array in its
     /// [`PageLayout`].
     #[inline]
-    pub(super) unsafe fn deadline<'p>(self, array: usize, place: usize) -> &'p SharedDeadline {
+    pub(super) unsafe fn deadline<'p>(
+        self,
+        array_offset: usize,
+        place: usize,
+    ) -> &'p SharedDeadline {
         // SAFETY: the array is in the page (caller).
-        let deadlines = unsafe { self.0.byte_add(array) };
+        let deadlines = unsafe { self.0.byte_add(array_offset) };
         // SAFETY: the array has `PAGE_LEN` deadlines (caller).
         let deadline = unsafe { deadlines.cast::<SharedDeadline>().add(place % PAGE_LEN) };
         // SAFETY: the deadline is in the array, and is never borrowed mutably.
@@ -303,14 +308,14 @@ impl<T> Node<T> {
 /// A taker that stalls between reading the first node's link and swapping the head must not install
 /// a stale link (ABA). So the head has a tag, which each take increments.
 ///
-/// A link is relative: zero leads to the next place in the page. So the nodes of a new page, whose
-/// bytes are all zero, are already linked. The link of the last free node has no meaning: the count
-/// of free nodes shows where the list ends.
+/// A link is relative: zero means that the next free node is at the next place in the page. So the
+/// nodes of a new page, whose bytes are all zero, are already linked. The link of the last free
+/// node has no meaning: the count of free nodes shows where the list ends.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
 /// +--------------------------+-----------------+-----------------+
-/// |      tag (32 bits)       |   free nodes    | 1 + first place |     0: none
+/// |      tag (32 bits)       |   free count    | 1 + first place |     0: none
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
