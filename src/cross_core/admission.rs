@@ -1,19 +1,19 @@
 //! Checks remote adds against a shard's limit of live timers.
 //!
 //! The owner checks its own adds against its exact count of live timers. A remote add is accepted
-//! if the sum of two counts is below the limit:
+//! if this sum is below the limit:
 //!
 //! * the count of live timers that the owner has last published, without up to 1,024 cancelled
-//!   timers whose messages the owner has taken,
-//! * the count of remote timers that the owner has not yet admitted (`slab`).
+//!   timers whose messages the owner has taken but not consumed,
+//! * plus the *reserved count*: the remote timers that the owner has not yet admitted (`slab`),
+//! * minus up to 1,024 cancelled timers whose messages are in the mailbox.
 //!
-//! The add subtracts up to 1,024 cancelled timers whose messages are in the mailbox.
-//!
-//! The owner publishes its count in each turn, at each admission of a remote timer, with each
-//! announced sleep, and after each cancel while the owner may be asleep. In a wheel of
-//! `Timers::per_worker`, the owner also publishes after each add and cancel. Remote adds may exceed
-//! the limit by about the number of timers that the owner has added since its last publication.
-//! Without a limit, nothing is counted.
+//! The owner publishes its count in each turn, at each admission of a remote timer, and when its
+//! loop computes or announces a sleep. From the announcement to the next turn, and before the loop
+//! begins, the owner also publishes after each cancel. In a wheel of `Timers::per_worker`, the
+//! owner publishes after each add and cancel. Remote adds may exceed the limit by about the number
+//! of timers that the owner has added since its last publication. Without a limit, nothing is
+//! counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -33,15 +33,15 @@ impl AdmissionLimit {
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled` returns how many remotely cancelled timers to leave out of the count.
+    /// no room. `cancelled` returns the number of cancelled timers to leave out of the count.
     pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `release`. The next line reads `published_live`, which includes every
-        // admitted timer that this `reserved_count` no longer includes.
+        // Acquire: pairs with `release`, so that `published_live`, read next, includes every
+        // admitted timer that `reserved_count` no longer includes.
         let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
-        // Relaxed: the acquire above orders this load.
+        // Relaxed: the Acquire above orders this load.
         let occupied = reserved_count.saturating_add(self.published_live.load(Ordering::Relaxed));
         let has_room = occupied < self.limit || occupied.saturating_sub(cancelled()) < self.limit;
         if !has_room {
@@ -63,15 +63,15 @@ impl AdmissionLimit {
     /// or whose add has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
-            // Release: publishes the owner's count to `try_reserve`.
+            // Release: publishes `published_live` to `try_reserve`.
             self.reserved_count.fetch_sub(1, Ordering::Release);
         }
     }
 
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
-        // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
-        // it.
+        // Relaxed, both: only the owner writes this number. After an admission, the Release in
+        // `release` publishes it.
         if self.published_live.load(Ordering::Relaxed) != live {
             self.published_live.store(live, Ordering::Relaxed);
         }

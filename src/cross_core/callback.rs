@@ -15,8 +15,8 @@ type ClosureStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
-/// After `build`, the storage holds the closure or its box, until this value is moved out or
-/// dropped. `vtable.type_id` identifies the type of the value.
+/// After `build`, the storage holds a value: the closure or its box. The value stays there until it
+/// is moved out or dropped. `vtable.type_id` identifies the type of the value.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: ClosureStorage,
@@ -105,8 +105,8 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
     }
 }
 
-/// A closure that becomes the callback of a timer. If the add is refused, `into_closure` returns
-/// the closure to the caller.
+/// A closure that becomes the callback of a timer. If an add is refused, `into_closure` gives the
+/// closure back to the caller of the add.
 ///
 /// # Safety
 ///
@@ -146,8 +146,8 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
 
 // SAFETY: `build` writes both fields that have a size.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
-    /// Writes a closure to its final address. Moving a new `Callback` would read its fields while
-    /// they are still in the store buffer, which would stall the core.
+    /// Writes the callback of a closure to its final address. Moving a new `Callback` there would
+    /// read its fields while they are still in the store buffer, which would stall the core.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
         let (closure, [inline, boxed]) = (self.into_closure(), C::VTABLES);
@@ -211,10 +211,10 @@ impl Callback {
         if (self.vtable.type_id)() != TypeId::of::<F>() {
             return None;
         }
-        let mut closure = ManuallyDrop::new(self);
+        let mut callback = ManuallyDrop::new(self);
         // SAFETY: the storage holds a value of type `vtable.type_id`, which is `F`. The value is
         // moved out, and `ManuallyDrop` prevents a second drop.
-        Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
+        Some(unsafe { (&raw mut callback.storage).cast::<F>().read() })
     }
 }
 
@@ -228,19 +228,19 @@ impl Drop for Callback {
     }
 }
 
-/// A pointer to a callback that is to run or to be dropped in its node.
+/// A pointer to a callback that the owner must run or drop in its node.
 #[must_use]
 pub(crate) struct CallbackPtr(NonNull<Callback>);
 
 impl CallbackPtr {
     /// # Safety
     ///
-    /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or
+    /// `callback` points to a callback, which no other code uses until [`run`](Self::run) or
     /// [`drop_in_place`](Self::drop_in_place) has returned. After the run of a one-shot callback,
-    /// or the drop, `dest` counts as uninitialized.
+    /// or the drop, the memory counts as uninitialized.
     #[inline]
-    pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
-        Self(dest)
+    pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
+        Self(callback)
     }
 
     #[inline]

@@ -21,7 +21,7 @@ constant! {
         shards: Published::new_array(),
         free_numbers: Mutex::new(FreeNumbers {
             reusable: Vec::new(),
-            first_unused_number: 0,
+            first_never_used_number: 0,
             created_shard_count: 0,
         }),
     };
@@ -29,20 +29,20 @@ constant! {
 
 struct Registry {
     shards: [Published<Shared>; SHARDS_MAX as usize],
-    /// Locked only by the creation and the end of a shard, and by [`ever_used_numbers`]. No
-    /// operation of a handle takes this lock.
+    /// Locked only to create, end or list shards. No operation of a handle takes this lock.
     free_numbers: Mutex<FreeNumbers>,
 }
 
 #[derive(Debug)]
 struct FreeNumbers {
-    reusable: Vec<FreeNumber>,
-    first_unused_number: u32,
+    reusable: Vec<ShardNumber>,
+    first_never_used_number: u32,
     created_shard_count: u64,
 }
 
+/// A shard's number, and the generation of the shard's first timer.
 #[derive(Debug)]
-pub(crate) struct FreeNumber {
+pub(crate) struct ShardNumber {
     pub(crate) number: u32,
     pub(crate) next_generation: u64,
 }
@@ -55,12 +55,12 @@ impl Registry {
 }
 
 impl FreeNumbers {
-    fn take(&mut self) -> Option<FreeNumber> {
+    fn take(&mut self) -> Option<ShardNumber> {
         let free = self.reusable.pop().or_else(|| {
-            let number = self.first_unused_number;
+            let number = self.first_never_used_number;
             (number < SHARDS_MAX).then(|| {
-                self.first_unused_number += 1;
-                FreeNumber { number, next_generation: 1 }
+                self.first_never_used_number += 1;
+                ShardNumber { number, next_generation: 1 }
             })
         })?;
         self.created_shard_count += 1;
@@ -69,7 +69,7 @@ impl FreeNumbers {
 }
 
 /// Assigns a number to a shard. After this call, handles with this number find the shard.
-pub(crate) fn register(shared: &Arc<Shared>) -> Result<FreeNumber, ConfigError> {
+pub(crate) fn register(shared: &Arc<Shared>) -> Result<ShardNumber, ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
     let free = free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
     let created_shard_count = free_numbers.created_shard_count;
@@ -86,7 +86,7 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
-        REGISTRY.free_numbers().reusable.push(FreeNumber { number, next_generation });
+        REGISTRY.free_numbers().reusable.push(ShardNumber { number, next_generation });
     }
 }
 
@@ -100,5 +100,5 @@ pub(crate) fn shard_arc(number: u32) -> Option<Arc<Shared>> {
 }
 
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {
-    0..REGISTRY.free_numbers().first_unused_number
+    0..REGISTRY.free_numbers().first_never_used_number
 }

@@ -45,10 +45,8 @@ pub(crate) struct Descriptor {
     triggers_begun_when_armed: AtomicU64,
 }
 
-/// The descriptor of a shard, opened when first needed. A thread that wakes the owner makes it
-/// readable.
-///
-/// A thread that wakes the owner from a sleep sees the descriptor, if the descriptor was opened
+/// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
+/// makes the descriptor readable. This thread sees the descriptor, if the descriptor was opened
 /// before the fence F1 of that sleep (`parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
@@ -78,7 +76,7 @@ impl Descriptor {
     /// disarm the descriptor, pass `None` as `until`, and let `after` return `None`.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
-        let begun = self.trigger_count_if_idle();
+        let begun = self.trigger_count_unless_triggering();
         // Relaxed, both: only the owner uses these fields.
         let is_armed = until == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
@@ -98,19 +96,18 @@ impl Descriptor {
         self.triggers_begun.fetch_add(1, Ordering::Relaxed);
         self.set_expiry(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `triggers_begun`;
-        // pairs with the Acquire of `trigger_count_if_idle`.
+        // pairs with the Acquire of `trigger_count_unless_triggering`.
         self.triggers_ended.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
-    fn trigger_count_if_idle(&self) -> Option<u64> {
+    fn trigger_count_unless_triggering(&self) -> Option<u64> {
         // Acquire: `triggers_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `trigger`.
         let done = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
         // does not arm the descriptor, that call makes the descriptor readable. If the owner arms
-        // the descriptor, it may replace the effect of that call, but it checks for requests
-        // afterwards.
+        // the descriptor, this may undo that call, but the owner then checks for requests.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }

@@ -6,14 +6,14 @@
 //! unpins. A retracted value is released after all threads that were pinned at its retraction have
 //! unpinned.
 //!
-//! # Who frees
+//! # Which thread frees
 //!
 //! The release of a retracted value is *deferred work*: `crossbeam_epoch` runs it later, on any
 //! thread that pins. A canceller pins too, and should not pay for freeing memory. So deferred work
 //! frees neither pages of nodes nor shards:
 //!
 //! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
-//!   shard ends first, a thread that ends another shard may free the page (`slab`).
+//!   shard ends before that mark, a thread that ends another shard frees the page (`slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
 //!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, `GARBAGE` then usually
 //!   contains even the reference to the shard that this thread ends.
@@ -22,7 +22,7 @@
 //! crate cannot delay the freeing of memory here, and their deferred work never runs here.
 //!
 //! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
-//! again, so deferred work never waits.
+//! again, so that deferred work never waits.
 
 use std::{
     mem,
@@ -50,7 +50,7 @@ lazy_per_thread! {
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
 /// Proof that this thread is pinned. While the proof exists, nothing that the thread finds in a
-/// cell of this module is freed. Keep it only briefly, because it delays all freeing.
+/// cell of this module is freed. Keep the proof only briefly, because it delays all freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     /// Retracts the value, if there is one. Deferred work later calls `release_ref` with the
     /// reference that the cell owned, after every currently pinned thread has unpinned.
-    /// `release_ref` must be fast.
+    /// `release_ref` must be fast, because it may run on any thread that pins, such as a canceller.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         self.0.retract(move |pointer| {
@@ -159,21 +159,21 @@ impl<T> PublishedPointer<T> {
             .is_ok()
     }
 
-    /// Empties the cell. If the cell had a pointer, deferred work later calls `then` with the
+    /// Empties the cell. If the cell had a pointer, deferred work later calls `release` with the
     /// pointer, after every currently pinned thread has unpinned. The target's owner must not free
     /// the target before that call.
     #[allow(unsafe_code)]
-    pub(crate) fn retract(&self, then: impl FnOnce(NonNull<T>) + Send + 'static) {
+    pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
-        // AcqRel. Acquire: `then` may drop the target through this pointer (pairs with
-        // `publish_if_empty`). Release: a thread that finds the cell empty sees this thread's
-        // earlier writes (pairs with `load`).
+        // AcqRel. Acquire: the publisher's writes to the target happen before `release`, which may
+        // free the target (pairs with `publish_if_empty`). Release: a thread that finds the cell
+        // empty sees this thread's earlier writes (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
-        let then = move || then(old);
-        // SAFETY: the closure may run on another thread and after this function, because `then` is
-        // `Send` and borrows nothing, and `old` is only a pointer.
-        unsafe { guard.defer_unchecked(then) };
+        let release = move || release(old);
+        // SAFETY: the closure may run on another thread and after this function, because `release`
+        // is `Send` and borrows nothing, and `old` is only a pointer.
+        unsafe { guard.defer_unchecked(release) };
     }
 
     /// Returns the pointer, if there is one. Its target lives at least until the thread unpins.
@@ -191,19 +191,19 @@ impl<T> PublishedPointer<T> {
         // never dropped or dereferenced, and becomes a pointer again below.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
-        let alone = unsafe { epoch::unprotected() };
-        NonNull::new(owned.into_shared(alone).as_raw().cast_mut())
+        let guard = unsafe { epoch::unprotected() };
+        NonNull::new(owned.into_shared(guard).as_raw().cast_mut())
     }
 }
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs some deferred work that is ready. This leaves less deferred work to cancellers.
+/// runs some deferred work that is ready, so that cancellers have less to run.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
 
-/// Stores a reference that no pinned thread uses any more. The next thread that ends a shard drops
-/// it.
+/// Stores a reference in `GARBAGE`. No pinned thread may still use the value. The next thread that
+/// ends a shard drops the reference.
 pub(crate) fn move_to_garbage<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCH_USES_LOOM {
         // `GARBAGE` outlives an execution of a loom model, and the next execution must not free

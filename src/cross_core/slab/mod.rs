@@ -16,13 +16,13 @@
 //! new page. An adder takes a free node from an adders' page by a compare-and-swap
 //! ([`FreeList`](page::FreeList)), or publishes a new page and keeps its first node. From then on
 //! the node belongs to that adder. The adder writes the payload, the requested deadline and, for a
-//! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and *new deadline*. This
-//! store publishes the values (S3 in `state`). The adder pushes the node onto the mailbox as a
-//! message, which the owner consumes. If the owner's private table lacks the page, the owner
-//! *adopts* the page: it adds the page to that table. Then the owner *admits* the timer: it counts
-//! the timer as live, and links the node into its wheel or fires the timer. After the timer has
-//! ended and its last message was consumed, the owner returns the node to the free list of its
-//! page.
+//! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and
+//! *new deadline*. This store publishes the values (S3 in `state`). The adder pushes the node onto
+//! the mailbox as a message, which the owner consumes. If the owner's private table lacks the page,
+//! the owner *adopts* the page: it adds the page to that table. Then the owner *admits* the timer:
+//! it counts the timer as live, and links the node into its wheel or fires the timer. After the
+//! timer has ended and its last message was consumed, the owner returns the node to the free list
+//! of its page.
 //!
 //! # Generations
 //!
@@ -51,9 +51,9 @@
 //! adds a timer stays pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
-//! and its timer's generation. No later timer with this number and index has this generation
-//! (`registry`). So each operation on a stale handle finds that the timer has ended. If the page
-//! was retired, the operation finds one of these:
+//! and its timer's generation. No later timer with this number and index has this generation (see
+//! above, and `registry`). So each operation on a stale handle finds that the timer has ended. If
+//! the page was retired, the operation finds one of these:
 //!
 //! * no page;
 //! * the retired page, whose state words are all `Idle`;

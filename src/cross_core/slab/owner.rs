@@ -221,8 +221,7 @@ impl<T> OwnerNodes<T> {
         self.take_from_other_page()
     }
 
-    /// Adds the page of this number to the owner's table, unless the table has it. Returns false if
-    /// the page is not published.
+    /// Adds the page `number` to the owner's table. Returns false if the page is not published.
     #[inline]
     fn try_adopt_page(&mut self, number: usize) -> bool {
         self.pages.has(number) || self.try_adopt_page_slow(number)
@@ -578,9 +577,8 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A timer that the owner has claimed and ended. The claimed run also contains `generation`. But
-/// without this field, `freed` would be next to the payload, and moves of the payload would wait
-/// for the store of `freed`.
+/// A timer that the owner has claimed and ended. Without the field `generation`, `freed` would be
+/// next to the payload, and moves of the payload would wait for the store of `freed`.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
     pub(crate) freed: FreeWhen,

@@ -91,7 +91,6 @@ pub(super) struct Page<T> {
     /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
     /// For a periodic timer, which is never postponable: the time from which the timer counts its
     /// period if the requested deadline had elapsed and was therefore moved back by almost a tick.
-    /// A thread that resets a periodic timer stores this time and the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
@@ -308,9 +307,9 @@ impl<T> Node<T> {
 /// A taker that stalls between reading the first node's link and swapping the head must not install
 /// a stale link (ABA). So the head has a tag, which each take increments.
 ///
-/// A link is relative: zero means that the next free node is at the next place in the page. So the
-/// nodes of a new page, whose bytes are all zero, are already linked. The link of the last free
-/// node has no meaning: the count of free nodes shows where the list ends.
+/// A link is relative: zero means the next place in the page. So the nodes of a new page, whose
+/// bytes are all zero, are already linked. The link of the last free node has no meaning: the count
+/// of free nodes shows where the list ends.
 ///
 /// ```text
 ///  63                      32 31             16 15              0

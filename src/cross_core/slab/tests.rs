@@ -117,11 +117,7 @@ fn a_retired_page_has_no_nodes_until_it_is_replaced() {
     trim_until(&mut own, |own| own.page_count() == 2);
     assert!(peak_pages >= 10);
     let gone: Vec<u32> = indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
-    assert_eq!(
-        gone.len(),
-        indices.len() - 3,
-        "the two remaining pages have three nodes, because index 0 is unused"
-    );
+    assert_eq!(gone.len(), indices.len() - 3, "two pages are left, and index 0 is unused");
     // A stale handle finds no node, or no live timer of its generation.
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
