@@ -997,7 +997,7 @@ impl<T> Engine<T> {
         self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
-        for index in self.nodes.indices() {
+        for index in self.nodes.possibly_used_indices() {
             self.sweep(index, &mut found);
         }
         self.end_pass();

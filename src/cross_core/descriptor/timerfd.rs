@@ -72,9 +72,9 @@ impl Descriptor {
     }
 
     /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock, unless it
-    /// is still armed for `until`. `after` returns the time that remains until the deadline. To
-    /// disarm the descriptor, pass `None` as `until`, and let `after` return `None`.
-    pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
+    /// is still armed for `until`. `time_left` returns the time from now to the deadline. To disarm
+    /// the descriptor, pass `None` as `until`, and let `time_left` return `None`.
+    pub(crate) fn arm(&self, until: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.trigger_count_unless_triggering();
         // Relaxed, both: only the owner uses these fields.
@@ -82,7 +82,7 @@ impl Descriptor {
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
-        self.set_expiry(after());
+        self.set_expiry(time_left());
         // Relaxed, both: only the owner uses these fields. `begun` was read before `set_expiry`,
         // because a call of `trigger` that began later may have replaced this deadline.
         self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);

@@ -13,7 +13,8 @@
 //! frees neither pages of nodes nor shards:
 //!
 //! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
-//!   shard ends before that mark, a thread that ends another shard frees the page (`slab`).
+//!   shard ends before the page is marked, a thread that later ends another shard frees the page
+//!   (`slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
 //!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, `GARBAGE` then usually
 //!   contains even the reference to the shard that this thread ends.
@@ -197,7 +198,7 @@ impl<T> PublishedPointer<T> {
 }
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs some deferred work that is ready, so that cancellers have less to run.
+/// runs some deferred work that is ready. This leaves less deferred work to cancellers.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }

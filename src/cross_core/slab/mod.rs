@@ -64,8 +64,8 @@
 //! existed, and is not retired while the timer lives.
 //!
 //! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
-//! if the page was retired: publication and retraction of a page release, and each load of the page
-//! pointer acquires.
+//! if the page was retired. Publication and retraction of a page are Release operations. Each load
+//! of the page pointer is an Acquire operation.
 //!
 //! # Room
 //!

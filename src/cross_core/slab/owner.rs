@@ -283,7 +283,7 @@ impl<T> OwnerNodes<T> {
 
     /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may
     /// be free.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
+    pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free_places.possibly_used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
         let indices = pages
@@ -383,7 +383,7 @@ impl<T> OwnerNodes<T> {
     /// Returns the creation records of the admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
     pub(crate) fn creation_records(&self) -> impl Iterator<Item = CreationRecord> {
-        let nodes = self.indices().map(|index| self.entry(index));
+        let nodes = self.possibly_used_indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
         live.map(|node| node.creation_record().get())
     }

@@ -97,7 +97,7 @@ fn the_sweep_takes_every_payload() {
         add(&mut own, generation, Rc::clone(&payload));
     }
     let swept: Vec<_> = own
-        .indices()
+        .possibly_used_indices()
         .map(|index| own.entry(index).sweep())
         .filter(|(_, payload)| payload.is_some())
         .collect();
