@@ -105,7 +105,7 @@
 //!
 //! * `fd`: `LocalTimer::timer_fd`, on Linux and Android. Depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
-//! * `tracing`: events for caught panics, hanging loops and missing drivers; see [`metrics`].
+//! * `tracing`: events for caught panics, hanging loops and wheels without a loop; see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.
 //!   Costs 16 bytes and one clock reading per timer.
 //!
