@@ -27,7 +27,7 @@ const BUSY_TASKS: usize = 4;
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
 /// The wait until all shards have published their counts.
-const SETTLED: Duration = Duration::from_millis(50);
+const PUBLISH_WAIT: Duration = Duration::from_millis(50);
 
 /// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds.
 /// `resolution` is the resolution of the runtime's own timer.
@@ -38,16 +38,16 @@ pub(crate) async fn compare(
     own: Sleep,
     corewheel: Sleep,
 ) {
-    let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty()));
+    let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty_histogram()));
     for _ in 0..ROUNDS {
         for ((sleep, expected), lateness) in
             [(own, 0), (corewheel, 2 * SLEEPERS * SLEEPS)].into_iter().zip(&mut lateness)
         {
-            let before = fired(own).await;
+            let before = count_fired(own).await;
             for (busy_tasks, lateness) in [0, BUSY_TASKS].into_iter().zip(lateness) {
                 *lateness += measure(&spawn, own, sleep, busy_tasks).await;
             }
-            let fired = fired(own).await - before;
+            let fired = count_fired(own).await - before;
             assert_eq!(fired, expected, "wrong number of corewheel timers");
         }
     }
@@ -67,17 +67,17 @@ pub(crate) async fn compare(
 
 /// Prints a row that says why the runtime cannot be measured on this machine.
 #[allow(dead_code, reason = "most runtimes need no io_uring")]
-pub(crate) fn left_out(runtime: &str, error: &std::io::Error) {
+pub(crate) fn print_left_out(runtime: &str, error: &std::io::Error) {
     println!("| {runtime} | left out: the kernel refuses io_uring: {error} |");
 }
 
-fn empty() -> Histogram<u64> {
+fn empty_histogram() -> Histogram<u64> {
     Histogram::new(3).expect("valid precision")
 }
 
 /// Returns the number of timers that have fired in all shards.
-async fn fired(own: Sleep) -> u64 {
-    own(SETTLED).await;
+async fn count_fired(own: Sleep) -> u64 {
+    own(PUBLISH_WAIT).await;
     metrics::shards().iter().map(|shard| shard.counts.fired).sum()
 }
 
@@ -88,7 +88,7 @@ async fn measure(
     sleep: Sleep,
     busy_tasks: usize,
 ) -> Histogram<u64> {
-    let lateness = Arc::new(Mutex::new(empty()));
+    let lateness = Arc::new(Mutex::new(empty_histogram()));
     let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<Task> = (0..busy_tasks)
         .map(|_| {

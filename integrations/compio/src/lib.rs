@@ -47,9 +47,9 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// let cores = Cores::builder().shards(2).start(|core| {
 ///     corewheel_compio::run(async move {
-///         let (alarm, rung) = oneshot::channel();
+///         let (alarm, fired) = oneshot::channel();
 ///         local_timer().add(Duration::from_millis(5), move || alarm.send(core.index()).unwrap());
-///         rung.await.unwrap()
+///         fired.await.unwrap()
 ///     })
 /// })?;
 /// for (index, core) in cores.join().into_iter().enumerate() {
@@ -126,8 +126,8 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 ///
 /// # Errors
 ///
-/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), because the
-/// wheel's time is virtual or too many files are open.
+/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
+/// because the wheel's time is virtual or too many files are open.
 ///
 /// # Panics
 ///
@@ -143,6 +143,7 @@ async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;
         local_timer().turn_within(BUDGET);
+        // Yields once, so that other tasks run.
         let mut was_polled = false;
         poll_fn(|cx| {
             if mem::replace(&mut was_polled, true) {
@@ -152,8 +153,8 @@ async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
             Poll::Pending
         })
         .await;
-        // Other tasks have run. If timers became due in that time, the descriptor stays readable,
-        // so that the driver turns again after the next tasks.
+        // If timers became due while other tasks ran, the descriptor stays readable, so that the
+        // driver turns again after the next tasks.
         if local_timer().turn_within(BUDGET).fired == 0 {
             timer.arm();
         }

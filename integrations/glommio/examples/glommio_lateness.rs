@@ -23,7 +23,7 @@ fn main() -> std::io::Result<()> {
     });
     match measured {
         Err(error) if corewheel_glommio::is_refusal(&error) => {
-            lateness::left_out("glommio", &error);
+            lateness::print_left_out("glommio", &error);
             Ok(())
         }
         measured => measured,

@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// glommio panics on Linux before 5.8, and can also end the process.
+/// On Linux before 5.8, glommio panics or ends the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);

@@ -53,7 +53,7 @@ mod linux {
 
         /// Queues a poll that completes with `number` when the connection is readable.
         #[allow(unsafe_code)]
-        fn wait(&self, number: u64, ring: &mut IoUring) {
+        fn queue_poll(&self, number: u64, ring: &mut IoUring) {
             let poll = opcode::PollAdd::new(Fd(self.stream.as_raw_fd()), READABLE)
                 .build()
                 .user_data(number);
@@ -73,7 +73,7 @@ mod linux {
         let mut connections = BTreeMap::new();
         for (number, stream) in (0..).zip(streams) {
             let connection = Connection::new(stream)?;
-            connection.wait(number, ring);
+            connection.queue_poll(number, ring);
             connections.insert(number, connection);
         }
         while !connections.is_empty() {
@@ -83,7 +83,7 @@ mod linux {
                 completions.iter().filter(|done| !driver.takes(done)).map(cqueue::Entry::user_data)
             {
                 if connections[&number].read_available() {
-                    connections[&number].wait(number, ring);
+                    connections[&number].queue_poll(number, ring);
                 } else {
                     connections.remove(&number);
                 }

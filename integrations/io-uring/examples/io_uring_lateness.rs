@@ -57,7 +57,7 @@ mod linux {
     pub(super) fn main() -> io::Result<()> {
         let mut ring = match IoUring::new(256) {
             Err(error) if corewheel_io_uring::is_refusal(&error) => {
-                lateness::left_out("io_uring", &error);
+                lateness::print_left_out("io_uring", &error);
                 return Ok(());
             }
             ring => ring?,

@@ -95,9 +95,9 @@ impl Driver {
     /// clock, even if the wheel has another clock.
     ///
     /// The last entry in the queue must not be linked to a next one (`IO_LINK`), because the
-    /// driver's poll would wait for it. No entry may wait for all earlier ones (`IO_DRAIN`),
-    /// because the driver's poll may never complete. After the wheel was drained, the call does not
-    /// wait.
+    /// driver's poll, which comes next, would wait for that entry. No entry may wait for all
+    /// earlier ones (`IO_DRAIN`), because the driver's poll may never complete. After the wheel was
+    /// drained, the call does not wait.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
@@ -114,7 +114,7 @@ impl Driver {
         if ring.params().is_setup_iopoll() {
             return unsupported("a ring with IOPOLL cannot poll the driver's eventfd");
         }
-        if !self.is_polled && !self.poll(ring)? {
+        if !self.is_polled && !self.queue_poll(ring)? {
             return Ok(()); // the queue is full until completions are taken
         }
         // From here on, urgent requests write to the eventfd.
@@ -145,7 +145,7 @@ impl Driver {
     /// Queues a poll, which completes once the eventfd is readable. Returns false if the queue is
     /// full.
     #[allow(unsafe_code)]
-    fn poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
+    fn queue_poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
         let readable = u32::from(PollFlags::IN.bits());
         let poll =
             opcode::PollAdd::new(Fd(self.wake_fd.as_raw_fd()), readable).build().user_data(WAKE);

@@ -69,7 +69,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// too many files are open, the driver is [`corewheel::future::drive`] with monoio's sleep.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
-    let sleeps = corewheel::future::drive(time::sleep);
+    let fallback = corewheel::future::drive(time::sleep);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let timer = corewheel::local_timer().timer_fd();
     async move {
@@ -77,7 +77,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
         if let Ok(timer) = timer {
             let _ = drive_by_descriptor(timer).await;
         }
-        sleeps.await
+        fallback.await
     }
 }
 
@@ -92,10 +92,10 @@ async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible
     const BUDGET: usize = 1_024;
 
     let descriptor = timer.as_fd().try_clone_to_owned()?;
-    let waits = monoio::net::UnixStream::from_std(UnixStream::from(descriptor))?;
+    let socket = monoio::net::UnixStream::from_std(UnixStream::from(descriptor))?;
     timer.arm();
     loop {
-        waits.readable(false).await?;
+        socket.readable(false).await?;
         timer.turn_within(BUDGET);
     }
 }

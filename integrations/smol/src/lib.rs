@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_micros(20);
 /// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
-/// Returns the output of the future.
+/// Runs `tasks` and a driver of the thread's wheel on this thread, until `future` ends. Returns the
+/// output of the future.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`].
@@ -61,7 +61,8 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Registers a driver until this function returns, because the executor can poll other tasks
     // below.
     let _driver = drive();
-    // Waits until the driver is dropped. A dropped task would keep it until the executor next runs.
+    // Waits until the executor has dropped the driver. If this function only dropped the task, the
+    // driver would live until the executor next runs.
     async_io::block_on(tasks.run(driver.cancel()));
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }

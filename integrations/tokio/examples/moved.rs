@@ -25,7 +25,7 @@ const SESSION: Duration = Duration::from_millis(200);
 /// A client's renewal of its session. The answer is true if the session still existed.
 struct Renewal {
     client: u32,
-    lived: oneshot::Sender<bool>,
+    answer: oneshot::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -33,38 +33,38 @@ struct Totals {
     sessions: usize,
     expired: usize,
     heartbeats: u32,
-    latest: Duration,
+    max_lateness: Duration,
 }
 
 /// Serves until every client has ended and every session has expired.
-async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Totals {
+async fn serve_sessions(mut renewals: mpsc::Receiver<Renewal>) -> Totals {
     let (mut queue, mut keys) = (DelayQueue::new(), HashMap::<u32, Key>::new());
     let mut heartbeat = time::interval(SESSION / 20);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut seen = Totals::default();
+    let mut totals = Totals::default();
     loop {
         tokio::select! {
-            Some(Renewal { client, lived }) = renewals.recv() => {
-                let has_lived = if let Some(key) = keys.get(&client) {
+            Some(Renewal { client, answer }) = renewals.recv() => {
+                let existed = if let Some(key) = keys.get(&client) {
                     queue.reset(key, SESSION);
                     true
                 } else {
                     keys.insert(client, queue.insert(client, SESSION));
-                    seen.sessions += 1;
+                    totals.sessions += 1;
                     false
                 };
-                let _ = lived.send(has_lived);
+                let _ = answer.send(existed);
             }
             Some(expired) = poll_fn(|cx| queue.poll_expired(cx)), if !queue.is_empty() => {
                 assert!(expired.deadline() <= Instant::now(), "never early");
-                seen.latest = seen.latest.max(expired.deadline().elapsed());
-                seen.expired += 1;
+                totals.max_lateness = totals.max_lateness.max(expired.deadline().elapsed());
+                totals.expired += 1;
                 keys.remove(expired.get_ref());
             }
             _ = heartbeat.tick() => {
-                seen.heartbeats += 1;
+                totals.heartbeats += 1;
                 if renewals.is_closed() && queue.is_empty() {
-                    return seen;
+                    return totals;
                 }
             }
         }
@@ -72,14 +72,14 @@ async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Totals {
 }
 
 /// Renews a client's session several times, always before the session expires.
-async fn client(client: u32, table: mpsc::Sender<Renewal>) -> Result<u32, time::error::Elapsed> {
+async fn client(client: u32, renewals: mpsc::Sender<Renewal>) -> Result<u32, time::error::Elapsed> {
     let mut kept = 0;
     for _ in 0..RENEWALS {
-        let (lived, answer) = oneshot::channel();
-        let renewal = Renewal { client, lived };
+        let (answer, answered) = oneshot::channel();
+        let renewal = Renewal { client, answer };
         let ask = async {
-            table.send(renewal).await.expect("the table runs");
-            answer.await.expect("the table runs")
+            renewals.send(renewal).await.expect("the server runs");
+            answered.await.expect("the server runs")
         };
         kept += u32::from(time::timeout(Duration::from_secs(20), ask).await?);
         time::sleep(SESSION / 10).await;
@@ -89,9 +89,9 @@ async fn client(client: u32, table: mpsc::Sender<Renewal>) -> Result<u32, time::
 
 fn main() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    let (kept, seen) = runtime.block_on(async {
+    let (kept, totals) = runtime.block_on(async {
         let (sender, renewals) = mpsc::channel(64);
-        let table = tokio::spawn(table(renewals));
+        let server = tokio::spawn(serve_sessions(renewals));
         let mut clients: JoinSet<_> =
             (0..CLIENTS).map(|number| client(number, sender.clone())).collect();
         drop(sender);
@@ -99,11 +99,15 @@ fn main() -> io::Result<()> {
         while let Some(renewed) = clients.join_next().await {
             kept += renewed.expect("no panic").expect("an answer within 20 s");
         }
-        (kept, table.await.expect("no panic"))
+        (kept, server.await.expect("no panic"))
     });
-    println!("{kept} renewals in time; {seen:?}");
-    assert_eq!(seen.sessions, seen.expired, "each session expires once");
-    assert_eq!(kept as usize + seen.sessions, (CLIENTS * RENEWALS) as usize, "no renewal is lost");
-    assert!(seen.heartbeats > 2, "the interval ticks");
+    println!("{kept} renewals in time; {totals:?}");
+    assert_eq!(totals.sessions, totals.expired, "each session expires once");
+    assert_eq!(
+        kept as usize + totals.sessions,
+        (CLIENTS * RENEWALS) as usize,
+        "no renewal is lost"
+    );
+    assert!(totals.heartbeats > 2, "the interval ticks");
     Ok(())
 }

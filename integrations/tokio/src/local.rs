@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, like `Runtime::block_on`. If `future` uses
+/// Like [`Runtime::block_on`], if it is called inside another runtime. If `future` uses
 /// `tokio::time`, because this runtime has no tokio timer. To have both, build a runtime with
 /// `enable_all` and call [`run_in`].
 ///
@@ -47,10 +47,10 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// let cores = Cores::builder().shards(2).start(|core| {
 ///     corewheel_tokio::run(async move {
-///         let rung = Rc::new(Notify::new());
-///         let bell = Rc::clone(&rung);
-///         local_timer().add(Duration::from_millis(5), move || bell.notify_one());
-///         rung.notified().await;
+///         let fired = Rc::new(Notify::new());
+///         let notify = Rc::clone(&fired);
+///         local_timer().add(Duration::from_millis(5), move || notify.notify_one());
+///         fired.notified().await;
 ///         core.index()
 ///     })
 /// })?;
@@ -143,8 +143,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, like `Runtime::block_on`. If `runtime` was built without
-/// `enable_io`.
+/// Like [`Runtime::block_on`], if it is called inside another runtime. If `runtime` was built
+/// without `enable_io`.
 ///
 /// # Examples
 ///
@@ -162,12 +162,12 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install_without_driver();
-    let (timer, driven) = {
+    let (timer, guard) = {
         let _runtime = runtime.enter();
         register()?
     };
     let tasks = LocalSet::new();
-    let mut driver = pin!(drive(timer, driven));
+    let mut driver = pin!(drive(timer, guard));
     let mut running = pin!(tasks.run_until(future));
     runtime.block_on(poll_fn(|cx| {
         time::before_poll();
@@ -182,9 +182,9 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     }))
 }
 
-/// Spawns a task on the current `LocalSet`. While the set runs, the task drives this thread's wheel
-/// until it is aborted. A thread has at most one such driver. Dropping the handle does not end the
-/// task. If the task is aborted, futures that wait for the wheel stay pending.
+/// Spawns a task on the current `LocalSet`. While the set runs, the task drives this thread's
+/// wheel, until the task is aborted. A thread has at most one such driver. Dropping the handle does
+/// not end the task. If the task is aborted, futures that wait for the wheel stay pending.
 ///
 /// The task runs only after the tasks that became ready before it. Under load, the runtime polls
 /// for events only once in 61 polls of tasks, tokio's `event_interval`. In [`run`] and [`run_in`],
@@ -204,8 +204,8 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 ///
 /// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
 pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
-    let (timer, driven) = register()?;
-    Ok(task::spawn_local(drive(timer, driven)))
+    let (timer, guard) = register()?;
+    Ok(task::spawn_local(drive(timer, guard)))
 }
 
 /// Marks this thread's wheel as driven, until this value is dropped.
@@ -214,13 +214,13 @@ struct DriverGuard(());
 impl DriverGuard {
     /// Returns an error if the wheel has a driver already.
     fn new() -> io::Result<Self> {
-        THREAD_TIMERS.with_borrow_mut(|driven| {
-            if driven.is_some() {
+        THREAD_TIMERS.with_borrow_mut(|timers| {
+            if timers.is_some() {
                 let text =
                     "this thread's wheel has a driver already: call `run` or `spawn_local` once";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
             }
-            *driven = Some(Timers::new(&[local_timer().shard_ref()]));
+            *timers = Some(Timers::new(&[local_timer().shard_ref()]));
             Ok(Self(()))
         })
     }
@@ -237,16 +237,16 @@ impl Drop for DriverGuard {
 #[allow(unsafe_code)]
 fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
     let timer = local_timer().timer_fd()?;
-    let driven = DriverGuard::new()?;
+    let guard = DriverGuard::new()?;
     // SAFETY: a `TimerFd` owns its descriptor, which stays open and the same while the `TimerFd`
     // lives.
     let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
     timer.get_ref().arm();
-    Ok((timer, driven))
+    Ok((timer, guard))
 }
 
 /// Drives the wheel. Returns only when the runtime's I/O driver has ended.
-async fn drive(timer: AsyncFd<TimerFd>, _driven: DriverGuard) -> io::Result<()> {
+async fn drive(timer: AsyncFd<TimerFd>, _guard: DriverGuard) -> io::Result<()> {
     loop {
         // Clears the readiness before the turn arms the descriptor, so that every later event is a
         // new edge.

@@ -54,9 +54,10 @@
 //!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
 //! - [`DelayQueue`] is not `Sync`. Its page lists how its methods differ.
 
+mod current_timers;
 pub mod delay_queue;
 pub mod error;
-mod home;
+
 mod instant;
 mod interval;
 mod sleep;
@@ -68,9 +69,9 @@ pub use std::time::Duration;
 #[doc(inline)]
 pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use self::{home::THREAD_TIMERS, virtual_time::before_poll};
+pub(crate) use self::{current_timers::THREAD_TIMERS, virtual_time::before_poll};
 pub use self::{
-    home::{timers, use_timers},
+    current_timers::{timers, use_timers},
     instant::Instant,
     interval::{Interval, IntervalStream, MissedTickBehavior, interval, interval_at},
     sleep::{Sleep, sleep, sleep_until},

@@ -11,7 +11,7 @@ use corewheel::Wheel;
 use futures_core::Stream;
 use slab::Slab;
 
-use super::{Instant, Sleep, home::now, sleep_until, virtual_time::assert_advancing};
+use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::assert_advancing};
 
 /// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
 /// `DelayQueue`.
@@ -59,9 +59,10 @@ pub struct DelayQueue<T> {
     entries: Slab<Entry<T>>,
     /// Set by the first insert or poll, because `new` must not start the default timers.
     start: Option<Instant>,
-    /// The sleep until the next deadline that the latest poll found, if any.
+    /// The sleep of the latest pending poll, until the deadline that was then the next.
     delay: Option<Sleep>,
-    /// The task to wake if an entry is due before `delay` ends.
+    /// Wakes the task of the latest poll if an entry is due before `delay` ends, or the queue
+    /// becomes empty.
     waker: Option<Waker>,
 }
 
@@ -69,14 +70,14 @@ pub struct DelayQueue<T> {
 struct Entry<T> {
     value: T,
     deadline: Instant,
-    key: corewheel::Key,
+    wheel_key: corewheel::Key,
 }
 
 /// Identifies one entry of a [`DelayQueue`]. Use it only with the queue that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: usize,
-    key: corewheel::Key,
+    wheel_key: corewheel::Key,
 }
 
 /// An entry that has expired or was removed from its queue.
@@ -121,13 +122,13 @@ impl<T> DelayQueue<T> {
     /// If the queue has 2^25 - 1 entries.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
-        let ticks = self.ticks_until(when);
+        let tick = self.tick_of(when);
         let vacant = self.entries.vacant_entry();
         let index = vacant.key();
-        let key = self.wheel.insert(ticks, index);
-        vacant.insert(Entry { value, deadline: when, key });
-        self.wake_before(when);
-        Key { index, key }
+        let wheel_key = self.wheel.insert(tick, index);
+        vacant.insert(Entry { value, deadline: when, wheel_key });
+        self.wake_if_earlier(when);
+        Key { index, wheel_key }
     }
 
     /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
@@ -155,7 +156,7 @@ impl<T> DelayQueue<T> {
             }
             ready!(Pin::new(&mut *delay).poll(cx));
             if delay.deadline() < next {
-                return Poll::Pending; // The clock has reached its end.
+                return Poll::Pending; // The clock has reached its end, and `next` is later.
             }
             // A sleep created before `pause` can have elapsed by the real clock.
             self.delay = None;
@@ -185,7 +186,7 @@ impl<T> DelayQueue<T> {
     /// Removes an entry. Returns `None` if the entry has left the queue.
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         self.entry(key)?;
-        self.wheel.remove(key.key);
+        self.wheel.remove(key.wheel_key);
         let removed = self.take(key.index);
         self.wake_if_empty();
         Some(removed)
@@ -208,16 +209,16 @@ impl<T> DelayQueue<T> {
     /// If the entry has left the queue.
     #[track_caller]
     pub fn reset_at(&mut self, key: &Key, when: Instant) {
-        let ticks = self.ticks_until(when);
-        assert!(self.wheel.reset(key.key, ticks), "{STALE}");
+        let tick = self.tick_of(when);
+        assert!(self.wheel.reset(key.wheel_key, tick), "{STALE}");
         self.entries[key.index].deadline = when;
-        self.wake_before(when);
+        self.wake_if_earlier(when);
     }
 
     /// Returns the key of an entry with the earliest deadline. Cost: compares all entries.
     pub fn peek(&self) -> Option<Key> {
         let (index, entry) = self.entries.iter().min_by_key(|(_, entry)| entry.deadline)?;
-        Some(Key { index, key: entry.key })
+        Some(Key { index, wheel_key: entry.wheel_key })
     }
 
     /// Drops every entry.
@@ -261,20 +262,20 @@ impl<T> DelayQueue<T> {
     }
 
     fn entry(&self, key: &Key) -> Option<&Entry<T>> {
-        self.entries.get(key.index).filter(|entry| entry.key == key.key)
+        self.entries.get(key.index).filter(|entry| entry.wheel_key == key.wheel_key)
     }
 
     /// Removes the value of an entry that has left the wheel.
     fn take(&mut self, index: usize) -> Expired<T> {
-        let Entry { value, deadline, key } = self.entries.remove(index);
-        Expired { value, deadline, key: Key { index, key } }
+        let Entry { value, deadline, wheel_key } = self.entries.remove(index);
+        Expired { value, deadline, key: Key { index, wheel_key } }
     }
 
     /// Returns the tick of `when`, in milliseconds, rounded up; 0 if `when` is before `start`.
-    fn ticks_until(&mut self, when: Instant) -> u64 {
+    fn tick_of(&mut self, when: Instant) -> u64 {
         let start = *self.start.get_or_insert_with(now);
-        let ticks = when.duration_since(start).as_nanos().div_ceil(1_000_000);
-        u64::try_from(ticks).unwrap_or(u64::MAX)
+        let tick = when.duration_since(start).as_nanos().div_ceil(1_000_000);
+        u64::try_from(tick).unwrap_or(u64::MAX)
     }
 
     /// Wakes the task if the queue is empty, since the next poll returns `None`.
@@ -284,8 +285,8 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Wakes the task unless its sleep ends at `when` or before.
-    fn wake_before(&mut self, when: Instant) {
+    /// Wakes the task if `when` is before the end of `delay`, or there is no `delay`.
+    fn wake_if_earlier(&mut self, when: Instant) {
         if self.delay.as_ref().is_none_or(|delay| when < delay.deadline()) {
             self.waker.take().into_iter().for_each(Waker::wake);
         }

@@ -8,10 +8,10 @@ use std::{
 pub use corewheel::future::MissedTickBehavior;
 use futures_core::Stream;
 
-use super::{Instant, Sleep, home, sleep, sleep_until};
+use super::{Instant, Sleep, current_timers, sleep, sleep_until};
 
 /// The lateness beyond which a tick counts as missed.
-const MISSED: Duration = Duration::from_millis(5);
+const MISSED_AFTER: Duration = Duration::from_millis(5);
 
 /// Ticks every `period`, the first time at once.
 ///
@@ -55,15 +55,15 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 pub struct Interval {
     delay: Sleep,
     period: Duration,
-    missed: MissedTickBehavior,
+    behavior: MissedTickBehavior,
 }
 
 /// Returns the deadline of the next tick, if the current tick was due at `due` and is taken at
 /// `now`.
-fn next(missed: MissedTickBehavior, due: Instant, now: Instant, period: Duration) -> Instant {
-    match missed {
-        MissedTickBehavior::Delay if now > due + MISSED => now.saturating_add(period),
-        MissedTickBehavior::Skip if now > due + MISSED => {
+fn next(behavior: MissedTickBehavior, due: Instant, now: Instant, period: Duration) -> Instant {
+    match behavior {
+        MissedTickBehavior::Delay if now > due + MISSED_AFTER => now.saturating_add(period),
+        MissedTickBehavior::Skip if now > due + MISSED_AFTER => {
             let into_period = (now - due).as_nanos() % period.as_nanos();
             let into_period = u64::try_from(into_period).map_or(period, Duration::from_nanos);
             now.saturating_add(period.saturating_sub(into_period))
@@ -76,7 +76,7 @@ impl Interval {
     #[track_caller]
     fn new(delay: Sleep, period: Duration) -> Self {
         assert!(!period.is_zero(), "`period` must be non-zero.");
-        Self { delay, period, missed: MissedTickBehavior::default() }
+        Self { delay, period, behavior: MissedTickBehavior::default() }
     }
 
     /// Waits for the next tick. Returns the instant for which it was scheduled. No tick is lost if
@@ -89,7 +89,7 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();
-        self.reset_at(next(self.missed, due, home::now(), self.period));
+        self.reset_at(next(self.behavior, due, current_timers::now(), self.period));
         Poll::Ready(due)
     }
 
@@ -100,12 +100,12 @@ impl Interval {
 
     /// Moves the next tick to now.
     pub fn reset_immediately(&mut self) {
-        self.reset_at(home::now());
+        self.reset_at(current_timers::now());
     }
 
     /// Moves the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
-        self.reset_at(home::now().saturating_add(after));
+        self.reset_at(current_timers::now().saturating_add(after));
     }
 
     /// Moves the next tick to `deadline`.
@@ -115,12 +115,12 @@ impl Interval {
 
     /// Returns the behavior after a missed tick.
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
-        self.missed
+        self.behavior
     }
 
     /// Sets the behavior after a missed tick.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
-        self.missed = behavior;
+        self.behavior = behavior;
     }
 
     /// Returns the time between two ticks.

@@ -7,7 +7,7 @@ use std::{
 use corewheel::future::{self, Remote};
 use tokio::task::coop;
 
-use super::{Instant, home::with_timers, virtual_time::assert_advancing};
+use super::{Instant, current_timers::with_timers, virtual_time::assert_advancing};
 
 /// Waits until `duration` from now. A sleep of zero is ready at the first poll.
 #[track_caller]

@@ -63,26 +63,28 @@ enum Mode {
     /// In step with real time.
     FollowsRealTime(Resumed),
     /// Stopped, in a runtime that may have no hook.
-    PausedWithoutHook(Idle),
+    PausedWithoutHook(IdleDetector),
     /// Stopped, in a runtime whose hook advances it.
     Paused,
 }
 
 /// Detects whether a runtime is idle.
-struct Idle {
+struct IdleDetector {
     runtime: RuntimeMetrics,
-    parked: Option<u64>,
+    /// The count of parks and unparks at the previous check, if the runtime was parked.
+    last_park_count: Option<u64>,
 }
 
-impl Idle {
+impl IdleDetector {
     /// Returns true if the runtime has stayed parked since the previous call.
     fn is_still_parked(&mut self) -> bool {
         #[cfg(target_has_atomic = "64")]
-        let parked = Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
+        let park_count =
+            Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
         #[cfg(not(target_has_atomic = "64"))]
-        let parked = None; // tokio does not count parks here
-        let before = std::mem::replace(&mut self.parked, parked);
-        parked.is_some() && parked == before
+        let park_count = None; // tokio does not count parks here
+        let before = std::mem::replace(&mut self.last_park_count, park_count);
+        park_count.is_some() && park_count == before
     }
 }
 
@@ -97,9 +99,9 @@ impl Idle {
 /// # Panics
 ///
 /// If the clock is paused already, or outside of a current-thread runtime. If the runtime that
-/// calls this function has no [`auto_advance`], a waiting future panics after the runtime has been
-/// idle for 1 to 2 s. In such a runtime, a wait on [`timers`](super::timers) ends after this time.
-/// In a later runtime without the hook, nothing ends a wait.
+/// calls `pause` has no [`auto_advance`], and is idle for 1 to 2 s, the clock advances to the next
+/// deadline: a waiting future of this module panics, and a future of [`timers`](super::timers)
+/// ends. In a later runtime without the hook, nothing ends a wait.
 ///
 /// # Examples
 ///
@@ -120,17 +122,17 @@ pub fn pause() {
     let runtime = Handle::try_current().ok();
     let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
-    let here = CURRENT.with_borrow_mut(|here| {
-        Rc::clone(here.get_or_insert_with(|| Rc::new(VirtualTime::start())))
+    let current = CURRENT.with_borrow_mut(|current| {
+        Rc::clone(current.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
-    let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
-    let mode = Mode::PausedWithoutHook(Idle { runtime, parked: None });
-    here.request(|done| Request::SetMode(mode, done));
+    let Some(resumed) = current.resumed.take() else { panic!("time is already frozen") };
+    let mode = Mode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
+    current.request(|done| Request::SetMode(mode, done));
     // Stops the clock on a tick of the helper's wheel, which is 1 ms by default, so that a sleep of
     // whole milliseconds takes exactly its duration.
-    let ticks = since(resumed).as_nanos().div_ceil(1_000_000);
-    here.clock.set(u64::try_from(ticks).map_or(Duration::MAX, Duration::from_millis));
-    here.request(Request::Turn);
+    let ticks = virtual_elapsed(resumed).as_nanos().div_ceil(1_000_000);
+    current.clock.set(u64::try_from(ticks).map_or(Duration::MAX, Duration::from_millis));
+    current.request(Request::Turn);
 }
 
 /// Resumes the clock of this thread from its paused time.
@@ -140,11 +142,11 @@ pub fn pause() {
 /// If the clock is not paused.
 #[track_caller]
 pub fn resume() {
-    let here = paused().expect("time is not frozen");
-    let resumed = (StdInstant::now(), here.clock.elapsed());
-    here.resumed.set(Some(resumed));
-    here.stuck.try_iter().for_each(drop);
-    here.request(|done| Request::SetMode(Mode::FollowsRealTime(resumed), done));
+    let current = paused().expect("time is not frozen");
+    let resumed = (StdInstant::now(), current.clock.elapsed());
+    current.resumed.set(Some(resumed));
+    current.stuck.try_iter().for_each(drop);
+    current.request(|done| Request::SetMode(Mode::FollowsRealTime(resumed), done));
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -154,11 +156,11 @@ pub fn resume() {
 ///
 /// If the clock is not paused.
 pub async fn advance(duration: Duration) {
-    let here = paused().expect("time is not frozen");
-    here.clock.advance(duration);
-    here.stuck.try_iter().for_each(drop);
-    here.request(Request::Turn);
-    drop(here);
+    let current = paused().expect("time is not frozen");
+    current.clock.advance(duration);
+    current.stuck.try_iter().for_each(drop);
+    current.request(Request::Turn);
+    drop(current);
     yield_now().await;
 }
 
@@ -184,17 +186,17 @@ pub async fn advance(duration: Duration) {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn auto_advance() {
-    let Some(here) = paused() else { return };
-    here.stuck.try_iter().for_each(drop);
+    let Some(current) = paused() else { return };
+    current.stuck.try_iter().for_each(drop);
     // If timers have fired, this hook must be called again: if they woke no task of the runtime,
     // the runtime would sleep for ever.
-    let mut is_called_again = true;
+    let mut must_run_again = true;
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
-        is_called_again = here.request(Request::Step);
-        here.stuck.try_iter().for_each(drop);
+        must_run_again = current.request(Request::Step);
+        current.stuck.try_iter().for_each(drop);
     }
-    if is_called_again {
+    if must_run_again {
         // Defers a wake-up, so that the runtime polls for events without blocking and then calls
         // this hook again.
         let mut cx = Context::from_waker(Waker::noop());
@@ -202,8 +204,8 @@ pub fn auto_advance() {
     }
 }
 
-/// Called before each poll of tasks. Then [`auto_advance`] makes the runtime poll for events before
-/// it advances the clock.
+/// Must be called before each poll of tasks, so that the next [`auto_advance`] makes the runtime
+/// poll for events before it advances the clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn before_poll() {
     HAS_POLLED.set(false);
@@ -211,8 +213,13 @@ pub(crate) fn before_poll() {
 
 /// Returns the virtual time of this thread, if it has one.
 pub(super) fn now() -> Option<StdInstant> {
-    let here = here()?;
-    Some(here.resumed.get().map_or_else(|| here.clock.now(), |resumed| here.start + since(resumed)))
+    let current = current()?;
+    Some(
+        current.resumed.get().map_or_else(
+            || current.clock.now(),
+            |resumed| current.start + virtual_elapsed(resumed),
+        ),
+    )
 }
 
 /// Returns the clock of this thread for a [`corewheel::Shard`] or a wheel: the virtual clock after
@@ -237,39 +244,40 @@ pub(super) fn now() -> Option<StdInstant> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn clock() -> Clock {
-    here().map_or_else(|| local_timer().clock(), |here| Clock::from(&here.clock))
+    current().map_or_else(|| local_timer().clock(), |current| Clock::from(&current.clock))
 }
 
 /// Returns the timers on the virtual time of this thread, if it has one.
 pub(super) fn timers() -> Option<Timers> {
-    let here = here()?;
-    if let Some(resumed) = here.resumed.get() {
+    let current = current()?;
+    if let Some(resumed) = current.resumed.get() {
         // A new delay counts from this clock, which the helper does not set while it sleeps.
-        here.clock.set(since(resumed));
+        current.clock.set(virtual_elapsed(resumed));
     }
-    Some(here.timers.clone())
+    Some(current.timers.clone())
 }
 
 /// Panics if the helper has advanced a clock that nothing else would advance.
 pub(super) fn assert_advancing() {
     assert!(
-        here().is_none_or(|here| here.stuck.try_iter().count() == 0),
+        current().is_none_or(|current| current.stuck.try_iter().count() == 0),
         "the clock of this thread is paused, its runtime is idle, and no hook advances the clock: \
          instead of `#[tokio::test]`, run the test in `corewheel_tokio::run`, or build its runtime \
          with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`; or call `advance`"
     );
 }
 
-fn here() -> Option<Rc<VirtualTime>> {
-    CURRENT.try_with(|here| here.borrow().clone()).ok().flatten()
+fn current() -> Option<Rc<VirtualTime>> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
 fn paused() -> Option<Rc<VirtualTime>> {
-    here().filter(|here| here.resumed.get().is_none())
+    current().filter(|current| current.resumed.get().is_none())
 }
 
-/// Returns the current virtual time, counted from the latest `resume`.
-fn since((resumed, elapsed): Resumed) -> Duration {
+/// Returns the current virtual time: the virtual time of the latest `resume`, plus the real time
+/// since.
+fn virtual_elapsed((resumed, elapsed): Resumed) -> Duration {
     elapsed.saturating_add(resumed.elapsed())
 }
 
@@ -321,7 +329,7 @@ fn run_helper(
             Mode::Paused => requests.recv().map_err(RecvTimeoutError::from),
             Mode::PausedWithoutHook(_) => requests.recv_timeout(IDLE_CHECK_PERIOD),
             Mode::FollowsRealTime(resumed) => {
-                clock.set(since(resumed));
+                clock.set(virtual_elapsed(resumed));
                 local_timer().turn();
                 let sleep = local_timer().prepare_sleep();
                 match sleep.timeout() {
@@ -370,6 +378,8 @@ fn turn() -> bool {
     }
 }
 
+/// Fires the due timers. If there are none, advances the clock until a timer fires. Returns false
+/// if no timer is left to fire.
 fn step(clock: &ManualClock) -> bool {
     while !turn() {
         match until_next(clock) {
@@ -382,8 +392,8 @@ fn step(clock: &ManualClock) -> bool {
     true
 }
 
-/// Returns the time until the next deadline, or `None` if this deadline has passed or is at the end
-/// of the clock.
+/// Returns the time until the next deadline. Returns `None` if there is no deadline, or it has
+/// passed or is at the end of the clock.
 fn until_next(clock: &ManualClock) -> Option<Duration> {
     const END: Duration = Duration::from_nanos(u64::MAX);
     let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < END;

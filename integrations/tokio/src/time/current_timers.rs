@@ -22,7 +22,7 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// If the timers were set before, or one of these calls has already fixed the default timers. The
+/// If the timers were set before, or one of the calls above has already set the default timers. The
 /// error returns `timers`.
 ///
 /// # Examples
@@ -39,9 +39,9 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
 }
 
 /// Returns the [`Timers`] for futures that this thread creates. Pass them to adapters, such as
-/// those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call fixes
-/// the default timers. In a current-thread runtime, call it inside of [`run`](crate::run). In a
-/// test with [`pause`](super::pause), call it after `pause`.
+/// those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call sets the
+/// default timers. In a current-thread runtime, call it inside of [`run`](crate::run). In a test
+/// with [`pause`](super::pause), call it after `pause`.
 pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }
