@@ -30,10 +30,10 @@ const LEASE: Duration = Duration::from_millis(500);
 struct Online(Rc<RefCell<BTreeMap<u8, TimerHandle>>>);
 
 /// Sends the number of a silent client, and the time at which its lease ended.
-type Offline = mpsc::Sender<(u8, Instant)>;
+type OfflineSender = mpsc::Sender<(u8, Instant)>;
 
 impl Online {
-    fn renew_lease(&self, client: u8, offline: &Offline) {
+    fn renew_lease(&self, client: u8, offline: &OfflineSender) {
         let renewed = self.0.borrow().get(&client).is_some_and(|lease| lease.reset(LEASE));
         if !renewed {
             let (online, offline) = (self.clone(), offline.clone());
@@ -42,7 +42,7 @@ impl Online {
         }
     }
 
-    fn forget(&self, client: u8, offline: &Offline) {
+    fn forget(&self, client: u8, offline: &OfflineSender) {
         self.0.borrow_mut().remove(&client);
         // Fails if the receiver has ended.
         let _ = offline.send((client, Instant::now()));
@@ -51,7 +51,7 @@ impl Online {
 
 /// Runs the loop until two callbacks have fired: the first end of a lease, and the other thread's
 /// closure.
-fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()> {
+fn serve(mut poll: Poll, socket: &UdpSocket, offline: &OfflineSender) -> io::Result<()> {
     let (mut events, online) = (Events::with_capacity(64), Online::default());
     while local_timer().counts().fired < 2 {
         match local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout)) {
@@ -70,7 +70,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
 }
 
 /// Starts the thread of the loop, whose wheel ends a poll through the waker.
-fn start(offline: Offline) -> io::Result<(SocketAddr, ShardRef, JoinHandle<io::Result<()>>)> {
+fn start(offline: OfflineSender) -> io::Result<(SocketAddr, ShardRef, JoinHandle<io::Result<()>>)> {
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKER)?;
     let mut socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into())?;

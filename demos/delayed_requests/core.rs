@@ -1,4 +1,4 @@
-//! One core: a runtime that corewheel drives. It accepts connections and serves their requests.
+//! One core: a runtime that drives the core's wheel, accepts connections and serves their requests.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

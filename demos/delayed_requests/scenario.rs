@@ -57,12 +57,12 @@ impl Plan {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
 
-    pub(crate) fn give_up(&self) -> Duration {
+    pub(crate) fn give_up_at(&self) -> Duration {
         self.run + ANSWER_TIMEOUT
     }
 
     /// Returns the timeout of `Follow` requests. It is longer than a stall, because the log does
-    /// not grow after a stall has begun.
+    /// not grow before the stall ends.
     pub(crate) fn follower_timeout(&self) -> Duration {
         self.timeout * 2
     }
@@ -72,15 +72,15 @@ impl Plan {
     }
 
     /// Returns the planned time from a producer's request until its condition becomes true, in the
-    /// contested stall of this number.
-    pub(crate) fn contested(&self, stall: u32) -> Duration {
-        // 7 and 9 have no common divisor, so every step occurs.
+    /// contested stall with the number `stall`.
+    pub(crate) fn contest_delay(&self, stall: u32) -> Duration {
+        // `CONTEST_STEPS + 1` and 7 have no common divisor, so every step occurs.
         self.timeout.saturating_sub(CONTEST)
             + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
     }
 
     /// Returns the end of a partition's first round. The partitions do not all stall at once.
-    pub(crate) fn first_round(&self, partition: u32) -> Duration {
+    pub(crate) fn first_round_end(&self, partition: u32) -> Duration {
         self.timeout + self.timeout * 2 * partition / self.partitions
     }
 }
@@ -113,17 +113,18 @@ pub(crate) async fn run(
     let act = async {
         let next_produce = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
         let (clients, answered) = (&clients, &answered);
-        let partition = Partition { id, plan, start, clients, answered, next_produce };
+        let partition = PartitionClients { id, plan, start, clients, answered, next_produce };
         // The verdict reports unanswered requests.
-        let _ = timeout_at((start + plan.give_up()).into(), partition.act()).await;
+        let _ = timeout_at((start + plan.give_up_at()).into(), partition.act()).await;
         drop(acting);
     };
     join(act, join_all(readers.into_iter().enumerate().map(receive))).await;
     Ok(clients.into_inner())
 }
 
-/// The clients of a partition work in rounds, each of which ends with a stall of one follower.
-struct Partition<'a> {
+/// The clients of a partition. They work in rounds, each of which ends with a stall of one
+/// follower.
+struct PartitionClients<'a> {
     id: u32,
     plan: Plan,
     start: Instant,
@@ -133,10 +134,10 @@ struct Partition<'a> {
     next_produce: [Duration; PRODUCERS.end - PRODUCERS.start],
 }
 
-impl Partition<'_> {
+impl PartitionClients<'_> {
     async fn act(mut self) {
         let plan = self.plan;
-        let mut until = plan.first_round(self.id);
+        let mut until = plan.first_round_end(self.id);
         // Starts at a different number in each partition, so that the contests differ.
         for stall in self.id.. {
             while self.now() < until {
@@ -163,7 +164,7 @@ impl Partition<'_> {
             // than the producers append. In every other round, all these requests must time out
             // before the follower continues. The other rounds are contested: the follower continues
             // at about the time when the producers' requests time out.
-            let contest = (stall % 2 == 1).then(|| self.now() + plan.contested(stall));
+            let contest = (stall % 2 == 1).then(|| self.now() + plan.contest_delay(stall));
             self.stall(contest.is_some());
             while !self.are_idle(PRODUCERS.start..CONSUMERS.end) {
                 let is_stalled = contest.is_none_or(|contest| self.now() < contest);
@@ -193,7 +194,7 @@ impl Partition<'_> {
 
     /// Waits for an answer, or until `moment`.
     async fn wait(&self, moment: Option<Duration>) {
-        let moment = self.start + moment.unwrap_or(self.plan.give_up());
+        let moment = self.start + moment.unwrap_or(self.plan.give_up_at());
         let _ = timeout_at(moment.into(), self.answered.notified()).await;
     }
 

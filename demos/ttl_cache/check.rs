@@ -30,11 +30,11 @@ pub(crate) struct Report {
     flood: Flood,
     /// The timers of the server that the check has started.
     timers: Timers,
-    /// The number of requests that another core than the connection's has executed.
+    /// The number of requests that a core has executed for a connection of another core.
     remote_requests: u64,
 }
 
-pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
+pub(crate) fn own_server(args: &Args) -> io::Result<Verdict<Report>> {
     let mut failures = Failures::default();
     // The cores get slightly different numbers of keys.
     let max_keys = args.max_keys.max(args.expiring as usize / 8 * 9 + 1_000);
@@ -59,7 +59,7 @@ pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
     Ok(Verdict::new(report, failures))
 }
 
-pub(crate) fn other(args: &Args, server: SocketAddr) -> io::Result<Verdict<Report>> {
+pub(crate) fn other_server(args: &Args, server: SocketAddr) -> io::Result<Verdict<Report>> {
     let mut failures = Failures::default();
     let report = check(args, server, TOLERANCE_US, &mut failures)?;
     Ok(Verdict::new(report, failures))

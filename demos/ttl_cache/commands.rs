@@ -79,7 +79,8 @@ fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
     };
     let entry = keys.set(key, value).map_err(error)?;
     if !keeps_deadline {
-        // First, because a passed deadline would remove the new value.
+        // Called before `expire_at`: if the old deadline has passed, `expire_at` would remove the
+        // new value.
         entry.persist();
     }
     if let Some(deadline) = deadline {

@@ -2,7 +2,7 @@
 //! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380` or
 //! `redis-benchmark -p 6380 -t set,get,ping_mbulk`.
 //!
-//! DEL and EXISTS take one key. Inline commands are errors. Redis passes `--against`.
+//! DEL and EXISTS take one key. Inline commands are errors. Redis passes the check of `--against`.
 //!
 //! The modules, in the order to read them:
 //! - `keys`: the keys of a core and their timers: the use of the library
@@ -76,10 +76,10 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(server) = args.against {
-        return conclude(check::other(&args, server), args.options.json);
+        return conclude(check::other_server(&args, server), args.options.json);
     }
     if args.self_check {
-        return conclude(check::own(&args), args.options.json);
+        return conclude(check::own_server(&args), args.options.json);
     }
     let Err(error) = serve(&args);
     eprintln!("error: {error}");

@@ -1,5 +1,5 @@
-//! One core of the server: a runtime that corewheel drives, its keys, its connections, and the
-//! requests that travel between the cores.
+//! One core of the server: a runtime that drives the core's wheel, its keys, its connections, and
+//! the requests that travel between the cores.
 //!
 //! ```text
 //! core of the connection                        core of the keys
@@ -31,7 +31,7 @@ use crate::keys::Keys;
 use crate::{Args, connection};
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
-const PAUSE: Duration = Duration::from_millis(10);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A command to one core, with the index of its answer.
 struct Request {
@@ -41,9 +41,10 @@ struct Request {
 }
 
 pub(crate) struct Worker {
-    own: usize,
+    index: usize,
     keys: Rc<RefCell<Keys>>,
-    /// Chooses the core of a key with a secret, so that no client can put all keys on one core.
+    /// Hashes keys with a secret to choose their core, so that no client can put all keys on one
+    /// core.
     hasher: RandomState,
     shards: Vec<ShardRef>,
     /// The number of other cores' requests that this core has executed.
@@ -61,8 +62,8 @@ pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     let (address, listeners) = server::listeners(port, args.options.cores())?;
     Server::start(Cores::builder(), address, listeners, move |core, listener| {
         let keys = Keys::new(args.max_keys.div_ceil(core.shards().len()));
-        let (own, shards, hasher) = (core.index(), core.shards().to_vec(), hasher.clone());
-        let worker = Rc::new(Worker { own, keys, hasher, shards, served: Cell::new(0) });
+        let (index, shards, hasher) = (core.index(), core.shards().to_vec(), hasher.clone());
+        let worker = Rc::new(Worker { index, keys, hasher, shards, served: Cell::new(0) });
         WORKER.with(|place| place.set(Rc::clone(&worker)).ok().expect("a new thread"));
         corewheel_tokio::run(async {
             tokio::select! {
@@ -79,7 +80,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
     loop {
         // After a failed accept, the core continues to serve other clients.
         let Ok((mut stream, _)) = listener.accept().await else {
-            sleep(PAUSE).await;
+            sleep(ACCEPT_RETRY_PAUSE).await;
             continue;
         };
         let (worker, client) = (Rc::clone(worker), Rc::clone(&clients));
@@ -126,7 +127,7 @@ impl Worker {
         }
         let mut pending = Vec::new();
         for (core, requests) in outgoing.into_iter().enumerate() {
-            if core == self.own {
+            if core == self.index {
                 merge(&mut answers, self.execute(requests));
             } else if !requests.is_empty() {
                 let (sender, answered) = oneshot::channel();

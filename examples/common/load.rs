@@ -12,13 +12,13 @@ use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
 
 const THREADS: usize = 2;
-/// The interval at which a thread measures the delay that the machine causes.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// A thread repeatedly sleeps for this long, and measures how much longer the sleep lasted.
+const PROBE_SLEEP: Duration = Duration::from_millis(5);
 
 /// Each user keeps a clone while it has actions left.
 pub(crate) type ActiveToken = Arc<()>;
 
-/// The users of a thread, and the longest delay that the machine caused to the thread.
+/// The users of a thread, and the longest time by which the machine delayed the thread.
 type UsersAndDelay<U> = (Vec<U>, Duration);
 
 pub(crate) struct Load<U> {
@@ -68,12 +68,13 @@ fn simulate<U: 'static, F: Future<Output = io::Result<U>> + 'static>(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         let users: Vec<_> = users.map(spawn_local).collect();
-        let held_up = Cell::new(Duration::ZERO);
-        let watch = async {
+        let longest_delay = Cell::new(Duration::ZERO);
+        let measure = async {
             loop {
                 let asleep = Instant::now();
-                tokio::time::sleep(POLL_INTERVAL).await;
-                held_up.set(held_up.get().max(asleep.elapsed().saturating_sub(POLL_INTERVAL)));
+                tokio::time::sleep(PROBE_SLEEP).await;
+                longest_delay
+                    .set(longest_delay.get().max(asleep.elapsed().saturating_sub(PROBE_SLEEP)));
             }
         };
         let ended = async {
@@ -81,10 +82,10 @@ fn simulate<U: 'static, F: Future<Output = io::Result<U>> + 'static>(
             for user in users {
                 all.push(user.await??);
             }
-            Ok((all, held_up.get()))
+            Ok((all, longest_delay.get()))
         };
         tokio::select! {
-            never = watch => never,
+            never = measure => never,
             ended = ended => ended,
         }
     })

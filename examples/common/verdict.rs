@@ -80,6 +80,8 @@ impl Failures {
         cases.map(|(what, count)| format!("{count} {what}")).chain(self.others).collect()
     }
 
+    /// Adds a failure for each pair of unequal counts: a count of the server with its name, and a
+    /// count of the clients with its name.
     pub(crate) fn expect_equal(&mut self, counts: &[(&str, u64, &str, u64)]) {
         let wrong = counts.iter().filter(|(_, counted, _, seen)| counted != seen);
         self.others.extend(wrong.map(|(what, counted, seen_as, seen)| {

@@ -9,8 +9,8 @@ use corewheel::Counts;
 use corewheel::metrics::{self, ShardMetrics};
 use indicatif::{ProgressBar, ProgressStyle};
 
-const REDRAW: Duration = Duration::from_millis(250);
-const PRINT: Duration = Duration::from_secs(3);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(250);
+const PRINT_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval at which the view checks for its next update and for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -27,7 +27,7 @@ pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &st
     let style = style.expect("the template is a valid constant");
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let bar = ProgressBar::new(millis(run)).with_style(style);
-    let pause = if bar.is_hidden() { PRINT } else { REDRAW };
+    let pause = if bar.is_hidden() { PRINT_INTERVAL } else { REDRAW_INTERVAL };
     let (start, mut last_counts, mut next) = (Instant::now(), HashMap::new(), Duration::ZERO);
     loop {
         let (is_over, now) = (is_over(), start.elapsed());

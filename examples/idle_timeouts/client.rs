@@ -120,7 +120,7 @@ pub(crate) struct Client {
     pub(crate) state: ConnectionState,
     /// Read before the packet was sent, so that the server cannot have received it earlier.
     pub(crate) last_sent: Option<Instant>,
-    /// The longest time between two packets, or since the latest one.
+    /// The longest time between two packets, or from the last packet to the server's close.
     pub(crate) longest_silence: Duration,
     /// The number of sent bytes whose echo has not arrived.
     pub(crate) unanswered: usize,
@@ -146,7 +146,8 @@ impl Client {
         while matches!(client.state, ConnectionState::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
-                // Notices a close first: otherwise it would count as a reaction to the next packet.
+                // Notices a close first. Otherwise the close would count as a reaction to the next
+                // packet.
                 biased;
                 received = stream.read(&mut buffer) => match received {
                     Ok(length) if length > 0 => {

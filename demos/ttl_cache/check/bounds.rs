@@ -17,7 +17,7 @@ const LIFE_MS: std::ops::Range<u32> = 40..140;
 /// More bytes than the buffers of the sockets can hold.
 const REQUESTS_MAX: usize = 256 << 20;
 /// How long the check waits until keys with a lifetime of half a second have expired.
-const LIFE_MAX: Duration = Duration::from_secs(5);
+const EXPIRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// If a client cannot write for this long, the check assumes that the server holds it back.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -89,7 +89,7 @@ pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io
         failures.push(format!("{held} keys, not {room}, were stored; the error is {refused:?}"));
     }
     let start = Instant::now();
-    while client.size()? > 0 && start.elapsed() < LIFE_MAX {
+    while client.size()? > 0 && start.elapsed() < EXPIRY_TIMEOUT {
         thread::sleep(Duration::from_millis(20));
     }
     let again = show(&client.ask("SET bound value")?);
@@ -124,6 +124,7 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
     Ok(())
 }
 
+/// Returns the time after which the server closes a silent connection.
 pub(super) fn silence(server: SocketAddr) -> io::Result<Duration> {
     let start = Instant::now();
     Client::connect(server)?.wait_for_end()?;

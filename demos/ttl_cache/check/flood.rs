@@ -48,7 +48,7 @@ pub(super) struct Release {
 }
 
 pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> io::Result<Flood> {
-    empty(&mut Client::connect(server)?)?;
+    delete_all_but_probe(&mut Client::connect(server)?)?;
     let (quiet, ()) = probe_during(server, || {
         thread::sleep(QUIET);
         Ok(())
@@ -60,7 +60,7 @@ pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> 
     Ok(Flood { expiring, quiet_p99, get, release })
 }
 
-fn empty(client: &mut Client) -> io::Result<()> {
+fn delete_all_but_probe(client: &mut Client) -> io::Result<()> {
     client.ask("FLUSHALL")?;
     client.ask("SET probe stays").map(drop)
 }
@@ -70,7 +70,7 @@ fn empty(client: &mut Client) -> io::Result<()> {
 fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Release)> {
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
-        // A whole second, so that no deadline is rounded to milliseconds.
+        // A whole number of seconds, so that the conversion to milliseconds is exact.
         let first = Duration::from_secs((since_epoch() + ahead).as_secs());
         let mut client = Client::connect(server)?;
         set_all(&mut client, expiring, first)?;
@@ -80,7 +80,7 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Relea
                 observe_removal(&mut Client::connect(server)?, expiring, first)
             });
         }
-        empty(&mut client)?;
+        delete_all_but_probe(&mut client)?;
     }
     Err(io::Error::other(format!("{expiring} keys expire before all are set; reduce --expiring")))
 }
