@@ -68,7 +68,7 @@ impl DelayedOperation for DelayedRequest {
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
         // Fails if the client has disconnected or reads too slowly. The verdict reports this.
-        let answer = wire::line(&Answer { number, is_timed_out, position });
+        let answer = wire::encode_line(&Answer { number, is_timed_out, position });
         let _ = self.stream.try_write(&answer);
     }
 }

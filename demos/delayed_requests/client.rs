@@ -54,7 +54,7 @@ impl Client {
         self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });
         self.is_idle = false;
         // Fails if the connection has ended. The verdict reports unanswered requests.
-        let _ = self.stream.try_write(&wire::line(&request));
+        let _ = self.stream.try_write(&wire::encode_line(&request));
     }
 
     /// Sets the answer that the client expects to its pending request.

@@ -32,7 +32,7 @@ pub(crate) struct Answer {
     pub(crate) position: u64,
 }
 
-pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+pub(crate) fn encode_line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("plain numbers");
     line.push(b'\n');
     line

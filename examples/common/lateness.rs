@@ -29,8 +29,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// The wait until all shards have published their counts.
 const PUBLISH_WAIT: Duration = Duration::from_millis(50);
 
-/// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds.
-/// `resolution` is the resolution of the runtime's own timer.
+/// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds. `own`
+/// sleeps with the runtime's own timer, of this `resolution`.
 pub(crate) async fn compare(
     runtime: &str,
     resolution: &str,

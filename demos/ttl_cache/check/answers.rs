@@ -55,18 +55,18 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     };
     let mut client = Client::connect(server)?;
     client.ask("FLUSHALL")?;
-    for part in STEPS.chunk_by(|_, next| wait(next.0).is_none()) {
+    for part in STEPS.chunk_by(|_, next| parse_wait(next.0).is_none()) {
         // Waits once for the keys of all names.
-        thread::sleep(part.first().and_then(|(asked, _)| wait(asked)).unwrap_or_default());
+        thread::sleep(part.first().and_then(|(asked, _)| parse_wait(asked)).unwrap_or_default());
         for name in NAMES {
-            for (asked, expected) in part.iter().filter(|(asked, _)| wait(asked).is_none()) {
+            for (asked, expected) in part.iter().filter(|(asked, _)| parse_wait(asked).is_none()) {
                 let asked = asked.replace('@', name);
                 compare(&asked, show(&client.ask(&asked)?), expected);
             }
         }
     }
     // All commands before the wait, in one pipeline.
-    let until_wait = STEPS.iter().take_while(|(asked, _)| wait(asked).is_none());
+    let until_wait = STEPS.iter().take_while(|(asked, _)| parse_wait(asked).is_none());
     let steps = NAMES.iter().flat_map(|name| {
         until_wait.clone().map(|(asked, expected)| (asked.replace('@', name), expected))
     });
@@ -96,7 +96,7 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     Ok(answers)
 }
 
-fn wait(asked: &str) -> Option<Duration> {
+fn parse_wait(asked: &str) -> Option<Duration> {
     Some(Duration::from_millis(asked.strip_prefix("WAIT ")?.parse().ok()?))
 }
 

@@ -74,19 +74,24 @@ pub(super) fn exactness(
 }
 
 /// Checks that a full server refuses keys, and accepts a key after the others have expired.
-pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io::Result<()> {
+pub(super) fn key_limit(
+    server: SocketAddr,
+    max_keys: u32,
+    failures: &mut Failures,
+) -> io::Result<()> {
     let mut client = Client::connect(server)?;
-    for number in 0..8 * room {
+    for number in 0..8 * max_keys {
         client.put(&format!("SET bound:{number} value PX 500"));
     }
     client.send()?;
     let mut refused = None;
-    for _ in 0..8 * room {
+    for _ in 0..8 * max_keys {
         refused = Some(client.answer()?).filter(Frame::is_error).or(refused);
     }
     let (refused, held) = (refused.as_ref().map(show).unwrap_or_default(), client.size()?);
-    if !refused.starts_with("-OOM") || held > room + 8 {
-        failures.push(format!("{held} keys, not {room}, were stored; the error is {refused:?}"));
+    if !refused.starts_with("-OOM") || held > max_keys + 8 {
+        failures
+            .push(format!("{held} keys, not {max_keys}, were stored; the error is {refused:?}"));
     }
     let start = Instant::now();
     while client.size()? > 0 && start.elapsed() < EXPIRY_TIMEOUT {

@@ -32,7 +32,7 @@ mod linux {
     use tokio::{net::TcpListener, task::JoinSet};
 
     const CLIENTS: u64 = 40;
-    const HEADERS: Duration = Duration::from_millis(300);
+    const HEADER_TIMEOUT: Duration = Duration::from_millis(300);
 
     /// Serves all clients. Returns the number of timers that fired.
     async fn serve(listener: net::TcpListener) -> io::Result<u64> {
@@ -45,7 +45,7 @@ mod linux {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
             });
             let mut server = http1::Builder::new();
-            server.timer(timer.clone()).header_read_timeout(HEADERS);
+            server.timer(timer.clone()).header_read_timeout(HEADER_TIMEOUT);
             serving.spawn_local(server.serve_connection(TokioIo::new(stream), hello));
         }
         while let Some(served) = serving.join_next().await {
@@ -63,7 +63,7 @@ mod linux {
         let begun = Instant::now();
         if is_slow {
             for byte in REQUEST {
-                thread::sleep(HEADERS / 10);
+                thread::sleep(HEADER_TIMEOUT / 10);
                 if stream.write_all(&[*byte]).is_err() {
                     break;
                 }
@@ -92,7 +92,7 @@ mod linux {
             let (is_slow, asked) = client.join().expect("no panic");
             let (is_answered, lifetime) = asked?;
             assert_eq!(is_answered, !is_slow, "only slow clients time out");
-            assert!(!is_slow || lifetime >= HEADERS, "never early");
+            assert!(!is_slow || lifetime >= HEADER_TIMEOUT, "never early");
             *if is_answered { &mut answered } else { &mut timed_out } += 1;
         }
         let fired = server.join().expect("no panic")??;

@@ -249,9 +249,9 @@ fn random_queue_calls_agree_with_a_list() {
             while let Poll::Ready(Some(expired)) =
                 poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await
             {
-                let is_it = |&(key, ..): &(Key, u32, Instant)| key == expired.key();
-                let place = model.iter().position(is_it).expect("a live entry");
-                let (_, value, deadline) = model.swap_remove(place);
+                let has_its_key = |&(key, ..): &(Key, u32, Instant)| key == expired.key();
+                let index = model.iter().position(has_its_key).expect("a live entry");
+                let (_, value, deadline) = model.swap_remove(index);
                 assert!(deadline <= now, "early");
                 assert_eq!((expired.deadline(), expired.into_inner()), (deadline, value));
             }
