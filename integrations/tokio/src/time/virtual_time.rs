@@ -99,9 +99,9 @@ impl IdleDetector {
 /// # Panics
 ///
 /// If the clock is paused already, or outside of a current-thread runtime. If the runtime that
-/// calls `pause` has no [`auto_advance`], and is idle for 1 to 2 s, the clock advances to the next
-/// deadline: a waiting future of this module panics, and a future of [`timers`](super::timers)
-/// ends. In a later runtime without the hook, nothing ends a wait.
+/// calls `pause` has no [`auto_advance`], the clock advances to the next deadline after the runtime
+/// has been idle for 1 to 2 s. Then a waiting future of this module panics, and a future of
+/// [`timers`](super::timers) ends. In a later runtime without the hook, nothing ends a wait.
 ///
 /// # Examples
 ///
