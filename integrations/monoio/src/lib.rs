@@ -81,8 +81,8 @@ pub fn drive() -> impl Future<Output = Infallible> {
     }
 }
 
-/// Returns only if the descriptor fails. monoio has no public wait for a foreign descriptor, but its
-/// sockets can wait for readiness without reading. So this function treats the descriptor as a
+/// Returns only if the descriptor fails. monoio has no public wait for a foreign descriptor, but
+/// its sockets can wait for readiness without reading. So this function treats the descriptor as a
 /// socket.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible> {
