@@ -48,21 +48,16 @@
 //!
 //! A *driver* is a loop or task that turns a thread's wheel. If this thread has no driver, a poll
 //! that must add a timer to the thread's wheel panics, because the wait might never end. Most
-//! drivers register when they are created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
-//! [`VirtualTime`], and the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A
-//! loop registers by its first call of [`turn`](crate::LocalTimer::turn),
-//! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
+//! drivers register when they are created: [`drive`], a `TimerFd`, [`VirtualTime`], and the
+//! packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop registers by its first
+//! call of [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep)
+//! or [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
 //! before any of these calls must first call
 //! [`register_driver`](crate::LocalTimer::register_driver).
-//! [`Config::install`](crate::Config::install) also registers a driver, because a program that
-//! configures a wheel is expected to turn it.
 //!
-//! `Cores` and `Config::install` register a driver before there is a loop. If the thread then never
-//! turns its wheel, its futures wait for ever, and no poll panics. A task may be spawned before the
-//! thread has a driver, but must not wait for a timer yet. After a thread's last driver is dropped,
-//! a poll that must add a timer to the thread's wheel panics again. A timer that is already pending
-//! fires when the wheel is turned again.
+//! A task may be spawned before the thread has a driver, but must not wait for a timer yet. After a
+//! thread's last driver is dropped, a poll that must add a timer to the thread's wheel panics
+//! again. A timer that is already pending fires when the wheel is turned again.
 //!
 //! # Without a timer
 //!

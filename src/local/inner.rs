@@ -52,7 +52,9 @@ enum DriverState {
     InTurn,
     /// A driver has registered, but has neither run a turn nor computed a sleep.
     Registered,
-    /// No driver is registered.
+    /// The thread has a configuration, so a loop is expected, but no driver has registered.
+    Expected,
+    /// Neither a driver nor a loop is known.
     Undriven,
     /// The wheel was drained.
     Ended,
@@ -177,15 +179,13 @@ impl ThreadWheel {
         Ok(local)
     }
 
-    pub(super) fn install(config: Config, has_loop: bool) -> Result<(), ConfigError> {
+    pub(super) fn install(config: Config) -> Result<(), ConfigError> {
         let installed = THREAD_WHEEL.try_with(|cell| {
             if cell.get().is_some() {
                 return Err(ConfigError::AlreadyRunning);
             }
             let local = Self::set_current(cell, Self::new(config)?);
-            if has_loop {
-                local.register_loop();
-            }
+            local.leave_undriven_state(DriverState::Expected);
             Ok(())
         });
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
@@ -341,15 +341,17 @@ impl ThreadWheel {
 
     pub(super) fn register_loop(&self) {
         self.has_registered_loop.set(true);
-        self.mark_registered();
+        self.leave_undriven_state(DriverState::Registered);
     }
 
     /// Registers a `TimerFd` or task that is going to drive the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
-            self.has_registered_loop.set(!matches!(self.driver.get(), DriverState::Undriven));
+            let has_loop =
+                !matches!(self.driver.get(), DriverState::Undriven | DriverState::Expected);
+            self.has_registered_loop.set(has_loop);
         }
-        self.mark_registered();
+        self.leave_undriven_state(DriverState::Registered);
     }
 
     /// Ends the registration of a `TimerFd` or task. If no driver is left, marks the wheel as
@@ -387,9 +389,10 @@ impl ThreadWheel {
         }
     }
 
-    fn mark_registered(&self) {
-        if let DriverState::Undriven = self.driver.get() {
-            self.driver.set(DriverState::Registered);
+    /// Makes `state`, which is `Expected` or `Registered`, the state of an undriven wheel.
+    fn leave_undriven_state(&self, state: DriverState) {
+        if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
+            self.driver.set(state);
             self.shared.gauges.extend_undriven_grace();
         }
     }
@@ -404,7 +407,7 @@ impl ThreadWheel {
 
     #[inline]
     pub(crate) fn assert_driven(&self) {
-        if let DriverState::Undriven = self.driver.get() {
+        if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
             panic_without_driver();
         }
     }
@@ -442,7 +445,9 @@ impl ThreadWheel {
     /// Reports a timer that has been overdue for too long, if a driver has registered but its loop
     /// has not begun. Returns the number of adds until the next check.
     fn check_for_missing_loop(&self) -> u64 {
-        let DriverState::Registered = self.driver.get() else { return u64::MAX };
+        let (DriverState::Registered | DriverState::Expected) = self.driver.get() else {
+            return u64::MAX;
+        };
         let (next, _) = self.with_engine(|engine| engine.publish_without_loop());
         let next = next.min(self.shared.gauges.remote_due_while_undriven());
         self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next), true);
@@ -457,7 +462,7 @@ impl ThreadWheel {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
                 self.announced_until.set(AWAKE);
             }
-            DriverState::Registered => {
+            DriverState::Registered | DriverState::Expected => {
                 self.announced_until.set(AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_without_loop();

@@ -577,9 +577,8 @@ impl LocalTimer {
     ///
     /// Polling a future that must wait for this thread's wheel
     /// [panics](crate::future#without-a-driver) if the wheel has no registered driver. These
-    /// register a driver: [`future::drive`](crate::future::drive), a `TimerFd`,
-    /// [`Config::install`], [`Cores`](crate::Cores), and the packages for runtimes. A loop also
-    /// registers itself by its first call of [`turn`](Self::turn),
+    /// register a driver: [`future::drive`](crate::future::drive), a `TimerFd`, and the packages for
+    /// runtimes. A loop also registers itself by its first call of [`turn`](Self::turn),
     /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
     ///
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
@@ -587,8 +586,9 @@ impl LocalTimer {
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
-    /// thread, reports it. With a registered driver, the timer must be overdue by 1 s, and is
-    /// reported by only some of this thread's adds and by none of its resets. See
+    /// thread, reports it. With a registered driver or an installed [`Config`], the timer must be
+    /// overdue by 1 s, and is reported by only some of this thread's adds and by none of its
+    /// resets. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -934,8 +934,8 @@ impl Config {
     /// Creates this thread's wheel with this configuration. Call it before anything else in the
     /// thread uses [`local_timer`].
     ///
-    /// This call also registers a [driver](LocalTimer::register_driver). So if no loop drives the
-    /// wheel, futures wait for ever instead of panicking.
+    /// This call registers no driver: without one, a poll that must wait for the wheel
+    /// [panics](crate::future#without-a-driver).
     ///
     /// # Errors
     ///
@@ -954,18 +954,7 @@ impl Config {
     /// # Ok::<(), ConfigError>(())
     /// ```
     pub fn install(self) -> Result<(), ConfigError> {
-        ThreadWheel::install(self, true)
-    }
-
-    /// Creates this thread's wheel as [`install`](Self::install) does, but registers no driver.
-    /// Used by packages that then drive the wheel with a `TimerFd` or a task.
-    ///
-    /// # Errors
-    ///
-    /// In the same cases as `install`.
-    #[doc(hidden)]
-    pub fn install_without_driver(self) -> Result<(), ConfigError> {
-        ThreadWheel::install(self, false)
+        ThreadWheel::install(self)
     }
 }
 

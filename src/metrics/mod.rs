@@ -29,7 +29,7 @@
 //! overdue timer, and at least one in 256 of its adds does:
 //!
 //! * a [`Shard`](crate::Shard),
-//! * the wheel of a thread with a registered driver,
+//! * the wheel of a thread with a registered driver or an installed [`Config`](crate::Config),
 //! * a wheel of `Timers::per_worker_with` before its watcher's first turn.
 //!
 //! # Which numbers to watch

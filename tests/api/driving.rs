@@ -66,13 +66,12 @@ fn a_pending_future_without_a_driver_panics_with_advice() {
 
 #[test]
 fn only_calls_of_a_driving_loop_register_a_driver() {
-    let registers: [(&str, fn()); 6] = [
+    let registers: [(&str, fn()); 5] = [
         ("turn", || _ = local_timer().turn()),
         ("turn_within", || _ = local_timer().turn_within(1)),
         ("prepare_sleep", || drop(local_timer().prepare_sleep())),
         ("time_until_next", || _ = local_timer().time_until_next()),
         ("register_driver", || local_timer().register_driver()),
-        ("install", || Config::new().install().expect("the first use")),
     ];
     for (name, register) in registers {
         on_a_thread(|| {
@@ -85,6 +84,7 @@ fn only_calls_of_a_driving_loop_register_a_driver() {
         ("next_deadline", || _ = local_timer().next_deadline()),
         ("add", || _ = local_timer().add(DELAY, || ())),
         ("shard_ref", || _ = local_timer().shard_ref()),
+        ("install", || Config::new().install().expect("the first use")),
     ] {
         on_a_thread(|| {
             ask();
@@ -112,11 +112,7 @@ fn dropping_drive_tasks_ends_only_their_registration() {
         assert!(sleep_panics(), "the task that turned is dropped");
         execute(Box::pin(sleep(DELAY)), [driver()]);
     });
-    for register in [
-        (|| Config::new().install().expect("the first use")) as fn(),
-        || local_timer().register_driver(),
-        || _ = local_timer().turn(),
-    ] {
+    for register in [(|| local_timer().register_driver()) as fn(), || _ = local_timer().turn()] {
         on_a_thread(|| {
             register();
             drop(driver());
@@ -337,6 +333,8 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         "remote, reported once",
         "registered",
         "remote, registered",
+        "installed",
+        "remote, installed",
     ];
     let expected = expected.map(|name| (name, "local_timer().turn()"));
     let expected = expected.into_iter().chain([("a shard", "Shard::turn")]);
@@ -361,7 +359,8 @@ fn add_without_a_driver() {
         ("reported once", millis(200), (|| ()) as fn()),
         ("driven", millis(200), || _ = local_timer().turn()),
         ("about to be driven", millis(200), || local_timer().register_driver()),
-        ("registered", millis(1_100), || Config::new().install().expect("the first use")),
+        ("registered", millis(1_100), || local_timer().register_driver()),
+        ("installed", millis(1_100), || Config::new().install().expect("the first use")),
     ] {
         on_named_core(name, move || {
             prepare();

@@ -59,7 +59,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install_without_driver();
+    let _ = Config::new().tick(TICK).install();
     run_in(Runtime::new()?, future)
 }
 

@@ -43,7 +43,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install_without_driver();
+    let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
     // Registers a driver until the executor ends, because the executor polls tasks after `future`
     // has ended.

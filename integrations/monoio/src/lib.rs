@@ -43,7 +43,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// If the runtime cannot be created.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install_without_driver();
+    let _ = Config::new().tick(TICK).install();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     // Registers a driver until the runtime ends, because the runtime polls tasks after `future` has
     // ended.

@@ -43,7 +43,7 @@ const BUDGET: usize = 1_024;
 /// [`Config`].
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install_without_driver();
+    let _ = Config::new().tick(TICK).install();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let driver = tasks.spawn(drive());
     let ended = catch_unwind(AssertUnwindSafe(|| {

@@ -161,7 +161,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// ```
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install_without_driver();
+    let _ = Config::new().tick(TICK).install();
     let (timer, guard) = {
         let _runtime = runtime.enter();
         register()?
