@@ -73,11 +73,11 @@ counts! {
         /// The timers of `live` that other threads have cancelled, and that the owner has not
         /// unlinked yet.
         ///
-        /// The owner counts exactly the timers whose messages are queued. If a timer is cancelled
-        /// during another thread's reset, the cancel message is queued when the reset ends. Other
-        /// threads read the number of queued cancel messages, which is inexact from 3,072 on. That
-        /// number may include timers that are not yet in the published `live`. It may lack timers
-        /// that were cancelled during a reset, or while a reset message was queued.
+        /// The owner reads the exact number of timers whose cancel messages are queued. If a timer
+        /// is cancelled during another thread's reset, the cancel message is queued when the reset
+        /// ends. Other threads read the number of queued cancel messages, which is inexact from
+        /// 3,072 on. That number may include timers that are not yet in the published `live`. It
+        /// may lack timers that were cancelled during a reset, or while a reset message was queued.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. The
         /// number is exact for the owner. Once 3,072 cancels, or 3,072 adds and resets, are queued,
@@ -94,7 +94,7 @@ counts! {
         pub runs: u64,
         /// Panics caught in callbacks, destructors, delayed operations, wakers and the wake hook.
         pub panicked: u64,
-        /// Clock readings that were earlier than a previous one.
+        /// Clock readings that were earlier than a previous reading.
         pub clock_regressions: u64,
         /// Turns begun.
         pub turns: u64,

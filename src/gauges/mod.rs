@@ -52,8 +52,8 @@ pub(crate) struct Gauges {
     /// Indexed by [`LateCause`].
     pub(crate) lateness: [AtomicHistogram; 2],
     pub(crate) callback_durations: AtomicHistogram,
-    /// Nonzero if a thread has requested `occupied_slots`. These cost more to publish than the
-    /// other numbers, so the owner publishes them only on request.
+    /// Nonzero if a thread has requested `occupied_slots`. They cost more to publish than the other
+    /// numbers, so the owner publishes them only on request.
     occupancy_requested: AtomicU64,
     occupied_slots: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
@@ -188,7 +188,8 @@ impl Gauges {
     /// nanoseconds. After a call has returned true, all calls return false until the shard has lost
     /// its last driver.
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
-        // Relaxed, both: the swap gives the value to only one caller.
+        // Relaxed, both: only the first swap returns the grace period, and it publishes no other
+        // data.
         self.is_enabled()
             && overdue >= self.undriven_grace_nanos.load(Ordering::Relaxed)
             && self.undriven_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
@@ -308,8 +309,8 @@ mod tests {
         );
     }
 
-    /// If a watch read the beginning of the previous turn, it would count the sleep after that turn
-    /// as part of the turn in progress.
+    /// `turn_state` must not combine a turn's number with the beginning of the previous turn.
+    /// Otherwise `metrics::Watch` would count the sleep between the two turns as part of the turn.
     #[test]
     fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;

@@ -57,8 +57,8 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 ///   for the owner and `other` for other threads.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
 ///   `corewheel_overdue_seconds`.
-/// * Histograms: `corewheel_lateness_seconds` and `corewheel_callback_seconds`, the running times
-///   of measured callbacks. The lateness has the label `by`, which is `loop` for
+/// * Histograms: `corewheel_lateness_seconds` and `corewheel_callback_seconds`. The latter has the
+///   running times of measured callbacks. The lateness has the label `by`, which is `loop` for
 ///   [`loop_lateness`](ShardMetrics::loop_lateness) and `leftover` for
 ///   [`leftover_lateness`](ShardMetrics::leftover_lateness). Durations are rounded up, by at most a
 ///   quarter or 1,023 ns, whichever is more. A duration above 73 minutes is exported as the longest

@@ -7,8 +7,8 @@ use crate::cross_core::call_site::CreationRecord;
 /// The live timers of a shard, grouped by the call site that added them. `{}` prints a table.
 ///
 /// [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
-/// [`Shard::live_report`](crate::Shard::live_report) return it. Needs the feature `origins`. A call
-/// site that leaks timers usually has the most live timers, or the oldest timer.
+/// [`Shard::live_report`](crate::Shard::live_report) return this report. Needs the feature
+/// `origins`. A call site that leaks timers usually has the most live timers, or the oldest timer.
 ///
 /// # Examples
 ///

@@ -9,28 +9,29 @@
 //!
 //! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. The latest call of
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) sets when that turn is due. The feature
-//! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an
-//! error for each caught panic, a warning for each stall that a watch finds, and an error for an
-//! overdue timer of a wheel without a loop. With the feature `origins`, `LocalTimer::live_report`
-//! lists the call sites that added the live timers.
+//! [`time_until_next`](crate::LocalTimer::time_until_next) sets the time at which the next turn is
+//! due. The feature `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing`
+//! adds events: an error for each caught panic, a warning for each stall that a watch finds, and an
+//! error for an overdue timer of a wheel without a loop. With the feature `origins`,
+//! `LocalTimer::live_report` lists the call sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!
 //! If no loop drives a wheel, each add or reset by its owner looks for a timer that is overdue by
 //! at least 100 ms, and reports it. For the wheel of a thread, remote adds and resets also look for
-//! such a timer, and so does the end of the thread. The reported timer may have been cancelled or
-//! reset since it was due, or may be the timer that is being reset. The report is an error event of
+//! such a timer, and so does the end of the thread. The reported timer may already have been
+//! cancelled or reset, or may be the timer that is being reset. The report is an error event of
 //! `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a thread, the
 //! report is a line on standard error. Each wheel is reported at most once, and once more after
 //! each loss of its last driver.
 //!
-//! For the following wheels, the limit is 1 s instead of 100 ms. Their owner's resets look for no
-//! overdue timer, and at least one in 256 of its adds does:
+//! Three kinds of wheels are reported only if a timer is overdue by at least 1 s. Only some of
+//! their owner's adds look for such a timer, at least one in 256, and the owner's resets never
+//! look. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver or an installed [`Config`](crate::Config),
-//! * a wheel of `Timers::per_worker_with` before its watcher's first turn.
+//! * a wheel of `Timers::per_worker_with` before its watcher's first turn or sleep.
 //!
 //! # Which numbers to watch
 //!
@@ -128,9 +129,9 @@ pub struct ShardMetrics {
     ///
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), the time counts from the earliest deadline at its latest lookup; at
-    /// least one in 256 adds makes a lookup. A remote cancel of the overdue timer does not change
-    /// the time.
+    /// [`Shard`](crate::Shard), the time counts from the deadline that an add last found to be the
+    /// earliest. At least one in 256 adds looks for it. A remote cancel of the overdue timer does
+    /// not change the time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.

@@ -65,9 +65,8 @@ pub struct Stall {
 ///   `prepare_sleep` or `time_until_next` set the time at which this turn is due. A late turn of a
 ///   loop that uses none of them is usually not reported.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
-///   wheel, this includes timers that other threads have added or reset. For a
-///   [`Shard`](crate::Shard), the report may be wrong: the timer may have been cancelled or reset
-///   since it became overdue.
+///   wheel, this includes timers that other threads have added or reset. The report may be wrong,
+///   because the timer may already have been cancelled or reset.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not drop the watch while you hold a lock that `report` needs. If `report` itself
@@ -133,8 +132,8 @@ impl Drop for Watch {
         drop(sender);
         // A report may drop its own watch, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
-            // The panic hook has already printed a panic of `report`. Dropping the panic's payload
-            // may panic again.
+            // If `report` has panicked, the panic hook has already printed the panic. Dropping its
+            // payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
@@ -143,14 +142,14 @@ impl Drop for Watch {
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
     // For each shard number, the stall at the previous check; `None` if the shard was not stalled.
-    let mut known = HashMap::new();
+    let mut previous_stalls = HashMap::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
             let pinned = pin();
             let Some(shared) = registry::shard(number, &pinned) else { continue };
             let (turns, stall) = check_stall(number, &shared, limit).unzip();
-            let stalled = turns.map(|it| (shared.gauges.serial(), it.begun, it.is_in_turn));
-            if known.insert(number, stalled) == Some(stalled) {
+            let stall_id = turns.map(|it| (shared.gauges.serial(), it.begun, it.is_in_turn));
+            if previous_stalls.insert(number, stall_id) == Some(stall_id) {
                 continue;
             }
             if let Some(stall) = stall {
@@ -179,7 +178,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
 /// Returns the shard's turn state and its stall, if it has stalled for longer than `limit`.
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
     // The clock is read before the turn state: if this thread is delayed between the two readings,
-    // the stall seems shorter, not longer.
+    // the stall seems too short, not too long.
     let now = shared.clock.nanos();
     let turns = shared.turn_state();
     let lasted = Duration::from_nanos(now.saturating_sub(turns.stalled_since()?));

@@ -1,9 +1,9 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` runs the closure
-//! that delivers the batch on that core. The messages do not rely on the order of batches: if a
-//! message depends on an earlier message, it is sent only after the other core has acknowledged the
-//! earlier message.
+//! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` sends a closure
+//! to that core, which delivers the batch there. The messages do not rely on the order of batches:
+//! if a message depends on an earlier message, it is sent only after the other core has
+//! acknowledged the earlier message.
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
 //! usually because the receiving core or its purgatory has ended, the batch's destructor answers
@@ -175,7 +175,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         self.0.send_batch(self.0.core_of(key, shards.len()), batch);
     }
 
-    /// Panics if [`join`](Self::join) would panic, but not if this thread has joined before.
+    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, except
+    /// after an earlier join, which only [`Member::connect`] detects.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
@@ -202,10 +203,9 @@ impl<K: Send + 'static> Group<K> {
     /// Returns the shards of all cores, if a core has joined.
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
-            // SeqCst: pairs with the fence in `make_member`. If that fence comes first, the load
-            // below finds the shards. Otherwise this fence comes first. Then operations of the
-            // joining core check their conditions after that fence, and see everything that this
-            // thread wrote before this fence.
+            // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
+            // first, the load below finds the shards. Otherwise the checks that the joining core
+            // makes after its fence see everything that this thread wrote before its own fence.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -298,6 +298,7 @@ pub(super) struct Member<K: Send + 'static> {
 }
 
 impl<K: Send + 'static> Member<K> {
+    /// Returns the core of a key, or `None` if the key belongs to this core.
     #[inline]
     pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
         let core = self.group.core_of(key, self.core_count);
@@ -309,7 +310,7 @@ impl<K: Send + 'static> Member<K> {
         self.add_to_batch(core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event on a key of `core` to the batch for that core. See [`enqueue`](Self::enqueue).
+    /// Adds an event on a key of `core` to the batch for that core. Sends the batch if it is full.
     pub(super) fn enqueue_event(&self, core: u32, key: K) {
         self.add_to_batch(core, |batch| batch.events.push(key));
     }
@@ -367,9 +368,9 @@ impl<K: Send + 'static> Member<K> {
         self.unsent_batches.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
     }
 
-    /// Connects this thread to the group. Returns the watches that other cores have requested so
-    /// far. Panics if the thread has joined before, because messages to the first purgatory would
-    /// reach the second.
+    /// Makes `receiver` the receiver of the group's messages on this thread. Returns the watches
+    /// that other cores have requested so far. Panics if the thread has joined before, because
+    /// messages to the first purgatory would reach the second.
     pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             let is_first = endpoint.receiver.is_none();
@@ -392,8 +393,9 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
     from: u32,
-    /// The keys of events. A message for each event would be larger, and a batch would move more
-    /// cache lines between cores. The order of events relative to messages does not matter.
+    /// The keys of events. They are not in `messages`, because a [`Message`] is larger, and the
+    /// batch would move more cache lines between cores. The order of events relative to messages
+    /// does not matter.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -454,8 +456,8 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
 
 /// The destination of a group's messages on one thread.
 struct Endpoint<K: Send + 'static> {
-    /// A weak reference, so that the thread's endpoint does not keep the group alive. While it
-    /// exists, the group's address, the key in `THREAD_ENDPOINTS`, is not reused.
+    /// Does not keep the group alive, but prevents a reuse of the group's address, which is the key
+    /// in `THREAD_ENDPOINTS`.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
@@ -481,11 +483,11 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
 
 /// An [`Endpoint`], with the type of its keys erased.
 trait AnyEndpoint: Any {
-    fn has_ended(&self) -> bool;
+    fn group_has_ended(&self) -> bool;
 }
 
 impl<K: Send + 'static> AnyEndpoint for Endpoint<K> {
-    fn has_ended(&self) -> bool {
+    fn group_has_ended(&self) -> bool {
         self.group.strong_count() == 0
     }
 }
@@ -507,7 +509,7 @@ fn with_endpoint<K: Send + 'static, R>(
         let (address, mut ended) = (Arc::as_ptr(group).addr(), BTreeMap::new());
         if !endpoints.contains_key(&address) {
             let all = mem::take(&mut *endpoints).into_iter();
-            (ended, *endpoints) = all.partition(|(_, endpoint)| endpoint.has_ended());
+            (ended, *endpoints) = all.partition(|(_, endpoint)| endpoint.group_has_ended());
             let group = Arc::downgrade(group);
             let endpoint = Endpoint { group, receiver: None, watches: Vec::new() };
             endpoints.insert(address, Box::new(endpoint));

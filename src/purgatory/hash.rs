@@ -4,8 +4,8 @@
 //! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
 //! modulo the prime 2^61 - 1. Each purgatory and each group has a random point. A word of more than
 //! 58 bits becomes two coefficients. Two different keys of at most `n` coefficients have the same
-//! value at no more than `n` of the 2^60 possible points. At some points, the values of keys in an
-//! arithmetic progression have equal low bits, so `finish` mixes the bits.
+//! value at no more than `n` of the 2^60 possible points. For some secret points, the values of
+//! keys in an arithmetic progression have equal low bits, so `finish` mixes the bits.
 //!
 //! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
 //! that can time single lookups.

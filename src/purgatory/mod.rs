@@ -45,10 +45,11 @@
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
 // parked operation ends when its timer fires. To end it earlier, the purgatory first cancels the
-// timer. Either the timer fires or the cancel succeeds, so the operation ends once. After the end
-// of the thread's wheel, every cancel fails, and `ParkedOperation::completion` prevents a second
-// completion. While its `try_complete` runs, a parked operation is *checked out*. If its timer
-// fires or `force_complete` is called during this check, its `on_complete` runs after the check.
+// timer. Either the timer fires or the cancel succeeds, so the operation ends once. After the
+// thread's wheel has ended, every cancel fails, and only `ParkedOperation::completion` prevents a
+// second completion. While its `try_complete` runs, a parked operation is *checked out* of its
+// record. If its timer fires or `force_complete` is called during this check, its `on_complete`
+// runs after the check.
 //
 // When an operation ends, its watches on this core are removed at once, and its watches on other
 // cores by messages.
@@ -85,7 +86,7 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{CheckOutcome, EventWalk, KeyWatchers, RemoteWatch, Table, WatchOwner},
+    table::{CheckOutcome, EventWalk, KeyWatchers, RemoteWatch, Table, Watcher},
 };
 use crate::{
     cross_core::hooks::PanicPlace,
@@ -163,10 +164,10 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The first call creates the purgatory, which ends with the thread. It is in no group: to use the
-/// purgatory that [`PurgatoryGroup::join`] returned in a closure of
-/// [`ShardRef::run`](crate::ShardRef::run), keep a clone in a `thread_local!`. In an exiting
-/// thread, a call may return another, empty purgatory.
+/// The first call creates the purgatory, which ends with the thread. It is in no group. A closure
+/// of [`ShardRef::run`](crate::ShardRef::run) can use a group's purgatory if you keep a clone in a
+/// `thread_local!`; see [`PurgatoryGroup::join`]. In an exiting thread, a call may return another,
+/// empty purgatory.
 ///
 /// Cost after the first use: at most one comparison for each pair of types in use.
 ///
@@ -323,7 +324,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// A call during the operation's own `try_complete` returns false. If that `try_complete` also
     /// returns false, it is called a second time. A call of `check` during the second
-    /// `try_complete` causes no third one.
+    /// `try_complete` causes no third call of it.
     ///
     /// Cost: one call of `try_complete`. If it returns true, also constant time per key that the
     /// operation watches.
@@ -446,8 +447,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         let hash = self.0.hash_builder.hash_u32(key);
         let table = self.0.table.borrow();
         let own_id = |watcher| match watcher {
-            WatchOwner::Own(index) => table.id_at(index),
-            WatchOwner::Remote { .. } => None,
+            Watcher::Local(index) => table.id_at(index),
+            Watcher::Remote { .. } => None,
         };
         let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
@@ -643,7 +644,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     has_deferred_completions: Cell<bool>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
-    /// The purgatory's registration with the thread's wheel, made by `join` or `park_slow`.
+    /// The purgatory's id at the thread's wheel, set by `join` or `park_slow`.
     client_id: Cell<Option<ClientId>>,
 }
 
@@ -663,7 +664,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
     /// must belong to this core. Returns the operation and the key if the wheel refuses the timer.
-    /// [`park_slow`](Self::park_slow) makes room before it calls this function.
+    /// Unlike [`park_slow`](Self::park_slow), does not make room in a full wheel.
     #[track_caller]
     #[inline(always)]
     fn try_park(
@@ -698,8 +699,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
-        // Makes room before `try_park` borrows the table: making room drops callbacks, whose
-        // destructors may use the table.
+        // Makes room before `try_park` borrows the table: making room drops the callbacks of
+        // cancelled timers, whose destructors may use the table.
         let with_room =
             |client| ThreadWheel::with(|local| local.engine_with_room().map(|_room| client))?;
         match client.and_then(with_room) {
@@ -748,7 +749,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(client)
     }
 
-    /// Adds a watch of an operation on a key. For a key of another core, sends a request to that
+    /// Adds a watch of an operation on a key. For a key of another core, queues a request to that
     /// core. Returns false if the operation has ended.
     fn watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
@@ -775,7 +776,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 drop(table);
                 usize::from(self.check(index, operation))
             }
-            KeyWatchers::Several(event) => {
+            KeyWatchers::Walk(event) => {
                 drop(table);
                 self.check_watchers(event)
             }
@@ -790,14 +791,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let mut table = self.table.borrow_mut();
             match table.step(&mut event) {
-                Some(WatchOwner::Own(index)) => {
+                Some(Watcher::Local(index)) => {
                     let operation = table.check_out(index);
                     drop(table);
                     if let Some(operation) = operation {
                         completed += usize::from(self.check(index, operation));
                     }
                 }
-                Some(WatchOwner::Remote { core, operation, watch }) => {
+                Some(Watcher::Remote { core, operation, watch }) => {
                     drop(table);
                     self.enqueue(core, Message::Recheck { operation, watch: Some(watch) });
                 }
@@ -955,7 +956,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Message::Recheck { operation, .. } => _ = self.check_by_id(operation),
             Message::Watch { key, operation } => {
                 let hash = self.hash_builder.hash_u32(&key);
-                let watch = self.table.borrow_mut().watch_for_remote(from, operation, hash, key);
+                let watch =
+                    self.table.borrow_mut().watch_for_other_core(from, operation, hash, key);
                 self.enqueue(from, Message::WatchAck { operation, watch });
                 self.drop_removed_keys();
             }

@@ -140,8 +140,8 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum Outcome {
-    /// The operation does not wait: it has completed by its condition, or code that ran during the
-    /// add has forced, expired or removed it.
+    /// The operation does not wait: it completed by its condition, or user code that ran during the
+    /// add completed or removed it.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -149,9 +149,9 @@ pub enum Outcome {
 
 /// Identifies a waiting operation of one purgatory.
 ///
-/// The identifier is unique within its purgatory. Another purgatory does not recognize it, because
-/// each purgatory numbers its operations from a random 63-bit number. Holding the identifier does
-/// not keep the operation alive.
+/// The identifier is unique within its purgatory. It hardly ever matches an operation of another
+/// purgatory, because each purgatory numbers its operations from a random 63-bit number. Holding
+/// the identifier does not keep the operation alive.
 ///
 /// # Examples
 ///

@@ -1,10 +1,10 @@
 //! A pool of records, which are stored in pages. Some empty pages are kept for reuse as *spare
 //! pages*.
 //!
-//! Pages have a fixed capacity, so growth moves no records. Only the first page starts small, and
-//! moves its records when it grows. Each page has its own free list. Records are taken from one
-//! page, the *current* page, until it is full. Then another page becomes the current page: a partly
-//! used page if there is one, else a spare page, else a new page.
+//! Pages have a fixed capacity, so growth moves no records. The exception is the first page, which
+//! starts small and moves its records when it grows. Each page has its own free list. Records are
+//! taken from one page, the *current* page, until it is full. Then another page becomes the current
+//! page: a partly used page if there is one, else a spare page, else a new page.
 
 use std::mem;
 
@@ -37,7 +37,7 @@ pub(super) struct Records<T> {
     /// The numbers of the other pages that have both free records and records in use.
     pages_with_room: Vec<u32>,
     /// The numbers of the other pages that have memory, but no record in use.
-    spare: Vec<u32>,
+    spare_pages: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
     fewest_spare_pages: usize,
@@ -62,7 +62,7 @@ impl<T> Records<T> {
             len: 0,
             current: 0,
             pages_with_room: Vec::new(),
-            spare: Vec::new(),
+            spare_pages: Vec::new(),
             fewest_spare_pages: 0,
         }
     }
@@ -99,12 +99,12 @@ impl<T> Records<T> {
     }
 
     pub(super) fn has_spare_page(&self) -> bool {
-        !self.spare.is_empty()
+        !self.spare_pages.is_empty()
     }
 
     /// Frees spare pages until at most `kept` are left.
     fn free_spare_pages(&mut self, kept: usize) {
-        for number in self.spare.drain(kept.min(self.spare.len())..) {
+        for number in self.spare_pages.drain(kept.min(self.spare_pages.len())..) {
             let page = mem::replace(&mut self.pages[number as usize], Page::UNALLOCATED);
             pages::free_vec_to_system(page.records);
         }
@@ -119,11 +119,12 @@ impl<T: Record> Records<T> {
     /// Ends the trim interval that the previous call began. If `all` is true, frees all spare
     /// pages. Otherwise frees one spare page if there was at least one during the whole interval.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
-        let unneeded = if all { self.spare.len() } else { self.fewest_spare_pages.min(1) };
-        self.free_spare_pages(self.spare.len() - unneeded);
-        self.fewest_spare_pages = self.spare.len();
+        let unneeded = if all { self.spare_pages.len() } else { self.fewest_spare_pages.min(1) };
+        self.free_spare_pages(self.spare_pages.len() - unneeded);
+        self.fewest_spare_pages = self.spare_pages.len();
     }
 
+    /// Returns the index of the record that [`occupy`](Self::occupy) must take next.
     #[inline]
     pub(super) fn vacant_index(&self) -> u32 {
         if self.first_free == NONE { self.vacant_index_slow() } else { self.first_free }
@@ -141,11 +142,11 @@ impl<T: Record> Records<T> {
         if used < PAGE_LEN {
             return fresh(current, used);
         }
-        if let Some(&number) = self.pages_with_room.last().or(self.spare.last()) {
+        if let Some(&number) = self.pages_with_room.last().or(self.spare_pages.last()) {
             return self.pages[number as usize].first_free;
         }
-        let absent = self.pages.iter().position(|page| page.records.is_empty());
-        fresh(absent.unwrap_or(self.pages.len()), 0)
+        let unallocated = self.pages.iter().position(|page| page.records.is_empty());
+        fresh(unallocated.unwrap_or(self.pages.len()), 0)
     }
 
     /// Occupies the record at `index`, which must be the [`vacant_index`](Self::vacant_index). The
@@ -175,9 +176,9 @@ impl<T: Record> Records<T> {
         if self.current as usize != number {
             self.pages[self.current as usize].used_count = PAGE_LEN_U32;
             // `vacant_index` chose the last page of `pages_with_room`, else the last page of
-            // `spare`, else a page without memory.
-            if self.pages_with_room.pop().is_none() && self.spare.pop().is_some() {
-                self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare.len());
+            // `spare_pages`, else a page without memory.
+            if self.pages_with_room.pop().is_none() && self.spare_pages.pop().is_some() {
+                self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare_pages.len());
             }
             self.current = index >> RECORD_PAGE_BITS;
         }
@@ -205,7 +206,7 @@ impl<T: Record> Records<T> {
         page.used_count -= 1;
         if page.used_count == 0 {
             self.pages_with_room.retain(|&other| other != number);
-            self.spare.push(number);
+            self.spare_pages.push(number);
             self.free_spare_pages(SPARE_RECORD_PAGES_MAX);
             return true;
         }
@@ -257,7 +258,7 @@ const INDICES_END: u32 = (1 << 31) - 1;
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {
-    unreachable!("an index leads to a record")
+    unreachable!("no record has this index")
 }
 
 #[inline]
@@ -313,10 +314,10 @@ mod tests {
             let has_room =
                 !is_current && page.used_count > 0 && (page.used_count as usize) < PAGE_LEN;
             let times = |list: &[u32]| list.iter().filter(|&&other| other == number).count();
-            assert_eq!(times(&records.spare), usize::from(is_spare), "page {number}");
+            assert_eq!(times(&records.spare_pages), usize::from(is_spare), "page {number}");
             assert_eq!(times(&records.pages_with_room), usize::from(has_room), "page {number}");
         }
-        assert!(records.spare.len() <= SPARE_RECORD_PAGES_MAX);
+        assert!(records.spare_pages.len() <= SPARE_RECORD_PAGES_MAX);
     }
 
     #[test]

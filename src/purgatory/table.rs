@@ -48,7 +48,7 @@ pub(super) struct Table<K, Op> {
     ///
     /// - zero while the table grows,
     /// - the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
-    ///   and while there have been few keys since the trim interval began,
+    ///   and from the end of a trim interval with surplus chains until there are this many keys,
     /// - the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`] otherwise.
     grow_threshold: usize,
     is_removing_chains: bool,
@@ -57,9 +57,9 @@ pub(super) struct Table<K, Op> {
     /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
     /// are dropped while the table is not borrowed, because dropping runs user code.
     keys_to_drop: Vec<K>,
-    /// The latest assigned number. It begins at a random number, so that an id of another purgatory
-    /// hardly ever matches an operation of this purgatory. This number is at most 2^63, which leaves
-    /// enough greater numbers for any program.
+    /// The latest number assigned to an [`Id`]. The first number is random, so an id of another
+    /// purgatory hardly ever matches an operation of this purgatory. It is at most about 2^63,
+    /// which leaves enough greater numbers for any program.
     last_id_number: NonZeroU64,
     /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,
@@ -75,14 +75,15 @@ struct ParkedOperation<K, Op> {
     /// `None` if the record is free.
     number: Option<NonZeroU64>,
     timer: LocalHandle,
-    /// `None` while the operation is checked out, because its `try_complete` runs.
+    /// `None` while the operation is checked out, and in a free record.
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
     /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
     /// to the previous one. In a free record, the index of the next free record.
     last_remote_watch_index: u32,
-    /// How the operation was completed. Set while a completed operation is still checked out.
+    /// How the operation was completed, unless by a check. If it was checked out at that time,
+    /// [`end_check`](Table::end_check) finds this value.
     completion: Option<Completion>,
     /// Set if another check was requested while the operation was checked out.
     check_again: bool,
@@ -101,12 +102,13 @@ struct FreedOperation<K> {
 struct Watch<K> {
     /// The key, if this is the first watch of the key.
     key: Option<K>,
+    /// The hash of `key`, if there is one.
     hash: u32,
     /// The first watch of the next key in the chain, if this is the first watch of a key.
     next_key: WatchIndex,
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
-    previous: WatchIndex,
-    next: WatchIndex,
+    previous_in_ring: WatchIndex,
+    next_in_ring: WatchIndex,
     /// The next extra watch of the operation.
     next_extra: WatchIndex,
 }
@@ -161,8 +163,8 @@ impl<K> Watch<K> {
         key: None,
         hash: 0,
         next_key: WatchIndex::NONE,
-        previous: WatchIndex::NONE,
-        next: WatchIndex::NONE,
+        previous_in_ring: WatchIndex::NONE,
+        next_in_ring: WatchIndex::NONE,
         next_extra: WatchIndex::NONE,
     };
 
@@ -191,9 +193,9 @@ pub(super) struct KeyEntry<K> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WatchOwner {
+pub(super) enum Watcher {
     /// The index of an operation of this core.
-    Own(u32),
+    Local(u32),
     /// An operation of another `core`, and the operation's watch on this core.
     Remote { core: u32, operation: Id, watch: Id },
 }
@@ -205,7 +207,7 @@ pub(super) enum KeyWatchers<Op> {
     /// The caller must check the operation's condition.
     Single(u32, Op),
     /// All other cases: the caller calls [`Table::step`] until the event is no longer suspended.
-    Several(EventWalk),
+    Walk(EventWalk),
 }
 
 #[must_use]
@@ -215,9 +217,9 @@ pub(super) enum CheckOutcome {
     ConditionHeld(u32),
     /// The operation was forced or expired during the check. The caller must remove it.
     Completed(Completion),
-    /// Another check was requested during this check, so the caller checks once more.
+    /// Another check was requested during this check. The caller must check once more.
     CheckAgain,
-    /// The operation still waits, and the caller returns it to its record by
+    /// The operation still waits. The caller must return it to its record by
     /// [`check_in`](Table::check_in).
     Waits,
 }
@@ -368,13 +370,13 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees their records. `freed` is what the
-    /// operation's own record contained before it was freed. If necessary, puts this record into
-    /// the free list of its page. Returns `freed.last_remote_watch_index`.
+    /// Unlinks an operation's watches on this core, and frees their records. `freed` has the
+    /// contents of the operation's own record, which is already free. Puts this record into the
+    /// free list of its page, unless it is already there. Returns `freed.last_remote_watch_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
         let FreedOperation { inline_watch, last_remote_watch_index, unlisted_index } = freed;
-        if inline_watch.next != WatchIndex::NONE {
+        if inline_watch.next_in_ring != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
                 next = self.remove_extra_watch(next.index());
@@ -393,7 +395,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes an extra watch, and returns the next one of the same operation.
+    /// Removes an extra watch, and returns the next extra watch of the same operation.
     fn remove_extra_watch(&mut self, index: u32) -> WatchIndex {
         let (extra, unlisted_index) = self.extra_watches.occupied_record(index).free();
         extra.number = None;
@@ -466,13 +468,13 @@ impl<K, Op> Table<K, Op> {
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.totals.watches -= 1;
         if !self.cursors.is_empty() {
-            self.move_cursors(index, watch.next);
+            self.move_cursors(index, watch.next_in_ring);
         }
-        let Watch { key, hash, next_key, previous, next, next_extra } = watch;
-        let is_last = next == index;
+        let Watch { key, hash, next_key, previous_in_ring, next_in_ring, next_extra } = watch;
+        let is_last = next_in_ring == index;
         if !is_last {
-            self.watch_mut(previous).next = next;
-            self.watch_mut(next).previous = previous;
+            self.watch_mut(previous_in_ring).next_in_ring = next_in_ring;
+            self.watch_mut(next_in_ring).previous_in_ring = previous_in_ring;
         }
         if let Some(key) = key {
             let mut link = self.chain_head_mut(hash);
@@ -483,14 +485,14 @@ impl<K, Op> Table<K, Op> {
             if is_last {
                 *link = next_key;
                 self.key_count -= 1;
-                // The usual removal only compares; the rest is in another function.
+                // Only the comparison is inlined, because the condition is rarely true.
                 if self.key_count < self.chains.len().div_ceil(SHRINK_ABOVE_CHAINS_PER_KEY) {
                     self.request_trim_if_surplus_chains();
                 }
                 self.defer_drop(key);
             } else {
-                *link = next;
-                let first = self.watch_mut(next);
+                *link = next_in_ring;
+                let first = self.watch_mut(next_in_ring);
                 (first.key, first.hash, first.next_key) = (Some(key), hash, next_key);
             }
         }
@@ -611,9 +613,10 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
-    /// To find this out, the end of an interval with surplus chains lowers `grow_threshold`. If an
-    /// add reaches the lowered threshold, [`grow_chains`](Self::grow_chains) changes it. So if the
-    /// threshold is still low at the end of the next interval, there were always few keys.
+    /// To find this out, the end of an interval with surplus chains lowers `grow_threshold`. An add
+    /// that reaches the lowered threshold calls [`grow_chains`](Self::grow_chains), which sets the
+    /// regular threshold, or zero while the table grows. So if the threshold is still low at the
+    /// end of the next interval, there were always few keys.
     fn end_chains_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chains.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -642,43 +645,42 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes a step of an event, and returns the owner of the watch that the step reached. The
-    /// caller must check an operation of this core, or ask another core to check its operation.
-    /// Returns `None` if no watch was left.
+    /// Takes a step of an event, and returns the operation whose watch the step reached. The caller
+    /// must check this operation, or ask its core to do so. Returns `None` if no watch was left.
     #[inline]
-    pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchOwner> {
+    pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
         if mem::take(&mut event.is_suspended) {
-            event.next = self.cursors.pop().unwrap_or(WatchIndex::NONE);
+            event.next_watch = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
         let watcher = self.next_watcher(event);
-        if event.next != WatchIndex::NONE {
+        if event.next_watch != WatchIndex::NONE {
             event.is_suspended = true;
-            self.cursors.push(event.next);
+            self.cursors.push(event.next_watch);
         }
         watcher
     }
 
     #[inline]
-    fn next_watcher(&self, event: &mut EventWalk) -> Option<WatchOwner> {
-        let at = mem::replace(&mut event.next, WatchIndex::NONE);
+    fn next_watcher(&self, event: &mut EventWalk) -> Option<Watcher> {
+        let at = mem::replace(&mut event.next_watch, WatchIndex::NONE);
         let (number, watcher, watch) = if at.is_extra() {
             let extra = self.extra_watches.get(at.index())?;
             let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
             let watcher = if core == THIS_CORE {
-                WatchOwner::Own(operation.index)
+                Watcher::Local(operation.index)
             } else {
-                WatchOwner::Remote { core, operation, watch: Id { number, index: at.index() } }
+                Watcher::Remote { core, operation, watch: Id { number, index: at.index() } }
             };
             (number, watcher, &extra.watch)
         } else {
             let parked = self.operations.get(at.index())?;
-            (parked.number?, WatchOwner::Own(at.index()), &parked.inline_watch)
+            (parked.number?, Watcher::Local(at.index()), &parked.inline_watch)
         };
         // Watches with greater numbers were added during the event, so the event ends here.
         if number > event.last_number_at_start {
             return None;
         }
-        event.next = self.next_unless_last(watch.next, at);
+        event.next_watch = self.next_unless_last(watch.next_in_ring, at);
         Some(watcher)
     }
 
@@ -761,7 +763,7 @@ impl<K, Op> Table<K, Op> {
 
 /// An event in progress, which walks along the watches of a key.
 pub(super) struct EventWalk {
-    next: WatchIndex,
+    next_watch: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
     pub(super) is_suspended: bool,
     /// The latest number that the table had assigned when the event began.
@@ -835,7 +837,7 @@ impl<K: Eq, Op> Table<K, Op> {
             self.defer_drop(entry.key);
             return false;
         };
-        if parked.inline_watch.next == WatchIndex::NONE {
+        if parked.inline_watch.next_in_ring == WatchIndex::NONE {
             let inline_watch = self.make_watch(WatchIndex::inline(operation.index), entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
         } else {
@@ -847,7 +849,13 @@ impl<K: Eq, Op> Table<K, Op> {
         true
     }
 
-    pub(super) fn watch_for_remote(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
+    pub(super) fn watch_for_other_core(
+        &mut self,
+        core: u32,
+        operation: Id,
+        hash: u32,
+        key: K,
+    ) -> Id {
         let (key, number) = (self.key_entry(hash, key), self.next_id_number());
         Id { number, index: self.add_extra_watch(number, core, operation, key) }
     }
@@ -877,21 +885,28 @@ impl<K: Eq, Op> Table<K, Op> {
         if first != WatchIndex::NONE {
             let previous = self.append_to_ring(first, index);
             self.defer_drop(key);
-            return Watch { previous, next: first, ..Watch::UNLINKED };
+            return Watch { previous_in_ring: previous, next_in_ring: first, ..Watch::UNLINKED };
         }
         if self.key_count >= self.grow_threshold {
             self.grow_chains();
         }
         self.key_count += 1;
         let (key, next_key) = (Some(key), mem::replace(self.chain_head_mut(hash), index));
-        Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }
+        Watch {
+            key,
+            hash,
+            next_key,
+            previous_in_ring: index,
+            next_in_ring: index,
+            ..Watch::UNLINKED
+        }
     }
 
     /// Appends a watch to the ring that begins at `first`. Returns the watch before it.
     #[inline(never)]
     fn append_to_ring(&mut self, first: WatchIndex, index: WatchIndex) -> WatchIndex {
-        let previous = mem::replace(&mut self.watch_mut(first).previous, index);
-        self.watch_mut(previous).next = index;
+        let previous = mem::replace(&mut self.watch_mut(first).previous_in_ring, index);
+        self.watch_mut(previous).next_in_ring = index;
         previous
     }
 
@@ -904,12 +919,12 @@ impl<K: Eq, Op> Table<K, Op> {
         while let Some(parked) = self.operations.get_mut(at.0) {
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
-                if watch.next == at
+                if watch.next_in_ring == at
                     && let Some(operation) = parked.check_out()
                 {
                     return KeyWatchers::Single(at.0, operation);
                 }
-                return KeyWatchers::Several(self.walk_from(at));
+                return KeyWatchers::Walk(self.walk_from(at));
             }
             at = watch.next_key;
         }
@@ -919,15 +934,15 @@ impl<K: Eq, Op> Table<K, Op> {
         if at == WatchIndex::NONE {
             return KeyWatchers::Unwatched;
         }
-        KeyWatchers::Several(self.walk_from(at))
+        KeyWatchers::Walk(self.walk_from(at))
     }
 
-    fn walk_from(&self, next: WatchIndex) -> EventWalk {
-        EventWalk { next, is_suspended: false, last_number_at_start: self.last_id_number }
+    fn walk_from(&self, next_watch: WatchIndex) -> EventWalk {
+        EventWalk { next_watch, is_suspended: false, last_number_at_start: self.last_id_number }
     }
 
-    /// Returns the owners of the watches on a key, the oldest watch first.
-    pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = WatchOwner> {
+    /// Returns the operations that watch a key, one for each watch, the oldest watch first.
+    pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
         let mut event = self.walk_from(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
@@ -999,8 +1014,8 @@ mod tests {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
-                WatchOwner::Own(index) => table.id_at(index).expect("in use"),
-                WatchOwner::Remote { operation, .. } => operation,
+                Watcher::Local(index) => table.id_at(index).expect("in use"),
+                Watcher::Remote { operation, .. } => operation,
             })
             .collect()
     }
@@ -1069,11 +1084,11 @@ mod tests {
     fn a_second_unwatch_does_not_end_a_later_watch() {
         let mut table = TestTable::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
-        let watch = table.watch_for_remote(3, elsewhere, hash(1), 1);
+        let watch = table.watch_for_other_core(3, elsewhere, hash(1), 1);
         assert_eq!(table.remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
         table.unwatch(watch);
         assert_empty(&table);
-        let next = table.watch_for_remote(3, elsewhere, hash(1), 1);
+        let next = table.watch_for_other_core(3, elsewhere, hash(1), 1);
         table.unwatch(watch);
         assert_eq!(watchers(&table, 1), [elsewhere]);
         table.unwatch(next);
@@ -1086,7 +1101,7 @@ mod tests {
 
     /// Takes a step of an event, checks the operation in, and returns its index.
     fn step(table: &mut TestTable, event: &mut EventWalk) -> Option<u32> {
-        let WatchOwner::Own(index) = table.step(event)? else { return None };
+        let Watcher::Local(index) = table.step(event)? else { return None };
         let operation = table.check_out(index)?;
         table.check_in(index, operation);
         Some(index)
@@ -1153,11 +1168,11 @@ mod tests {
             table.trim(false);
         }
         assert!(!table.trim(false), "there is nothing to free");
-        assert_only_spare(&table);
+        assert_only_spare_memory(&table);
     }
 
     /// The first page of each kind has room for four records, because it grows by doubling.
-    fn assert_only_spare(table: &TestTable) {
+    fn assert_only_spare_memory(table: &TestTable) {
         let [operations, watches, chains] = capacities(table);
         assert!(operations <= 4 && watches <= 4 && chains <= SPARE_CHAINS_MAX);
     }
@@ -1254,6 +1269,6 @@ mod tests {
         assert_eq!(watchers(&table, 5), [stays]);
         remove(&mut table, stays);
         assert!(!table.trim(true));
-        assert_only_spare(&table);
+        assert_only_spare_memory(&table);
     }
 }
