@@ -40,8 +40,9 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// When a core's purgatory ends, the operations of other cores that watch its keys are checked once
 /// more. Later events on these keys have no effect, but the operations keep their other watches and
 /// their timeouts. Drop the purgatory before you [drain](crate::LocalTimer::drain) the core's
-/// wheel: events that arrive after the drain are lost. If all 2^25 - 1 nodes of a core's wheel are
-/// in use, events and watches that other cores send to this core are lost.
+/// wheel. Otherwise events that other cores send between the drain and the drop are lost. If all
+/// 2^25 - 1 nodes of a core's wheel are in use, events and watches that other cores send to this
+/// core are lost.
 ///
 /// # Examples
 ///

@@ -10,7 +10,7 @@
 //! use corewheel::purgatory::{Completion, DelayedOperation, Purgatory};
 //! use std::{cell::Cell, rc::Rc, time::Duration};
 //!
-//! /// Waits until `needed` acknowledgements have come.
+//! /// Waits until `needed` acknowledgements have arrived.
 //! struct Produce {
 //!     needed: u32,
 //!     acknowledged: Rc<Cell<u32>>,
