@@ -88,6 +88,7 @@ impl Timers for LocalTimers {
     fn new() -> Self {
         let clock = ManualClock::new();
         Config::new().clock(&clock).install().expect("the first timer of this thread");
+        local_timer().register_driver();
         Self { timer: local_timer(), clock, now: 0 }
     }
 

@@ -35,6 +35,7 @@ const WARM_UP_SIZE: usize = 128;
 fn install() -> ManualClock {
     let clock = ManualClock::new();
     Config::new().clock(&clock).install().expect("the first timer of this thread");
+    local_timer().register_driver();
     clock
 }
 

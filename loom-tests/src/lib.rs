@@ -203,6 +203,7 @@ pub fn install_core() -> (ManualClock, ShardRef) {
 pub fn install_core_with(settings: impl FnOnce(Config) -> Config) -> (ManualClock, ShardRef) {
     let clock = ManualClock::new();
     settings(config(&clock)).install().expect("the thread already has a wheel");
+    local_timer().register_driver();
     (clock, local_timer().shard_ref())
 }
 

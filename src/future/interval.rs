@@ -161,10 +161,11 @@ impl<H: Backend> Interval<H> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{AddErrorReason, Config, future::interval};
+    /// use corewheel::{AddErrorReason, Config, future::interval, local_timer};
     /// use std::{task::{Context, Poll, Waker}, time::Duration};
     ///
     /// Config::new().limit(0).install()?;
+    /// local_timer().register_driver();
     /// let mut ticks = interval(Duration::from_secs(10));
     /// let mut context = Context::from_waker(Waker::noop());
     /// assert!(matches!(ticks.try_poll_tick(&mut context), Poll::Ready(Ok(_)))); // at once

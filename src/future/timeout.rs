@@ -90,6 +90,7 @@ impl<F, H: Backend> Timeout<F, H> {
     /// use std::{future::pending, pin::pin, task::{Context, Poll, Waker}, time::Duration};
     ///
     /// Config::new().limit(1).install()?;
+    /// local_timer().register_driver();
     /// local_timer().add(Duration::from_secs(30), || ()); // no room for another timer
     /// let mut context = Context::from_waker(Waker::noop());
     ///

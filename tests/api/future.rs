@@ -36,6 +36,7 @@ fn the_fast_clock_neither_delays_a_passed_deadline_nor_misses_a_future_tick() {
     on_a_thread(|| {
         let config = Config::new().clock(Clock::fast()).tick(Duration::from_micros(1));
         config.install().expect("a new thread");
+        local_timer().register_driver();
         let (poller, begun, period) = (Poller::new(), Instant::now(), Duration::from_micros(200));
         let mut taken = 0;
         // A slow machine needs a longer margin before the tick.
@@ -69,6 +70,7 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
     for clock in [Clock::monotonic(), Clock::fast()] {
         on_a_thread(|| {
             Config::new().clock(clock).install().expect("a new thread");
+            local_timer().register_driver();
             let (poller, begun) = (Poller::new(), Instant::now());
             // The fast clock calibrates itself within this time.
             while begun.elapsed() < Duration::from_millis(30) {

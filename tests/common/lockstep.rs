@@ -78,6 +78,7 @@ impl<S: Default + 'static> Core<S> {
         let (refer, referred) = channel();
         let thread = thread::spawn(move || {
             config.install().expect("a new thread");
+            local_timer().register_driver();
             refer.send(local_timer().shard_ref()).expect("the starter waits");
             let mut state = S::default();
             for job in received {

@@ -55,6 +55,7 @@ pub(crate) fn configured<R: Send>(config: Config, run: impl FnOnce(&ManualClock)
     let config = config.clock(&clock);
     on_a_thread(|| {
         config.install().expect("a new thread");
+        local_timer().register_driver();
         run(&clock)
     })
 }

@@ -72,6 +72,7 @@ pub(crate) fn owner<R: Send + 'static>(
     let (sender, shard) = mpsc::channel();
     let thread = thread::spawn(move || {
         config.install().expect("a new thread");
+        local_timer().register_driver();
         sender.send(local_timer().shard_ref()).expect("the starter waits");
         run()
     });

@@ -143,6 +143,7 @@ impl LocalClock for ManualClock {
     fn install() -> Self {
         let clock = Self::new();
         Config::new().clock(&clock).install().expect("the thread has no wheel yet");
+        local_timer().register_driver();
         clock
     }
 
@@ -158,6 +159,7 @@ impl<const FAST: bool> LocalClock for RealTime<FAST> {
     fn install() -> Self {
         let clock = if FAST { Clock::fast() } else { Clock::monotonic() };
         Config::new().clock(clock).install().expect("the thread has no wheel yet");
+        local_timer().register_driver();
         Self
     }
 

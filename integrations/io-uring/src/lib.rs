@@ -86,6 +86,7 @@ impl Driver {
         let signal_wake = move || _ = rustix::io::write(&*hook_fd, &1_u64.to_ne_bytes());
         let installed = config.on_wake(signal_wake).install();
         installed.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        local_timer().register_driver();
         Ok(Self { wake_fd, is_polled: false })
     }
 

@@ -86,6 +86,7 @@ impl VirtualCore {
         let (config, ready) = (Config::new().clock(clock), Arc::clone(&ready_set));
         let run = move || {
             config.install().expect("a new thread");
+            local_timer().register_driver();
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
             // would depend on the shards that the process created before.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
