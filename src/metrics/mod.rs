@@ -77,7 +77,7 @@ pub use crate::gauges::{Counts, Histogram};
 use crate::{
     cross_core::{reclaim::pin, registry, shared::Shared},
     gauges::LateCause,
-    wheel::shard_level_sizes,
+    wheel::shard_level_slots,
 };
 
 /// The metrics of one shard. Most values are those that the owner published last.
@@ -191,7 +191,7 @@ impl ShardMetrics {
             turns: turns.begun,
             ..published
         };
-        let levels = shard_level_sizes().zip(gauges.occupied_slots().into_iter().flatten());
+        let levels = shard_level_slots().zip(gauges.occupied_slots().into_iter().flatten());
         let level = |((ticks, slot_count), occupied)| Level {
             slot_span: Duration::from_nanos(shared.tick.start_nanos(ticks)),
             slot_count,

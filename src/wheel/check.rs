@@ -67,8 +67,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         if level == 0 {
             assert!(
-                count_at(Location::POSTPONED) <= self.slots.postponed_since_empty(slot) as usize,
-                "slot {slot} has more postponed entries than it has counted"
+                count_at(Location::POSTPONABLE) <= self.slots.counted_since_empty(slot) as usize,
+                "slot {slot} has more postponable entries than it has counted"
             );
         } else {
             assert_eq!(
@@ -99,7 +99,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         assert!(start <= deadline, "the entry would fire late");
         assert!(
             start == deadline || location != Location::NEAR,
-            "the slot starts before the deadline, but the entry is not postponed"
+            "the slot starts before the deadline, but the entry is `NEAR`"
         );
         let is_within_reach =
             Geometry::<BITS, LEVELS>::reaches(level, self.current, start.max(self.current));

@@ -148,9 +148,8 @@ impl<T> Entries<T> {
 
     /// Adds a value that is due at `deadline`. Returns the value if no index is free.
     ///
-    /// The usual case of this function and of [`remove`](Self::remove) calls no other function, so
-    /// it saves no registers. The caller inlines this function, so that the value stays in
-    /// registers.
+    /// Usually this function and [`remove`](Self::remove) call no other function, so that they save
+    /// no registers. The caller inlines this function, so that the value stays in registers.
     #[inline(always)]
     pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -158,7 +157,7 @@ impl<T> Entries<T> {
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
-        if wheel.goes_to_near(deadline)
+        if wheel.goes_to_first_level(deadline)
             && let Some(index) = self.take_index_fast()
         {
             let entry = self.fill(index, value);
@@ -202,8 +201,9 @@ impl<T> Entries<T> {
             return self.remove_slow(wheel, key);
         }
         let value = self.unlink_and_take(wheel, key)?;
-        // The index stays outside the lists, even if the wheel is empty now. While an index is kept
-        // there, removals take the slow path, which flushes the kept index if the wheel is empty.
+        // Unlike `free`, does not flush the index into its page's list if the wheel is empty now.
+        // While an index is kept outside the lists, each removal takes the slow path, and so calls
+        // `free`.
         self.replace_last_freed(key.index, key.generation + 1);
         Some(value)
     }
@@ -332,9 +332,9 @@ impl<T> Entries<T> {
     }
 
     /// Returns the first index at or after `index` whose entry is in the wheel.
-    pub(super) fn next_live_from(&self, index: u32) -> Option<u32> {
-        let is_live = |index| self.entry(index).location().get().is_linked();
-        self.pages.find_from(index, |index| is_live(index).then_some(index))
+    pub(super) fn next_linked_from(&self, index: u32) -> Option<u32> {
+        let is_linked = |index| self.entry(index).location().get().is_linked();
+        self.pages.find_from(index, |index| is_linked(index).then_some(index))
     }
 
     /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
@@ -427,7 +427,7 @@ impl<T> Entries<T> {
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    /// Returns the indices of all initialized entries, used or free.
+    /// Returns all indices that entries may have used so far.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.numbers().flat_map(|number| {
             self.free_places.possibly_used_places(number).map(move |place| index_of(number, place))

@@ -26,7 +26,7 @@ pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The number of slots of the first level.
     pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + FIRST_LEVEL_REVOLUTIONS_LOG2);
-    /// The number of slots of every other level.
+    /// The number of slots of each upper level.
     pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
     /// A check at compile time: a wheel with an invalid geometry does not compile.
     pub(super) const ASSERT_VALID: () = {

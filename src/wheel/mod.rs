@@ -16,11 +16,11 @@
 //! | 4 | 4,096 | 557 years | a million years |
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! A new entry usually goes to the lowest level that reaches its deadline. The entries of a slot
-//! above the first level cascade to lower levels by the slot's first tick. They cascade in
-//! portions, so that each `advance` stays short. They cascade down to the first level, so deadlines
-//! are exact to the tick. A bitmap marks the occupied slots, so the wheel quickly skips empty
-//! slots.
+//! A new entry goes to the lowest level that reaches its deadline, or to a separate list if the
+//! entry is already due. Before or when a slot above the first level starts, its entries cascade to
+//! lower levels, in portions, so that each `advance` stays short. Each entry expires from the first
+//! level, so deadlines are exact to the tick. A bitmap marks the occupied slots, so the wheel
+//! quickly skips empty slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -36,7 +36,7 @@ use core::{fmt, iter::FusedIterator};
 use self::entries::Entries;
 pub(crate) use self::{
     level::coarsest_tick,
-    raw::{RawWheel, shard_level_sizes},
+    raw::{RawWheel, shard_level_slots},
     storage::{Entry, Links, Location, Storage},
 };
 
@@ -334,7 +334,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
-    /// returns or moves at most `budget` entries. If the budget does not suffice,
+    /// returns or moves between slots at most `budget` entries. If the budget does not suffice,
     /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
     ///
     /// # Examples
@@ -356,8 +356,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Returns true if the most recent [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) left entries to return or to move. Its budget was
-    /// used up, or its iterator was dropped early.
+    /// [`advance_within`](Self::advance_within) left entries to return or to move between slots.
+    /// This happens if its budget is used up, or its iterator is dropped early.
     ///
     /// # Examples
     ///
@@ -652,7 +652,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
         let mut next = 0;
-        while let Some(index) = self.entries.next_live_from(next) {
+        while let Some(index) = self.entries.next_linked_from(next) {
             let entry = self.entries.entry(index);
             let (key, deadline) = (entry.key(), entry.deadline().get());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {

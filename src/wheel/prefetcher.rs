@@ -17,12 +17,13 @@ pub(super) struct Prefetcher {
     /// For each walker, the entry that it prefetched most recently; 0 at the end of its list.
     cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
-    /// The tick up to which walkers have been started.
-    started_until_tick: u64,
+    /// The last tick at which `start_walkers` has looked.
+    checked_until_tick: u64,
 }
 
 impl Prefetcher {
-    /// Starts a walker for each of the next ticks after `tick` that has entries and no walker yet.
+    /// Looks at the next [`PREFETCHED_TICKS`] ticks after `tick`, except those that an earlier call
+    /// looked at. Starts a walker for each tick that has entries.
     #[inline]
     pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -31,7 +32,7 @@ impl Prefetcher {
         storage: &impl Storage,
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
-        for ahead in self.started_until_tick.max(tick).saturating_add(1)..=last {
+        for ahead in self.checked_until_tick.max(tick).saturating_add(1)..=last {
             let first = slots.first(Geometry::<BITS, LEVELS>::near_slot_at(ahead));
             if first != 0 {
                 self.cursors[self.next_walker] = first;
@@ -39,7 +40,7 @@ impl Prefetcher {
                 storage.prefetch(first);
             }
         }
-        self.started_until_tick = last;
+        self.checked_until_tick = last;
     }
 
     /// Moves the next walker by one entry, and prefetches that entry.

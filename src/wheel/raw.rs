@@ -14,10 +14,11 @@
 //!   slot of its old deadline. The reset is *postponed*: the entry is relinked when that slot
 //!   expires or cascades.
 //!
-//! To bound the number of entries that a tick relinks, each slot of the first level counts its
-//! postponed entries. Once a slot's count has reached
-//! [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX), a reset of another entry of
-//! the slot relinks that entry at once (P7).
+//! In the first level, only a *postponable* entry can be postponed. An entry becomes postponable
+//! when its slot counts it, usually at its first reset to a later deadline. Once a slot has counted
+//! [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries, a reset of any other
+//! entry of the slot relinks that entry at once. This bounds the number of entries that a tick
+//! relinks (P7).
 //!
 //! # The passage of time
 //!
@@ -31,8 +32,8 @@
 //! final tick cascades a portion of the slot's entries. A portion is proportional to the time since
 //! the previous portion, so that the slot is usually empty when it starts. The portions of one pass
 //! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
-//! is cascading, because a lower level already reaches its ticks. `next_deadline` leaves enough
-//! ticks before the slot's start to cascade the slot with one portion per tick. The final portion
+//! is cascading, because a lower level already reaches the slot's ticks. `next_deadline` returns a
+//! tick so long before the slot's start that one portion per tick suffices. The final portion
 //! cascades at the slot's start. If the loop sleeps past `next_deadline`, the pass that reaches the
 //! slot's start cascades all remaining entries, within its budget.
 
@@ -77,7 +78,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// late slot.
     pub(super) uncascaded_counts: Box<[u32]>,
     pub(super) uncascaded_total: u32,
-    /// How often entries were linked, moved, unlinked or returned.
+    /// How often entries were linked, reset, moved, unlinked or returned.
     pub(crate) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
 }
@@ -89,12 +90,13 @@ pub(super) enum Stage {
     Cascade,
     /// The first level's slot of this tick expires.
     Expire,
+    /// The tick is finished.
     Done,
 }
 
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
-pub(crate) fn shard_level_sizes() -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn shard_level_slots() -> impl Iterator<Item = (u64, u64)> {
     type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
     (0..SHARD_WHEEL_LEVELS).map(|level| {
         (ShardGeometry::slot_start(level, 1), ShardGeometry::slot_range(level).len() as u64)
@@ -155,7 +157,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// [`link_new_near`](Self::link_new_near), which has fewer branches, can replace
     /// [`link`](Self::link).
     #[inline]
-    pub(super) fn goes_to_near(&self, deadline: u64) -> bool {
+    pub(super) fn goes_to_first_level(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_near_tick
     }
 
@@ -201,7 +203,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location().get();
         let is_later = deadline > self.pass_end && deadline >= entry.deadline().get();
-        if is_later && (location.may_precede_deadline() || self.try_postpone(entry, location)) {
+        if is_later
+            && (location.may_precede_deadline() || self.try_make_postponable(entry, location))
+        {
             self.touched += 1;
             entry.deadline().set(deadline);
         } else if is_later && location == Location::NEAR {
@@ -211,16 +215,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Marks an entry as postponed, and counts it in its slot. Returns false if the entry is not
-    /// `NEAR`, or the slot has too many postponed entries.
+    /// Counts an entry in its slot, and marks the entry as postponable. Returns false if the entry
+    /// is not `NEAR`, or the slot has counted the maximum.
     #[inline]
-    fn try_postpone(&mut self, entry: impl Entry, location: Location) -> bool {
+    fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline().get());
-        let is_postponed = location == Location::NEAR && self.slots.try_count_postponed(slot);
-        if is_postponed {
-            entry.location().set(Location::POSTPONED);
+        let is_postponable = location == Location::NEAR && self.slots.try_count_postponable(slot);
+        if is_postponable {
+            entry.location().set(Location::POSTPONABLE);
         }
-        is_postponed
+        is_postponable
     }
 
     /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is
@@ -254,11 +258,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Relinks an entry whose reset to a later deadline cannot be postponed, because its slot has
-    /// too many postponed entries. Links the entry as postponed or in an upper level, so that its
-    /// next reset to a later deadline is only a store. If the slot of the new deadline also has too
-    /// many postponed entries, tries a pseudo-random earlier slot. If both slots have too many,
-    /// links the entry at its deadline as `NEAR`.
+    /// Moves an entry that was reset to a later deadline out of a slot that has counted the maximum
+    /// of postponable entries. Links the entry in an upper level, or as postponable in the slot of
+    /// the new deadline, so that its next reset to a later deadline is only a store. If that slot
+    /// has also counted the maximum, tries a pseudo-random earlier slot. If both slots have, links
+    /// the entry at its deadline as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -275,8 +279,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if tick > self.last_near_tick {
                 return self.link_far(storage, entry, deadline, tick);
             }
-            if self.slots.try_count_postponed(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
-                return self.link_near(storage, entry, deadline, tick, Location::POSTPONED);
+            if self.slots.try_count_postponable(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
+                return self.link_near(storage, entry, deadline, tick, Location::POSTPONABLE);
             }
         }
         self.link_near(storage, entry, deadline, deadline, Location::NEAR);
@@ -297,8 +301,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the new slot counts the entry as postponed. Only then may the caller postpone the
-    /// entry's next reset until that slot expires (P7).
+    /// true if the entry is now postponable. Only then may a reset to a later deadline leave the
+    /// wheel unchanged until the entry's slot expires (P7).
     #[inline]
     pub(crate) fn relink_postponable<S: Storage>(
         &mut self,
@@ -319,10 +323,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         // Counts the entry only now: `unlink_uncounted` may empty this slot, which clears the
         // slot's count.
-        let is_counted = self.slots.try_count_postponed(slot);
-        debug_assert!(is_counted, "detaching an entry counts none");
+        let is_counted = self.slots.try_count_postponable(slot);
+        debug_assert!(is_counted, "unlinking an entry counts none");
         self.touched += 1;
-        self.link_near(storage, entry, deadline, deadline, Location::POSTPONED);
+        self.link_near(storage, entry, deadline, deadline, Location::POSTPONABLE);
         true
     }
 
@@ -400,7 +404,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.location().set(Location::far(slot));
     }
 
-    /// Marks the slot that covers `tick` in the lowest upper level that reaches `tick` as occupied.
+    /// Marks as occupied the slot that covers `tick` in the lowest upper level that reaches `tick`.
     /// Lowers `idle_until` to the slot's start if `idle_until` is later. Returns the slot.
     #[inline]
     fn mark_far_slot(&mut self, tick: u64) -> u32 {
@@ -458,7 +462,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// If a pass up to `pass_end` certainly has nothing to do, moves time to `pass_end` and returns
-    /// true. If not, changes nothing and returns false.
+    /// true. Otherwise changes nothing and returns false.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
@@ -551,8 +555,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         matches!(self.stage, Stage::Done) && self.current == self.pass_end
     }
 
-    /// Returns true if the pass left entries to return or to move, because its budget was used up
-    /// or it was abandoned.
+    /// Returns true if the pass left entries to return or to move, because the pass used up its
+    /// budget or was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.is_pass_done() && self.leaves_work()
@@ -650,9 +654,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// previous portion, and at most [`CASCADED_PER_TURN_MAX`] entries in all. A portion exceeds
-    /// its proportional share if the later ticks up to the slot's start could not cascade the other
-    /// entries.
+    /// previous portion, and at most [`CASCADED_PER_TURN_MAX`] entries in all. A portion is larger
+    /// if otherwise the remaining ticks up to the slot's start could not cascade the rest.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -721,8 +724,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
             // The slots of upper levels start only where a revolution of the first level starts.
-            // `near` is in the current revolution, so none of them starts between `current` and
-            // `near`.
+            // `near` is in the current revolution, so no upper level's slot starts between
+            // `current` and `near`.
             Some(near) if self.is_in_current_revolution(near) => Some(near),
             _ => {
                 let start = |level| {

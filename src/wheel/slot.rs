@@ -1,17 +1,17 @@
-//! The slots of a wheel: each is a linked list of entries, with a bit that marks it as occupied.
+//! The slots of a wheel. A slot is a linked list of entries. A bitmap marks the occupied slots.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
-//! `previous` holds the slot. An entry is in at most one slot. Unlinking an entry writes to its
-//! neighbors and does not read them, so it does not wait for their cache lines.
+//! `previous` holds the slot's index. An entry is in at most one slot. Unlinking an entry writes to
+//! its neighbors and does not read them, so the unlink does not wait for their cache lines.
 //!
 //! ```text
-//!   head of a slot    postponed entries counted since last empty (7 bits) | first entry or 0
+//!   head of a slot    postponable entries counted since last empty (7 bits) | first entry or 0
 //!   previous          of a slot's first entry: 1 (1 bit) | slot
 //!                     of any other entry:      0 (1 bit) | index of the previous entry
 //! ```
 //!
 //! Slot indices follow this order: first level, upper levels, late slot. The bit of the late slot
-//! is never read. The module `raw` explains the late slot and *postponed* entries.
+//! is never read. The module `raw` explains the late slot and *postponable* entries.
 
 #![allow(unsafe_code)]
 
@@ -24,14 +24,14 @@ use super::{
 };
 use crate::limits::{INDEX_MAX, POSTPONED_PER_SLOT_MAX};
 
-/// Marks a `previous` link that holds a slot instead of an entry.
+/// Marks a `previous` link that holds a slot's index instead of an entry's.
 const SLOT_FLAG: u32 = 1 << 31;
-/// The number that each postponed entry adds to a head.
-const POSTPONED_ONE: u32 = 1 << 25;
-const FIRST_MASK: u32 = POSTPONED_ONE - 1;
+/// The number that each counted entry adds to a head.
+const POSTPONABLE_ONE: u32 = 1 << 25;
+const FIRST_ENTRY_MASK: u32 = POSTPONABLE_ONE - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST_MASK && POSTPONED_PER_SLOT_MAX < u32::MAX / POSTPONED_ONE,
-    "an index and a count fit a head"
+    INDEX_MAX <= FIRST_ENTRY_MASK && POSTPONED_PER_SLOT_MAX < u32::MAX / POSTPONABLE_ONE,
+    "an index and a count fit in a head"
 );
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
 }
 
 impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
-    /// Keeps a slot within the bounds of the arrays, whose length is a power of two.
+    /// Keeps a slot's index below the number of heads, which is a power of two.
     const SLOT_MASK: u32 = {
         let () = Geometry::<BITS, LEVELS>::ASSERT_VALID;
         (Geometry::<BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
@@ -136,21 +136,21 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Returns the first entry of a slot; 0 if there is none.
     #[inline]
     pub(super) fn first(&self, slot: u32) -> u32 {
-        self.head(slot) & FIRST_MASK
+        self.head(slot) & FIRST_ENTRY_MASK
     }
 
-    /// Returns true if a slot has counted fewer postponed entries than the maximum.
+    /// Returns true if a slot can count one more postponable entry.
     #[inline]
     pub(super) fn may_postpone(&self, slot: u32) -> bool {
-        self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONED_ONE
+        self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_ONE
     }
 
-    /// Counts one more postponed entry in a slot. Returns false if the count is at its maximum.
+    /// Counts one more postponable entry in a slot. Returns false if the count is at its maximum.
     #[inline]
-    pub(super) fn try_count_postponed(&mut self, slot: u32) -> bool {
+    pub(super) fn try_count_postponable(&mut self, slot: u32) -> bool {
         let may_postpone = self.may_postpone(slot);
         if may_postpone {
-            *self.head_mut(slot) += POSTPONED_ONE;
+            *self.head_mut(slot) += POSTPONABLE_ONE;
         }
         may_postpone
     }
@@ -159,7 +159,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[inline(always)]
     pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, entry: S::Entry<'_>) {
         let head = self.head_mut(slot);
-        let next = *head & FIRST_MASK;
+        let next = *head & FIRST_ENTRY_MASK;
         *head ^= next ^ entry.index();
         storage.entry(next).links().previous.set(entry.index());
         entry.links().previous.set(SLOT_FLAG | slot);
@@ -200,8 +200,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     pub(super) fn unlink_if_alone(&mut self, links: &Links) -> Option<u32> {
         let (previous, next) = (links.previous.get(), links.next.get());
         let slot = previous & !SLOT_FLAG;
-        // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`,
-        // and `next - 1` has the bit only if `next` is 0.
+        // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`, so
+        // `next - 1` wraps to all ones. For any other entry, `next - 1` lacks the bit.
         let is_alone = previous & next.wrapping_sub(1) & SLOT_FLAG != 0;
         if is_alone {
             *self.head_mut(slot) = 0;
@@ -210,7 +210,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     }
 
     /// Unlinks the entry with these links. Returns its slot if the slot is empty now. For a late
-    /// entry, the caller first calls [`before_unlinking_late`](Self::before_unlinking_late).
+    /// entry, the caller must first call [`before_unlinking_late`](Self::before_unlinking_late).
     #[inline(always)]
     pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) -> Option<u32> {
         let emptied = self.unlink_if_alone(links);
@@ -226,7 +226,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         // head of slot 0.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
-        *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);
+        *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);
         None
     }
 
@@ -243,7 +243,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
         let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
         let head = self.head_mut(slot);
-        let first = *head & FIRST_MASK;
+        let first = *head & FIRST_ENTRY_MASK;
         *head ^= first ^ from;
         storage.entry(from).links().previous.set(SLOT_FLAG | slot);
         storage.entry(first).links().previous.set(self.last_late);
@@ -269,10 +269,10 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         entries
     }
 
-    /// Returns how many entries of a slot have been postponed since the slot was last empty.
+    /// Returns how many postponable entries a slot has counted since it was last empty.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn postponed_since_empty(&self, slot: u32) -> u32 {
-        self.head(slot) / POSTPONED_ONE
+    pub(super) fn counted_since_empty(&self, slot: u32) -> u32 {
+        self.head(slot) / POSTPONABLE_ONE
     }
 }
 
@@ -355,9 +355,9 @@ mod tests {
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
             for count in 0..10 {
-                assert_eq!(list.slots.try_count_postponed(1), count < POSTPONED_PER_SLOT_MAX);
+                assert_eq!(list.slots.try_count_postponable(1), count < POSTPONED_PER_SLOT_MAX);
                 assert_eq!(
-                    list.slots.postponed_since_empty(1),
+                    list.slots.counted_since_empty(1),
                     POSTPONED_PER_SLOT_MAX.min(count + 1)
                 );
             }
@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(list.unlink(entries[3]), None);
             let again = list.link(1);
             assert!(list.slots.pop(&list.entries, 1, again, entries[2]));
-            assert!(!list.slots.try_count_postponed(1));
+            assert!(!list.slots.try_count_postponable(1));
             assert!(!list.slots.pop(&list.entries, 1, entries[2], 0));
             assert!(list.slots.is_empty(1));
         }

@@ -1,6 +1,6 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It changes only the cells that [`Entry`] names, so other
+//! The wheel owns slots, not entries. It changes only the cells that [`Entry`] returns, so other
 //! threads can use the entry's other fields.
 
 use core::cell::Cell;
@@ -52,9 +52,9 @@ impl Location {
     pub(super) const LATE: Self = Self(2);
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(3);
-    /// In a slot of the first level that counts the entry as postponed: the entry's deadline may be
-    /// later than the slot's tick.
-    pub(super) const POSTPONED: Self = Self(4);
+    /// In a slot of the first level that has counted the entry as postponable. The entry's deadline
+    /// may be later than the slot's tick.
+    pub(super) const POSTPONABLE: Self = Self(4);
     // The values are ordered so that each predicate below is one comparison.
     const FAR_FLAG: u32 = 1 << 31;
 
@@ -70,10 +70,10 @@ impl Location {
         (self.0 & Self::FAR_FLAG != 0).then_some(self.0 & !Self::FAR_FLAG)
     }
 
-    /// Returns true if the entry's slot can start before its deadline.
+    /// Returns true if the entry's slot can start before the entry's deadline.
     #[inline]
     pub(super) fn may_precede_deadline(self) -> bool {
-        self.0 >= Self::POSTPONED.0
+        self.0 >= Self::POSTPONABLE.0
     }
 
     /// Returns true if the entry was linked into a slot of the first level. Late entries that were
