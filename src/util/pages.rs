@@ -4,9 +4,9 @@
 //! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
 //! has its own free list, so that a page can be freed without a search of other lists. The place
 //! that was freed last is reused first, because it is still in the cache. This place is kept
-//! outside the lists, so that the next add touches no list; its page counts it as used. It joins
-//! the free list of its page when another place is freed, before `trim` or `shrink`, and usually
-//! when the last live timer ends.
+//! outside the lists, so that the next add touches no list; its page counts it as used. The place
+//! joins the free list of its page when another place is freed, before `trim` or `shrink`, and when
+//! the last live timer ends. The fast path of `Wheel::remove` omits the last case.
 //!
 //! # When memory is committed and freed
 //!
@@ -95,12 +95,13 @@ impl<P: Copy> PageTable<P> {
         (self.pages[number], self.numbers[number]) = (self.pages[0], 0);
     }
 
-    /// Returns a number above the number of every page.
+    /// Returns a number that is greater than the number of every page.
     pub(crate) fn numbers_end(&self) -> usize {
         self.pages.len()
     }
 
-    /// Returns the first `Some` that `find` returns for an index at or after `index` with a page.
+    /// Calls `find` for `index` and each later index, if the index has a page. Returns the first
+    /// `Some`.
     pub(crate) fn find_from<R>(
         &self,
         mut index: u32,
@@ -118,7 +119,7 @@ impl<P: Copy> PageTable<P> {
         None
     }
 
-    /// Returns the numbers that have a page.
+    /// Returns the numbers of all pages.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))
     }
@@ -132,7 +133,7 @@ pub(crate) struct FreePlaces {
     /// page counts it as used.
     last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
-    current: usize,
+    current_page: usize,
     /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
     /// number is listed twice.
     pages_with_room: Vec<u32>,
@@ -156,7 +157,7 @@ struct PageFreeList {
     is_in_pages_with_room: bool,
 }
 
-const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a list");
+const _: () = assert!(PAGE_LEN < 1 << 16, "a place plus one fits in 16 bits");
 
 impl FreePlaces {
     /// Creates the free places of an owner whose only page is page 0.
@@ -164,7 +165,7 @@ impl FreePlaces {
         let mut free = Self {
             pages: Vec::new(),
             last_freed: 0,
-            current: 0,
+            current_page: 0,
             pages_with_room: Vec::new(),
             empty_page_count: 0,
             spare_pages_to_keep: SPARE_PAGES,
@@ -190,8 +191,9 @@ impl FreePlaces {
         self.last_freed != 0
     }
 
-    /// Frees a place and keeps it outside the lists. Returns the place that was kept before, or 0.
-    /// The caller must [put](Self::put_in_free_list) the returned place into the list of its page.
+    /// Frees the place of an index and keeps the index outside the lists. Returns the index that
+    /// was kept before, or 0. The caller must [put](Self::put_in_free_list) the place of the
+    /// returned index into the list of its page.
     #[inline]
     pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last_freed, index)
@@ -204,8 +206,8 @@ impl FreePlaces {
         &mut self,
         link_of: impl FnOnce(usize, usize) -> u32,
     ) -> Option<u32> {
-        let number = self.current;
-        // SAFETY: `current` is the number of a page that exists or existed (`new`,
+        let number = self.current_page;
+        // SAFETY: `current_page` is the number of a page that exists or existed (`new`,
         // `put_in_free_list`, `switch_to_page_with_room`), and `pages` never shrinks.
         let page = unsafe { self.pages.get_unchecked_mut(number) };
         let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
@@ -225,7 +227,7 @@ impl FreePlaces {
         let link = u32::from(page.first_free_plus_one);
         page.first_free_plus_one = as_u16(as_u32(place)) + 1;
         page.used -= 1;
-        self.current = number;
+        self.current_page = number;
         let has_surplus = (page.used == 0 || !page.is_in_pages_with_room)
             && self.record_room_and_check_surplus(number);
         (link, has_surplus)
@@ -262,7 +264,7 @@ impl FreePlaces {
             if page.first_free_plus_one != 0 {
                 // The page stays in `pages_with_room`, in case the next freed place makes another
                 // page current.
-                self.current = number;
+                self.current_page = number;
                 let end = usize::from(page.first_never_used);
                 return Some((first..end).map(move |place| {
                     let link = if place + 1 < end { as_u32(place + 2) } else { 0 };
@@ -305,8 +307,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of page `number` that may have been used. Returns all places if the page
-    /// is not the owner's, such as a page for remote adds.
+    /// Returns a range of places that includes every place of page `number` used so far. If the
+    /// page is not the owner's, such as an adders' page, returns all places.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
@@ -343,15 +345,16 @@ impl FreePlaces {
     }
 }
 
-/// Returns the layout of a page's allocation: padding, the start address of the allocation, and the
-/// page at its own alignment. The layout requests a small alignment, because an allocator can then
-/// often provide zeroed memory without writing to it.
+/// Returns the layout of a page's allocation. The allocation contains padding, a pointer to its own
+/// start, and the page at the page's alignment. The layout requests only a small alignment, because
+/// an allocator can then often provide zeroed memory without writing to it.
 fn layout_of<P>() -> Layout {
-    let align = align_of::<P>().max(MEMORY_ALIGN);
-    Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
+    let align = align_of::<P>().max(ALLOCATION_ALIGN);
+    Layout::from_size_align(size_of::<P>() + align, ALLOCATION_ALIGN)
+        .expect("a page fits in memory")
 }
 
-const MEMORY_ALIGN: usize = 16;
+const ALLOCATION_ALIGN: usize = 16;
 
 /// Allocates a page whose bytes are all zero.
 pub(crate) fn allocate_page<P>() -> NonNull<P> {
@@ -360,10 +363,10 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
     let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         handle_alloc_error(layout)
     };
-    let align = align_of::<P>().max(MEMORY_ALIGN);
+    let align = align_of::<P>().max(ALLOCATION_ALIGN);
     // SAFETY: the offset is at most `align`, by which the layout is larger than the page.
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
-    // SAFETY: at least `MEMORY_ALIGN` bytes are before the page.
+    // SAFETY: at least `ALLOCATION_ALIGN` bytes are before the page.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
     // SAFETY: the bytes are part of the memory; the page, and so `before`, is aligned for a
     // pointer.
@@ -403,8 +406,8 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     }
 }
 
-/// Gives physical memory back to the operating system: the system pages that lie completely within
-/// `memory`. Their addresses stay allocated.
+/// Gives the physical memory of all system pages that lie completely within `memory` back to the
+/// operating system. Their addresses stay allocated.
 ///
 /// # Safety
 ///

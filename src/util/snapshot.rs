@@ -7,10 +7,10 @@
 //! during the read.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
-//! reader gets a word from a later `publish` than the version that it read first, its second read
-//! of the version returns a different value. Two fences ensure V2. The writer's fence is between
-//! raising the version in one `publish` and overwriting the unselected copy in the next. The
-//! reader's fence is between reading the copy and reading the version again.
+//! reader gets a word of a later `publish` than the one whose version it read first, its second
+//! read of the version returns a different value. Two fences ensure V2. The writer's fence is
+//! between raising the version in one `publish` and overwriting the unselected copy in the next.
+//! The reader's fence is between reading the copy and reading the version again.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 
@@ -36,7 +36,7 @@ impl<const N: usize> Snapshot<N> {
         let version = self.version.load(Ordering::Relaxed) + 1;
         // Release: V2, pairs with the fence in `read`.
         fence(Ordering::Release);
-        for (place, &word) in self.copy(version).iter().zip(words) {
+        for (place, &word) in self.selected_copy(version).iter().zip(words) {
             // Relaxed: V1 and V2 order the words.
             place.store(word, Ordering::Relaxed);
         }
@@ -50,7 +50,8 @@ impl<const N: usize> Snapshot<N> {
             // Acquire: V1, pairs with the Release in `publish`.
             let version = self.version.load(Ordering::Acquire);
             // Relaxed: V1 and V2 order the words.
-            let words = self.copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
+            let words =
+                self.selected_copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
             // Acquire: V2, pairs with the fence in `publish`.
             fence(Ordering::Acquire);
             // Relaxed: the fence orders this load.
@@ -60,7 +61,7 @@ impl<const N: usize> Snapshot<N> {
         }
     }
 
-    fn copy(&self, version: u64) -> &[AtomicU64; N] {
+    fn selected_copy(&self, version: u64) -> &[AtomicU64; N] {
         &self.copies[usize::from(!version.is_multiple_of(2))]
     }
 }

@@ -125,7 +125,7 @@ impl LoomPointerOrder {
 /// If [`EPOCH_USES_LOOM`] is true, asserts that no thread reads a value after `forbid_reads`.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
-    released: AtomicU32,
+    reads_forbidden: AtomicBool,
 }
 
 impl ReadCheck {
@@ -134,9 +134,8 @@ impl ReadCheck {
         if EPOCH_USES_LOOM {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`
             // cannot see the store of `forbid_reads`.
-            assert_eq!(
-                self.released.load(Ordering::Relaxed),
-                0,
+            assert!(
+                !self.reads_forbidden.load(Ordering::Relaxed),
                 "a value was read after its release"
             );
         }
@@ -145,7 +144,7 @@ impl ReadCheck {
     pub(crate) fn forbid_reads(&self) {
         if EPOCH_USES_LOOM {
             // Relaxed: publishes nothing, see `assert_read_allowed`.
-            self.released.store(1, Ordering::Relaxed);
+            self.reads_forbidden.store(true, Ordering::Relaxed);
         }
     }
 }
