@@ -42,8 +42,9 @@ struct EntryFields<T> {
 
 struct Page<T> {
     entries: [EntryFields<T>; PAGE_LEN],
-    /// The generation at which the entries of this page start.
-    generation: Cell<u32>,
+    /// The generation at which the entries of this page start. Keys of earlier pages with the same
+    /// number have lower generations.
+    first_generation: Cell<u32>,
 }
 
 /// All entries of a wheel. Index 0 is never used.
@@ -127,10 +128,10 @@ impl<T> Entry for EntryRef<'_, T> {
 }
 
 impl<T> Page<T> {
-    fn allocate_page(generation: u32) -> NonNull<Self> {
+    fn allocate_page(first_generation: u32) -> NonNull<Self> {
         let page = pages::allocate_page::<Self>();
         // SAFETY: zero bytes are valid for all fields: cells of integers and of `MaybeUninit`.
-        unsafe { page.as_ref() }.generation.set(generation);
+        unsafe { page.as_ref() }.first_generation.set(first_generation);
         page
     }
 }
@@ -246,7 +247,7 @@ impl<T> Entries<T> {
         Some((deadline, value))
     }
 
-    /// Frees an index. The entry's value has been taken, and its generation is now `generation`.
+    /// Frees an index whose value the caller has taken. The index's generation is now `generation`.
     #[inline]
     fn free<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -383,7 +384,7 @@ impl<T> Entries<T> {
         for (index, next) in fresh {
             let (fields, page) = (self.entry(index).fields, self.page(page_number_of(index)));
             fields.links.next.set(next);
-            fields.generation.set(page.generation.get());
+            fields.generation.set(page.first_generation.get());
         }
         self.take_from_current_page()
     }
@@ -412,7 +413,7 @@ impl<T> Entries<T> {
         let Some(number) = self.free_places.remove_surplus_page() else { return };
         let page = self.page(number);
         let generations = page.entries.iter().map(|entry| entry.generation.get());
-        let generation = generations.fold(page.generation.get(), u32::max);
+        let generation = generations.fold(page.first_generation.get(), u32::max);
         self.freed_pages.push((number, generation));
         let page = self.pages.get(number);
         self.pages.remove(number);

@@ -118,9 +118,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns the lowest level that reaches `deadline`, which the first level must not reach. In
-    /// this level, the deadline's slot is at least two slots after the current slot, so it is not
-    /// the next slot, which may be cascading.
+    /// Returns the lowest level that reaches `deadline`. The first level must not reach this
+    /// deadline. In the returned level, the deadline's slot is at least two slots after the current
+    /// slot, so it is not the next slot, which may be cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }

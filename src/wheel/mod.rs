@@ -49,9 +49,10 @@ pub(crate) use self::{
 /// `BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
 /// `BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
-/// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel keeps the
-/// first page and at most two further empty pages, or more after [`reserve`](Self::reserve). With
-/// the default geometry, the slots take 1.2 MB, which the operating system commits on first use.
+/// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
+/// frees the first page, and keeps at most two other empty pages, or more after
+/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB, which the
+/// operating system commits on first use.
 ///
 /// # Examples
 ///
