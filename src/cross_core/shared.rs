@@ -350,7 +350,7 @@ impl Shared {
         if sleeps_past && asleep.is_undriven() {
             self.publish_remote_due(due);
         }
-        (sleeps_past || is_wake_backlog(depth)).then_some(asleep)
+        (sleeps_past || is_wake_depth(depth)).then_some(asleep)
     }
 
     /// Publishes the deadline of a remote request while no loop drives the wheel. A deadline that
@@ -363,8 +363,8 @@ impl Shared {
 
     /// Returns the sleep in progress if `depth` queued messages must end it.
     #[inline]
-    fn sleep_to_interrupt_for_backlog(&self, depth: u32) -> Option<SleepId> {
-        if is_wake_backlog(depth) { self.parker.sleep_to_interrupt() } else { None }
+    fn sleep_to_interrupt_for_depth(&self, depth: u32) -> Option<SleepId> {
+        if is_wake_depth(depth) { self.parker.sleep_to_interrupt() } else { None }
     }
 }
 
@@ -372,7 +372,7 @@ impl Shared {
 /// `WAKE_BACKLOG`-th message ends a sleep, because an earlier wake-up may have failed. An owner
 /// that announces its sleep after the push checks the number of messages itself.
 #[inline]
-fn is_wake_backlog(depth: u32) -> bool {
+fn is_wake_depth(depth: u32) -> bool {
     depth.is_multiple_of(WAKE_BACKLOG) && depth > 0
 }
 
@@ -500,8 +500,8 @@ impl Protected<'_, Shared> {
             PushOutcome::Queued { depth, is_first_payload: true } => self
                 .parker
                 .sleep_to_interrupt_for_cancel()
-                .or_else(|| self.sleep_to_interrupt_for_backlog(depth)),
-            PushOutcome::Queued { depth, .. } => self.sleep_to_interrupt_for_backlog(depth),
+                .or_else(|| self.sleep_to_interrupt_for_depth(depth)),
+            PushOutcome::Queued { depth, .. } => self.sleep_to_interrupt_for_depth(depth),
             PushOutcome::Closed => None,
         }
     }

@@ -414,7 +414,7 @@ impl<T> Engine<T> {
         if handle.is_remotely_added() && node.is_not_admitted() {
             return self.reset_before_admission(handle, due);
         }
-        match node.state().reset_by_owner(generation) {
+        match node.state().prepare_owner_reset(generation) {
             // A concurrent remote cancel is ordered after this reset.
             OwnerResetOutcome::LinkedOneShot => {
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
@@ -429,7 +429,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a timer for which `reset_by_owner` has returned `Pending`.
+    /// Resets a timer for which `prepare_owner_reset` has returned `Pending`.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool) {

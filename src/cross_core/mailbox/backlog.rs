@@ -14,7 +14,7 @@ const LOW: usize = 1;
 
 #[derive(Debug, Default)]
 enum PassPhase {
-    /// The pass began without messages, and has not polled the mailbox since.
+    /// The pass began without messages, and has not checked the mailbox since.
     BeganEmpty,
     /// The first phase of a pass, which consumes only urgent messages.
     Urgent,
@@ -36,9 +36,9 @@ pub(crate) struct Backlog {
     pub(super) reversals_left: usize,
     /// True if this pass has taken low-priority messages out of the mailbox.
     has_taken_low: bool,
-    /// True for each priority for which this pass does not poll the mailbox again. Each poll may
-    /// cost a cache miss.
-    polling_done: [bool; 2],
+    /// True for each priority of which this pass takes no more messages out of the mailbox. Each
+    /// check of the mailbox may cost a cache miss.
+    taking_done: [bool; 2],
     phase: PassPhase,
     /// The number of messages that may be consumed now.
     budget: usize,
@@ -53,15 +53,15 @@ impl Backlog {
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
-        self.polling_done = [false; 2];
+        self.taking_done = [false; 2];
         self.phase = PassPhase::BothPriorities;
         self.reversals_left = REVERSED_MESSAGES_PER_TURN_MAX;
         self.budget = budget;
         self.budget_reserved_for_low = 0;
     }
 
-    /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets its
-    /// budget.
+    /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets the budget
+    /// of the pass.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
         self.phase = PassPhase::BeganEmpty;
@@ -70,7 +70,7 @@ impl Backlog {
     /// If the backlog has urgent messages, makes the pass consume only these until
     /// [`end_urgent_phase`](Self::end_urgent_phase). Reserves up to half of the budget for
     /// low-priority messages in the backlog, so that a flood of urgent messages does not starve
-    /// them. Half of an odd budget is rounded up and down alternately, so that a budget of one
+    /// these. Half of an odd budget is rounded up and down alternately, so that a budget of one
     /// starves neither priority.
     #[inline]
     pub(crate) fn begin_urgent_phase(&mut self) {
@@ -90,17 +90,18 @@ impl Backlog {
         matches!(self.phase, PassPhase::Urgent)
     }
 
-    /// Lets the pass consume low-priority messages. If the pass has not taken any of these from the
-    /// mailbox yet, it may poll for them once more. Urgent messages in the mailbox wait for the
-    /// next pass. So a timer that another thread adds while due timers fire does not fire in the
-    /// same turn. A pass that began without messages gets `budget`.
+    /// Lets the pass consume low-priority messages. From now on, [`take_from`](Self::take_from)
+    /// takes low-priority messages once, unless this pass has already taken some. Urgent messages
+    /// in the mailbox wait for the next pass, so that a timer that another thread adds while due
+    /// timers fire does not fire in the same turn. A pass that began without messages gets
+    /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if matches!(self.phase, PassPhase::BeganEmpty) {
             self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.budget_reserved_for_low);
         self.phase = PassPhase::BothPriorities;
-        self.polling_done = [true, self.has_taken_low];
+        self.taking_done = [true, self.has_taken_low];
     }
 
     /// Reduces the budget by `messages`. The caller has consumed a batch that counted as one
@@ -109,9 +110,9 @@ impl Backlog {
         self.budget = self.budget.saturating_sub(messages);
     }
 
-    /// Takes all queued messages of each priority. Skips a priority of which the backlog has
-    /// messages, or for which this pass has already polled. Messages that arrive later wait for the
-    /// next pass, so that a flood does not prolong this pass.
+    /// Takes all messages of each priority out of the mailbox. Skips a priority if the backlog has
+    /// messages of it, or if this pass has already checked the mailbox for it. Messages that arrive
+    /// later wait for the next pass, so that a flood does not prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         self.take_messages_of(URGENT, &mailbox.urgent);
@@ -120,12 +121,12 @@ impl Backlog {
 
     #[inline]
     fn take_messages_of(&mut self, priority: usize, stack: &Stack) {
-        let is_left =
+        let has_leftovers =
             if priority == URGENT { self.has_urgent() } else { self.ready[priority].first != 0 };
-        if is_left || self.polling_done[priority] {
+        if has_leftovers || self.taking_done[priority] {
             return;
         }
-        self.polling_done[priority] = true;
+        self.taking_done[priority] = true;
         if stack.has_messages() {
             let taken = stack.take_all();
             self.has_taken_low |= priority == LOW;

@@ -39,9 +39,10 @@
 //!
 //! # Each message is taken once
 //!
-//! The pushed message becomes the newest, and the old newest message becomes the second. The link
-//! of the pushed node leads to the old second message. So every message is reachable. `take_all`
-//! removes all messages at once, and only the owner calls it, so no removal follows a stale link.
+//! The pushed message becomes the newest, and the old newest message becomes the second. The pushed
+//! node's link stores the index of the old second message, which is now the third. So every message
+//! is reachable. `take_all` removes all messages at once, and only the owner calls it, so no
+//! removal follows a stale link.
 //! ABA does not harm a push, because the pusher computes the link and the new head only from the
 //! old head and its own index. After `close` every push fails.
 //!
@@ -104,7 +105,7 @@ pub(crate) struct MailboxLink(AtomicU32);
 /// A list of messages of one priority: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageList {
-    /// The index of the first message, or 0. The link of this message leads to the third message.
+    /// The index of the first message, or 0. This message's link is the index of the third.
     pub(crate) first: u32,
     second: u32,
     count: u32,
@@ -151,11 +152,13 @@ impl Mailbox {
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
-    /// `backlog` low-priority messages are queued. If `ends_on_cancel` is true, a single message
+    /// `wake_depth` low-priority messages are queued. If `ends_on_cancel` is true, a single message
     /// about a payload to drop also keeps the owner awake.
-    pub(crate) fn must_not_sleep(&self, backlog: u32, ends_on_cancel: bool) -> bool {
+    pub(crate) fn must_not_sleep(&self, wake_depth: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
-        self.has_urgent() || self.low.depth() >= backlog || ends_on_cancel && self.low.has_payload()
+        self.has_urgent()
+            || self.low.depth() >= wake_depth
+            || ends_on_cancel && self.low.has_payload()
     }
 
     #[inline]
@@ -196,7 +199,7 @@ impl Mailbox {
 
 impl Stack {
     #[inline]
-    fn push(&self, index: u32, link: &MailboxLink, payload: u64) -> PushOutcome {
+    fn push(&self, index: u32, link: &MailboxLink, payload_flag: u64) -> PushOutcome {
         // Relaxed: the swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -206,12 +209,13 @@ impl Stack {
             // Relaxed: the swap below publishes the link.
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
-            let new = add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload;
+            let new =
+                add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload_flag;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed swap is
             // retried.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
-                    let is_first_payload = payload & !head != 0;
+                    let is_first_payload = payload_flag & !head != 0;
                     return PushOutcome::Queued { depth: depth_of(new), is_first_payload };
                 }
                 Err(found) => head = found,
@@ -219,8 +223,8 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. Does not write to the cache line to which other threads
-    /// push, unlike `take_all`.
+    /// Returns true if there are messages. Unlike `take_all`, does not write to the cache line to
+    /// which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
         // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
@@ -317,12 +321,12 @@ impl MailboxLink {
 
 #[inline]
 fn add_one_to_count(head: u64) -> u64 {
-    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| add_one_wrapping(head))
+    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| restart_overflowed_count(head))
 }
 
 #[cold]
 #[inline(never)]
-fn add_one_wrapping(head: u64) -> u64 {
+fn restart_overflowed_count(head: u64) -> u64 {
     head.wrapping_add(1 << COUNT_SHIFT) | u64::from(FIRST_INEXACT_COUNT) << COUNT_SHIFT
 }
 

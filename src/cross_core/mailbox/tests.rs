@@ -17,7 +17,7 @@ fn backlog_in_pass(budget: usize) -> Backlog {
     backlog
 }
 
-/// Begins a pass as a turn does, up to the urgent phase.
+/// Begins a pass and its urgent phase, as a turn does.
 fn begin_pass(backlog: &mut Backlog, budget: usize, mailbox: &Mailbox, links: &[MailboxLink]) {
     backlog.begin_pass(budget);
     backlog.take_from(mailbox);
@@ -35,7 +35,7 @@ fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
 }
 
 /// Consumes the messages in the backlog, takes new ones, and returns the consumed indices.
-fn consume_and_poll(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
+fn consume_then_take(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
     let consumed = iter::from_fn(|| consume_next(backlog, links)).collect();
     backlog.take_from(mailbox);
     consumed
@@ -67,7 +67,7 @@ fn the_first_payload_message_is_flagged() {
         backlog.begin_pass(UNLIMITED);
         backlog.take_from(&mailbox);
         assert!(!mailbox.must_not_sleep(1, true), "all are taken");
-        assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [5, 4, 3, 1, 2]);
+        assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [5, 4, 3, 1, 2]);
     }
 }
 
@@ -85,14 +85,14 @@ fn the_owner_takes_all_messages_newest_first() {
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
     backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "a pass polls each priority once");
+    assert!(backlog.is_empty(), "a pass takes each priority once");
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
     assert_eq!(
         (backlog.count(), backlog.lists()[1]),
         (3, MessageList { first: 3, second: 2, count: 3 })
     );
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [3, 2, 1]);
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [3, 2, 1]);
     assert_eq!((backlog.is_empty(), backlog.count(), mailbox.depth()), (true, 0, 0));
 }
 
@@ -105,24 +105,24 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     (5..7).for_each(|index| push(index, Priority::Urgent));
     begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
     assert_eq!(
-        (consume_and_poll(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
+        (consume_then_take(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
         (vec![5, 6], true)
     );
     // This pass has taken low-priority messages, so these two wait for the next pass.
     (7..9).for_each(|index| push(index, Priority::Low));
     backlog.end_urgent_phase(UNLIMITED);
     assert_eq!((backlog.is_in_urgent_phase(), backlog.lists()[1].count), (false, 4));
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages that remain after the urgent phase come last.
     (1..4).for_each(|index| push(index, Priority::Urgent));
     begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
     assert_eq!(consume_next(&mut backlog, &links), Some(1));
     backlog.end_urgent_phase(UNLIMITED);
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, no budget is reserved.
     push(9, Priority::Low);
     begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [9]);
 }
 
 /// The larger half of an odd budget goes to each priority alternately, so that neither starves.
@@ -145,12 +145,15 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
         begin_pass(&mut backlog, budget, &mailbox, &links);
         assert_eq!(
-            consume_and_poll(&mut backlog, &mailbox, &links),
+            consume_then_take(&mut backlog, &mailbox, &links),
             (10..10 + first).collect::<Vec<_>>(),
             "budget {budget}, {others} low-priority messages"
         );
         backlog.end_urgent_phase(UNLIMITED);
-        assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links).len() + first as usize, budget);
+        assert_eq!(
+            consume_then_take(&mut backlog, &mailbox, &links).len() + first as usize,
+            budget
+        );
     }
 }
 
@@ -163,26 +166,26 @@ fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     let (mut backlog, mut consumed) = (backlog_in_pass(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
         begin_pass(&mut backlog, budget, &mailbox, &links);
-        consumed.extend(consume_and_poll(&mut backlog, &mailbox, &links));
+        consumed.extend(consume_then_take(&mut backlog, &mailbox, &links));
         backlog.end_urgent_phase(UNLIMITED);
-        consumed.extend(consume_and_poll(&mut backlog, &mailbox, &links));
+        consumed.extend(consume_then_take(&mut backlog, &mailbox, &links));
     }
     let urgent = consumed.iter().filter(|&&index| index >= 10).count();
     assert_eq!((consumed.len(), urgent), (4, 2), "{consumed:?}");
 }
 
 #[test]
-fn a_pass_polls_even_if_its_budget_is_spent() {
+fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
     let mut backlog = backlog_in_pass(1);
     backlog.take_from(&mailbox);
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [2]);
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [2]);
     push(3);
     backlog.begin_pass(1);
     backlog.take_from(&mailbox);
-    assert_eq!((consume_and_poll(&mut backlog, &mailbox, &links), backlog.count()), (vec![1], 1));
+    assert_eq!((consume_then_take(&mut backlog, &mailbox, &links), backlog.count()), (vec![1], 1));
 }
 
 /// A pass reverses a limited number of messages, and consumes none until all are reversed.
@@ -200,7 +203,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
             backlog.take_from(&mailbox);
             assert_eq!(backlog.count() > 0, count > 0);
             reverse(&mut backlog, &links);
-            order = consume_and_poll(&mut backlog, &mailbox, &links);
+            order = consume_then_take(&mut backlog, &mailbox, &links);
             passes += 1;
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
@@ -235,17 +238,17 @@ fn a_pass_takes_each_priority_once() {
     push(1, Priority::Low);
     push(2, Priority::Urgent);
     backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "both priorities were polled");
+    assert!(backlog.is_empty(), "both priorities were checked");
     backlog.end_urgent_phase(UNLIMITED);
     backlog.take_from(&mailbox);
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [1], "not taken before");
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [1], "not taken before");
     push(3, Priority::Low);
     backlog.end_urgent_phase(UNLIMITED);
     backlog.take_from(&mailbox);
     assert!(backlog.is_empty(), "low-priority messages were taken");
     backlog.begin_pass(UNLIMITED);
     backlog.take_from(&mailbox);
-    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [3, 2]);
+    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [3, 2]);
 }
 
 #[test]
@@ -279,7 +282,7 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
 /// The owner is woken at each multiple of `WAKE_BACKLOG`, because an earlier wake-up may have
 /// failed.
 #[test]
-fn a_wrapped_count_still_reaches_multiples_of_wake_backlog() {
+fn an_overflowed_count_still_reaches_multiples_of_wake_backlog() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGE_COUNT_WRAP {
         let depth = depth_of(stack.push(1, &MailboxLink::default(), 0));

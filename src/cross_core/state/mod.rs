@@ -30,7 +30,7 @@
 //!
 //! | phase | meaning | payload |
 //! |---|---|---|
-//! | `Idle` | ended, or never used | none, or being taken by a thread |
+//! | `Idle` | ended, or never used | none, or the thread that ended the timer is taking it |
 //! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
 //! | `Resetting` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
@@ -56,8 +56,8 @@
 //! | `claim` | `Private` | `Running` (store) |
 //! | `claim` | `Armed`, no new deadline | `Running` |
 //! | `claim`, `consume_message` | `Armed`, new deadline | no new deadline |
-//! | `claim`, `reset_by_owner` | `Armed` or `Resetting`, postponable | not postponable |
-//! | `reset_by_owner` | `Armed` or `Resetting`, new deadline | no new deadline |
+//! | `claim`, `prepare_owner_reset` | `Armed` or `Resetting`, postponable | not postponable |
+//! | `prepare_owner_reset` | `Armed` or `Resetting`, new deadline | no new deadline |
 //! | `set_postponable` | `Armed`, no flags | postponable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
@@ -70,7 +70,8 @@
 //! | `sweep` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
 //! Other threads make the transitions below. The owner uses `begin_reset` and `end_reset_or_cancel`
-//! too, to reset a remote timer that it has not admitted yet (`slab`):
+//! too, to reset a remote timer that it has not *admitted* yet, because the message of the add is
+//! not consumed:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -103,11 +104,11 @@
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
 //!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
-//!    entry of a pending or cancelled timer can be in no slot, for three reasons. The owner has not
-//!    admitted the timer, has cancelled it, or has popped it as due and failed to claim it. Such a
-//!    timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the
-//!    owner unlinks or relinks the entry of a timer in one of these states, it checks whether the
-//!    entry is in a slot.
+//!    entry of a pending or cancelled timer is in no slot if the owner has not admitted the timer,
+//!    has cancelled it, or has popped it as due and failed to claim it. Such a timer is
+//!    `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the owner
+//!    unlinks or relinks the entry of a timer in one of these states, it checks whether the entry
+//!    is in a slot.
 //! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused between these
 //!    swaps: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
@@ -124,17 +125,17 @@
 //! # The order of resets
 //!
 //! A remote reset takes effect between its two swaps, the one to `Resetting` and the one that ends
-//! the reset. It returns true, unless the shard ends between the swaps. A cancel between the swaps
-//! is ordered after the reset. If a second thread finds the timer `Resetting`, it writes nothing
-//! and returns true. Its reset is ordered directly before the reset in progress, whose deadline
-//! takes effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
+//! the reset. The reset returns true, unless the shard ends between the swaps. A cancel between the
+//! swaps is ordered after the reset. A second reset that finds the timer `Resetting` writes nothing
+//! and returns true. It is ordered directly before the reset in progress, whose deadline takes
+//! effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
 //! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
 //! that stalls between its swaps delays no other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
 //! the timer `Resetting` may have returned true. The timer is then handed back with its old
-//! deadline. If it still has *new deadline* from an earlier request, it is handed back with the
-//! requested deadline, which the failed reset may have overwritten.
+//! deadline. But if the timer still has *new deadline* from an earlier request, it is handed back
+//! with the requested deadline, which the failed reset may have overwritten.
 //!
 //! # A reset without a message
 //!
@@ -143,11 +144,11 @@
 //! level, it usually allows resets without a message. It stores in the node the deadline at which
 //! it has linked the timer, the *linked deadline*, and then sets *postponable*. A later remote
 //! reset that finds this flag sends no message, unless the new deadline is before the linked
-//! deadline. It only sets *new deadline*. At the linked deadline, the owner's `claim` finds *new
-//! deadline*, and the owner applies the most recently requested deadline. The work at one tick must
-//! be bounded (P7). So each slot of the first level counts its postponable timers, and its timers
-//! that the owner itself has postponed without relinking. If this count is at its limit, the owner
-//! does not set *postponable*.
+//! deadline. It only writes the requested deadline and sets *new deadline*. At the linked deadline,
+//! the owner's `claim` finds *new deadline*, and the owner applies the most recently requested
+//! deadline. The work at one tick must be bounded (P7). So each slot of the first level counts its
+//! postponable timers, and its timers that the owner itself has postponed without relinking. If
+//! this count is at its limit, the owner does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_reset_without_message` fails, and the
@@ -158,19 +159,20 @@
 //!
 //! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
-//!   the cancel happens before the owner drops the payload. `finish` does not acquire: the answer
-//!   [`Cancel::Running`] promises nothing about a payload that `Shard::next_expired` returns.
+//!   the cancel happens before the owner drops the payload. There is one exception, because
+//!   `finish` does not acquire. After the answer [`Cancel::Running`], the drop of a payload that
+//!   `Shard::next_expired` has returned need not see the canceller's writes.
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads a
 //!   later value of the word must see these effects too. So every later plain store releases. A
-//!   later swap need not release them again, because it continues the release sequence of the value
-//!   that it replaces. An adder's store in `arm_remote` publishes the effects, because the adder
+//!   later swap need not release, because it continues the release sequence of the value that it
+//!   replaces. An adder's store in `arm_remote` publishes the effects, because the adder
 //!   has acquired them by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
-//!   `reset_by_owner`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they clear
-//!   *new deadline*. `has_new_deadline_if_pending` and `begin_reset` always acquire. So each
-//!   reset's write of the requested deadline happens after all earlier writes, and the owner reads
+//!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
+//!   clear *new deadline*. `has_new_deadline_if_pending` and `begin_reset` always acquire. So each
+//!   write of the requested deadline happens after all earlier writes of it, and the owner reads
 //!   the most recently requested deadline and the adder's period. `set_postponable` releases the
 //!   linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
@@ -371,7 +373,7 @@ pub(crate) enum FreeWhen {
 pub(crate) enum OwnerResetOutcome {
     /// The timer is pending, one-shot, and linked in the wheel.
     LinkedOneShot,
-    /// The timer is pending. It may not be linked in the wheel.
+    /// The timer is pending. It is possibly not linked in the wheel.
     Pending { periodic: bool },
     /// The timer has ended or is running.
     Refused,
@@ -384,7 +386,8 @@ pub(crate) enum ConsumedMessage {
     /// Another thread had cancelled the timer. The timer is `Idle` now. If `has_payload` is false,
     /// another thread has taken the payload.
     Cancelled { has_payload: bool },
-    /// The timer had ended before the owner consumed this message. The caller frees the node.
+    /// The owner had already ended the timer: it had fired, or the owner had cancelled it. The
+    /// caller frees the node.
     AlreadyEnded,
     /// Another thread has added or reset the timer, so the owner must link it at its requested
     /// deadline.
@@ -614,8 +617,8 @@ impl StateWord {
             && self.cas(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Returns true if another thread has cancelled the timer. Called only after a failed
-    /// [`rearm`](Self::rearm).
+    /// Returns true if another thread, not the owner, has cancelled the timer during its run.
+    /// Called only after a failed [`rearm`](Self::rearm).
     pub(crate) fn was_cancelled_remotely(&self) -> bool {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
@@ -634,8 +637,8 @@ impl StateWord {
         if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
 
-    /// Consumes the node's message after the owner has taken it out of the mailbox and read its
-    /// link.
+    /// Consumes the node's message. The owner must have taken the message out of the mailbox and
+    /// read the node's link before.
     #[inline]
     pub(crate) fn consume_message(&self) -> ConsumedMessage {
         // Acquire (S1): sees the canceller's writes. Taking the message has acquired the pusher's
@@ -717,18 +720,18 @@ impl StateWord {
     /// earlier remote reset. Also clears *postponable*, so that a remote reset in progress sends a
     /// message.
     #[inline]
-    pub(crate) fn reset_by_owner(&self, generation: u64) -> OwnerResetOutcome {
+    pub(crate) fn prepare_owner_reset(&self, generation: u64) -> OwnerResetOutcome {
         let plain = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
             return OwnerResetOutcome::LinkedOneShot;
         }
-        self.reset_by_owner_slow(generation)
+        self.prepare_owner_reset_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn reset_by_owner_slow(&self, generation: u64) -> OwnerResetOutcome {
+    fn prepare_owner_reset_slow(&self, generation: u64) -> OwnerResetOutcome {
         loop {
             let word = self.load_relaxed();
             let outcome = OwnerResetOutcome::Pending { periodic: word & PERIODIC != 0 };
@@ -838,8 +841,8 @@ impl StateWord {
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. Returns false if
     /// the owner's sweep has ended the timer. Also returns false if another thread has cancelled
-    /// the timer or is resetting it. Only a guessed handle (`TimerHandle::from_bits`) permits this:
-    /// no other handle exists yet.
+    /// the timer or is resetting it. Such a thread has guessed the handle
+    /// (`TimerHandle::from_bits`), because the add has not returned it.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): a thread with a stale handle sees the effects of this node's earlier
@@ -863,7 +866,7 @@ impl StateWord {
         self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Cancels the timer from a remote thread. Returns the result and the caller's next step.
+    /// Cancels the timer from a remote thread. Returns the answer and the caller's next step.
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, NextStep) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
@@ -999,7 +1002,7 @@ impl StateWord {
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         // `TimerHandle::from_bits` also relies on this load to acquire the writes of a remote
-        // timer's adder (S3): a reset by the owner reads the node before its own swap.
+        // timer's adder (S3), because a reset by the owner reads the node before its own swap.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,

@@ -76,10 +76,13 @@ fn a_stale_generation_has_no_effect() {
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
         assert!(
-            !state.is_pending(stale) && state.reset_by_owner(stale) == OwnerResetOutcome::Refused
+            !state.is_pending(stale)
+                && state.prepare_owner_reset(stale) == OwnerResetOutcome::Refused
         );
     }
-    assert!(state.is_pending(7) && state.reset_by_owner(7) == OwnerResetOutcome::LinkedOneShot);
+    assert!(
+        state.is_pending(7) && state.prepare_owner_reset(7) == OwnerResetOutcome::LinkedOneShot
+    );
 }
 
 #[test]
@@ -138,7 +141,10 @@ fn a_message_or_a_claim_reports_a_reset_once() {
 #[test]
 fn an_owner_reset_overrides_an_earlier_remote_reset() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.reset_by_owner(GENERATION), OwnerResetOutcome::Pending { periodic: false });
+    assert_eq!(
+        state.prepare_owner_reset(GENERATION),
+        OwnerResetOutcome::Pending { periodic: false }
+    );
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
@@ -150,20 +156,23 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
-    assert_eq!(state.reset_by_owner(GENERATION), OwnerResetOutcome::Pending { periodic: false });
+    assert_eq!(
+        state.prepare_owner_reset(GENERATION),
+        OwnerResetOutcome::Pending { periodic: false }
+    );
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
 
 #[test]
 fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
-    for (own, consumed) in [
+    for (by_owner, consumed) in [
         (false, ConsumedMessage::Cancelled { has_payload: true }),
         (true, ConsumedMessage::AlreadyEnded),
     ] {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-        if own {
+        if by_owner {
             assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
         } else {
             assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Nothing));
@@ -172,7 +181,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
         assert!(
             !state.is_free()
                 && !state.is_pending(GENERATION)
-                && state.is_cancelled_remotely() != own
+                && state.is_cancelled_remotely() != by_owner
         );
         assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
         assert_eq!(state.consume_message(), consumed);
@@ -237,7 +246,7 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 
 #[test]
 fn a_reset_that_ends_after_the_sweep_fails() {
-    // A sweep during a second reset reports the first reset.
+    // In the second case, the sweep reports the new deadline of an earlier reset.
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {
@@ -245,12 +254,15 @@ fn a_reset_that_ends_after_the_sweep_fails() {
         assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
         assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
     }
-    for (own, swept) in
+    for (by_owner, swept) in
         [(false, SweepOutcome::Cancelled { has_payload: true }), (true, SweepOutcome::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-        assert_eq!(if own { cancel_by_owner(&state) } else { cancel(&state) }, Cancel::Cancelled);
+        assert_eq!(
+            if by_owner { cancel_by_owner(&state) } else { cancel(&state) },
+            Cancel::Cancelled
+        );
         assert_eq!(state.sweep(), swept);
         assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
     }
@@ -264,8 +276,8 @@ fn the_largest_generation_fits_the_word() {
     assert_eq!(state.cancel(GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
 }
 
-/// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message has
-/// been consumed.
+/// Returns the word and the generation of a remote timer. If `is_consumed` is true, the message of
+/// the add has been consumed.
 fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, false);
@@ -284,7 +296,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
         assert_eq!(state.cancel(generation), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
-            (state.claim(), state.reset_by_owner(generation)),
+            (state.claim(), state.prepare_owner_reset(generation)),
             (ClaimOutcome::AwaitsMessage, OwnerResetOutcome::Refused)
         );
         if !is_consumed {
