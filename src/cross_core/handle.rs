@@ -187,8 +187,9 @@ impl TimerHandle {
     ///
     /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
     /// system call unless it allocates or frees memory. A remote cancel makes one compare-and-swap
-    /// on the timer, two if it takes the callback, and at most one on the owner's mailbox. It
-    /// repeats a compare-and-swap that fails, and may wake the owner. No thread waits for another.
+    /// on the timer, two if it takes the callback, and at most one on the owner's mailbox. A
+    /// failed compare-and-swap is retried. The cancel may wake the owner. No thread waits for
+    /// another.
     ///
     /// A panic of the callback's destructor is reported to
     /// [`Config::on_panic`](crate::Config::on_panic), unless the wheel has ended.
@@ -234,7 +235,7 @@ impl TimerHandle {
     }
 
     /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that
-    /// `request` has stored. Returns `None` if the shard has ended. The thread unpins before it
+    /// `request` has taken. Returns `None` if the shard has ended. The thread unpins before it
     /// wakes and drops, because both may run user code.
     #[inline]
     fn with_remote_shard<R>(
@@ -376,7 +377,7 @@ impl TimerHandle {
     ///
     /// Cost: constant. A reset takes no lock. It usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
-    /// most one on the owner's mailbox. It repeats a compare-and-swap that fails. After the owner
+    /// most one on the owner's mailbox. A failed compare-and-swap is retried. After the owner
     /// has applied a first remote reset of a one-shot timer, remote resets that only postpone the
     /// timer usually send no message. A remote reset wakes the owner if the owner's announced sleep
     /// would outlast the new deadline.
@@ -738,7 +739,7 @@ per_thread! {
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
-/// because callbacks must not wait for each other. `turn` must not panic.
+/// because callbacks must not wait for each other. `turn` must not panic: the flag would stay set.
 #[cfg(feature = "futures")]
 pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     let before = IN_WORKER_TURN.with(|flag| flag.replace(true));

@@ -66,8 +66,8 @@ pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
     /// The destructor of a callback or payload that was dropped after a cancel or at the end of its
-    /// wheel. Or the destructor of a purgatory's key or operation, or of the waker of a task that
-    /// drives the wheel.
+    /// wheel. Destructors of a purgatory's keys and operations, and of the waker of a task that
+    /// drives the wheel, count too.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
@@ -188,25 +188,25 @@ impl Hooks {
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         self.descriptor.trigger();
         let task_is_woken =
-            self.driver_waker.get().is_none_or(|task| self.wake_driver_task(asleep, task));
+            self.driver_waker.get().is_none_or(|waker| self.wake_driver_task(asleep, waker));
         self.call_hook_or_unpark(asleep) && task_is_woken
     }
 
     /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
     /// or could not be called.
     #[cold]
-    fn wake_driver_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
-        let Some(waker) = task.if_unlocked(|task| task.clone()) else { return false };
+    fn wake_driver_task(&self, asleep: SleepId, waker: &TryLock<Option<Arc<Waker>>>) -> bool {
+        let Some(waker) = waker.if_unlocked(|waker| waker.clone()) else { return false };
         waker.is_none_or(|waker| self.call_unless_nested(asleep, move || waker.wake_by_ref()))
     }
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
     /// this. If another thread is copying the waker, changes nothing and returns false.
-    pub(crate) fn set_driver_waker(&self, mut task: Option<Arc<Waker>>) -> bool {
+    pub(crate) fn set_driver_waker(&self, mut waker: Option<Arc<Waker>>) -> bool {
         let place = self.driver_waker.get_or_init(|| TryLock::new(None));
-        let was_set = place.if_unlocked(|set| mem::swap(set, &mut task)).is_some();
-        // Dropping a waker may run user code, so it happens outside of the lock.
-        self.drop_catching_panic(task);
+        let was_set = place.if_unlocked(|old| mem::swap(old, &mut waker)).is_some();
+        // Dropping the old waker may run user code, so it happens outside of the lock.
+        self.drop_catching_panic(waker);
         was_set
     }
 
@@ -214,26 +214,27 @@ impl Hooks {
         if let Some(hook) = &self.wake_hook {
             return self.call_unless_nested(asleep, || hook());
         }
-        // If the lock is taken, no wake-up is lost. Either another thread is about to unpark the
-        // owner, or the owner is about to announce its next sleep and check for requests. Unparks
-        // after releasing the lock: the woken thread may run at once, and must not find it taken.
+        // If the lock is taken, no wake-up is lost. Its holder is either a thread that is about to
+        // unpark the owner, or the owner, which then announces a sleep and checks for requests.
+        // Unparks after releasing the lock: the woken thread may run at once, and must not find
+        // the lock taken.
         let sleeper = self.sleeper.if_unlocked(|sleeper| sleeper.clone());
         sleeper.inspect(Thread::unpark).is_some()
     }
 
     /// Calls `hook`, unless this thread is inside a hook of this shard for the same sleep, or
-    /// inside too many hooks. So a hook is not called recursively for the same sleep if it sends a
-    /// request to its own shard, directly or through the hook of another shard. Returns false if
+    /// inside too many hooks. So a hook that sends a request to its own shard, directly or through
+    /// the hook of another shard, is not called recursively for the same sleep. Returns false if
     /// `hook` was not called or panicked.
     fn call_unless_nested(&self, asleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         let mut has_returned = false;
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
         // are destroyed.
-        let _ = ACTIVE_HOOK_CALLS.try_with(|called| {
-            let outside = called.iter().take_while(|hook| hook.get().is_some());
-            let is_inside = outside.clone().any(|hook| hook.get() == this);
-            if let Some(place) = called.get(outside.count()).filter(|_| !is_inside) {
+        let _ = ACTIVE_HOOK_CALLS.try_with(|calls| {
+            let enclosing = calls.iter().take_while(|call| call.get().is_some());
+            let is_inside = enclosing.clone().any(|call| call.get() == this);
+            if let Some(place) = calls.get(enclosing.count()).filter(|_| !is_inside) {
                 place.set(this);
                 self.catch_panic(PanicPlace::Wake, || {
                     hook();
@@ -299,7 +300,7 @@ impl Hooks {
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
         // If the drop of the payload panics, the payload of this second panic is leaked, because
-        // its drop could panic again.
+        // the drop of that payload could panic too.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }

@@ -17,10 +17,10 @@
 //! announcement of an old sleep, although the owner has already announced a new sleep. Then the F1
 //! of the new sleep comes after F2, so the owner sees the request.
 //!
-//! Two threads may reset the same timer. Thread A is about to push the node when thread B writes a
-//! new deadline to the node. Because A pushes the node, B does not. Then each thread executes F2,
-//! checks for a sleeping owner, and reads the node's deadline. So the thread whose F2 is later
-//! reads B's deadline, and checks for a sleeping owner after A's push.
+//! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push
+//! the node when thread B writes a new deadline to the node. Because A pushes the node, B does not.
+//! Then each thread executes F2, checks for a sleeping owner, and reads the node's deadline. So the
+//! thread whose F2 is later reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
@@ -57,7 +57,7 @@ const ENDS_ON_CANCEL: u64 = 2;
 const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_UNIT: u64 = 8;
 
-/// One announced sleep. Ending this sleep has no effect on a later one.
+/// Identifies one announced sleep. Ending this sleep has no effect on a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
@@ -88,7 +88,7 @@ impl Parker {
         self.announced.store(before + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
-    /// Records that a loop drives the owner. Only the owner calls this.
+    /// Records that a loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
         // Relaxed, both: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence F1
         // of the owner's next announcement. So the owner sees the request of that thread before the
@@ -104,8 +104,8 @@ impl Parker {
         self.announced.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
-    /// Ends a sleep, unless the owner has announced a later one. The caller is the owner, or has
-    /// woken the owner.
+    /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
+    /// or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(number): SleepId) {
         // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
@@ -117,8 +117,8 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress. If no loop drives the wheel, the owner counts as asleep for
-    /// ever. The caller must have executed the fence F2, or own the wheel.
+    /// Returns the sleep in progress, if any. If no loop drives the wheel, the owner counts as
+    /// asleep for ever. The caller must have executed the fence F2, or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
         // load.

@@ -159,14 +159,14 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
-    /// period. `overdue` is the lateness of the timer in nanoseconds. After one report, reports
-    /// nothing until the wheel has lost its last driver. The caller must hold no borrow of
-    /// corewheel's state. `may_trace` must be false at the end of the owner's thread, because the
-    /// thread-locals of a `tracing` subscriber may be destroyed.
+    /// period. `overdue_nanos` is the lateness of the timer. After one report, reports nothing
+    /// until the wheel has lost its last driver. The caller must hold no borrow of corewheel's
+    /// state. `may_trace` must be false at the end of the owner's thread, because the thread-locals
+    /// of a `tracing` subscriber may be destroyed.
     #[cold]
-    pub(crate) fn report_undriven(&self, overdue: u64, may_trace: bool) {
-        if self.gauges.claim_undriven_report(overdue) {
-            let (number, overdue) = (self.gauges.number(), Duration::from_nanos(overdue));
+    pub(crate) fn report_undriven(&self, overdue_nanos: u64, may_trace: bool) {
+        if self.gauges.claim_undriven_report(overdue_nanos) {
+            let (number, overdue) = (self.gauges.number(), Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
             catch_panic_silently(|| {
                 trace::report_undriven(number, &self.name, overdue, is_thread_wheel, may_trace);
@@ -199,7 +199,8 @@ impl Shared {
     /// other threads use this reading until the clock reaches it again.
     #[inline]
     pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
-        // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
+        // Relaxed: only the owner writes this reading, and other threads may use a slightly older
+        // one.
         self.owner_clock_nanos.store(nanos, Ordering::Relaxed);
     }
 
@@ -257,8 +258,8 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no callback, the add counts as successful: usually the owner's
-                // sweep at the shard's end has found the timer.
+                // `disarm` returns no callback, the add counts as successful, because the owner's
+                // sweep, or a cancel or reset by a guessed handle, has found the timer.
                 node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
             }
         }
@@ -272,7 +273,7 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline, before rounding, of a timer that is added or reset now.
+    /// Returns the deadline, before rounding to a tick, of a timer that is added or reset now.
     #[inline(always)]
     pub(crate) fn deadline_nanos(&self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
@@ -285,8 +286,10 @@ impl Shared {
         }
     }
 
-    /// Returns the deadline, before rounding, of a timer that is reset now. For a delay or an
-    /// instant, also returns the time from which a periodic timer counts its period.
+    /// Returns the deadline, before rounding to a tick, of a timer that is reset now. An elapsed
+    /// deadline is moved back by almost a tick (`backdate_if_elapsed`). The second value is the
+    /// deadline without this move, from which a periodic timer counts its next periods; `None`
+    /// stands for the first value.
     pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, Option<u64>) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
@@ -334,10 +337,10 @@ impl Shared {
         self.nanos_after(Duration::ZERO) >= nanos
     }
 
-    /// Called after this thread has requested the deadline `nanos()`. Returns the sleep from which
-    /// this thread must wake the owner, if any. If no loop drives the wheel, also publishes the
-    /// deadline. `depth` is the number of urgent messages after this thread's push, or 0 if this
-    /// thread has pushed no message.
+    /// Returns the sleep from which this thread must wake the owner, if any, after this thread has
+    /// requested the deadline `nanos()`. If no loop drives the wheel, also publishes the deadline.
+    /// `depth` is the number of urgent messages after this thread's push, or 0 if this thread has
+    /// pushed no message.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
@@ -415,7 +418,8 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, priority)
             }
             // A message about an add or reset is queued or about to be pushed, so this cancel
-            // pushes none. It ends only a long sleep, so that the owner drops the payload in time.
+            // pushes none. This cancel ends only a long sleep, so that the owner drops the payload
+            // in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.parker.sleep_to_interrupt_for_cancel()
             }
@@ -441,13 +445,13 @@ impl Protected<'_, Shared> {
             ResetOutcome::Refused => return RemoteOutcome::without_wake(false),
             ResetOutcome::Superseded => return RemoteOutcome::without_wake(true),
             ResetOutcome::Begun { postponable } => {
-                let is_later = postponable && nanos >= node.linked_deadline().load_nanos();
+                let needs_no_message = postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
                 // A postponable timer is never periodic.
                 if !postponable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
                 }
-                if is_later && node.state.end_reset_without_message() {
+                if needs_no_message && node.state.end_reset_without_message() {
                     return RemoteOutcome::without_wake(true);
                 }
             }

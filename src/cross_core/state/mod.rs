@@ -103,12 +103,12 @@
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
-//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
-//!    entry of a pending or cancelled timer is in no slot if the owner has not admitted the timer,
-//!    has cancelled it, or has popped it as due and failed to claim it. Such a timer is
-//!    `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the owner
-//!    unlinks or relinks the entry of a timer in one of these states, it checks whether the entry
-//!    is in a slot.
+//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry.
+//!    The entry of a pending or cancelled timer may be in no slot, for three reasons. The owner has
+//!    not admitted the timer, has cancelled it, or has popped it as due and failed to claim it.
+//!    Such a timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before
+//!    the owner unlinks or relinks the entry of a timer in one of these states, it checks whether
+//!    the entry is in a slot.
 //! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused between these
 //!    swaps: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
