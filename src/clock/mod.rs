@@ -8,8 +8,8 @@
 //! until the clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
 //! counts the readings that go backwards. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`ClockReader`]. A reading has a lower and an upper bound,
-//! because the counter gives the time only approximately.
+//! A shard reads its clock with a [`ClockReader`]. A reading has a lower and an upper bound. The
+//! two differ only if the time comes from the counter, which gives the time only approximately.
 
 mod boot;
 mod counter;
@@ -91,7 +91,8 @@ impl Clock {
     ///
     /// Use this clock in a loop that adds or resets timers or calls `turn` more than once in ten
     /// microseconds. In a slower loop, each reading reads both the counter and the monotonic clock,
-    /// and so costs more. Do not use the fast clock with ticks of about 10 us or less.
+    /// and so costs more. Do not use the fast clock with ticks of about 10 us or less, because
+    /// timers could fire a tick or more late.
     ///
     /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
     /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
@@ -161,7 +162,7 @@ impl Clock {
             let nanos_at_origin = boot::nanos()?;
             Some((origin.elapsed(), Source::BootTime { origin, nanos_at_origin }))
         };
-        // Uses the quickest of four attempts: the thread may be interrupted between the two
+        // Uses the quickest of four attempts, in case the thread is interrupted between the two
         // readings.
         let quickest = (0..4).filter_map(read).min_by_key(|(took, _)| *took);
         quickest.map_or_else(Self::monotonic, |(_, source)| Self(source))
@@ -258,8 +259,8 @@ impl Clock {
             // Adds the time from now until `nanos` to a reading of this clock. `other` is read
             // first, so the result is late by the time between the two readings.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
-                let left = nanos.saturating_sub(other.nanos());
-                self.nanos().saturating_add(left)
+                let remaining = nanos.saturating_sub(other.nanos());
+                self.nanos().saturating_add(remaining)
             }
             _ => self.nanos_at(other.instant_at(nanos)),
         }

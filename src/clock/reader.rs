@@ -19,8 +19,8 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Advances to `next` without moving either bound back. Returns false if the clock went
-    /// backwards: both bounds of `next` are before `self.min`.
+    /// Moves each bound forward to the bound of `next`, unless that bound is earlier. Returns false
+    /// if the clock went backwards: both bounds of `next` are before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, next: Self) -> bool {
         let is_monotonic = next.max >= self.min;
@@ -29,8 +29,8 @@ impl Reading {
     }
 }
 
-/// Reads the clock of one shard. The reader of a fast clock has an estimator, until the time-stamp
-/// counter is abandoned.
+/// Reads the clock of one shard. The reader of a fast clock has an estimator, until a faulty
+/// time-stamp counter is abandoned.
 #[derive(Debug)]
 pub(crate) struct ClockReader(Option<ClockEstimator>);
 
@@ -39,7 +39,7 @@ impl ClockReader {
         Self(clock.is_fast().then(ClockEstimator::new))
     }
 
-    /// Returns bounds of the current time of `clock`, which must be this reader's clock. Returns
+    /// Returns bounds on the current time of `clock`, which must be this reader's clock. Returns
     /// `None` if the caller must use [`read_slow`](Self::read_slow).
     #[inline(always)]
     pub(crate) fn try_read(&mut self, clock: &Clock) -> Option<Reading> {

@@ -3,14 +3,14 @@
 /// The next run and the period of a timer, in nanoseconds of the shard's clock. A one-shot timer
 /// has period zero.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Schedule {
-    /// The time of the next run. Rounding it to a tick would make the period drift.
+pub(crate) struct TimerSchedule {
+    /// The time of the next run, not rounded to a tick, because rounding would make the runs drift.
     pub(crate) due: u64,
     pub(crate) period: u64,
 }
 
-impl Schedule {
-    /// Advances `due` by whole periods, at least one, until it is after `now`. So missed runs are
+impl TimerSchedule {
+    /// Advances `due` by at least one whole period, until `due` is after `now`. So missed runs are
     /// skipped. Returns the new `due`. The period must not be zero.
     pub(crate) fn advance_past(&mut self, now: u64) -> u64 {
         let missed = now.saturating_sub(self.due) / self.period;
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     fn next(due: u64, period: u64, now: u64) -> u64 {
-        Schedule { due, period }.advance_past(now)
+        TimerSchedule { due, period }.advance_past(now)
     }
 
     #[test]

@@ -87,9 +87,9 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns `nanos`, minus almost a tick if `has_elapsed` is true. The subtraction cancels the
-    /// rounding up in [`deadline_tick`](Self::deadline_tick): the deadline is the tick in progress
-    /// at `nanos`, so the next turn fires the timer.
+    /// Returns `nanos`. If `has_elapsed` is true, subtracts a tick minus a nanosecond. This cancels
+    /// the rounding up in [`deadline_tick`](Self::deadline_tick): the deadline becomes the tick in
+    /// progress at `nanos`, so the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
@@ -97,10 +97,10 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
-    /// and `max` are the bounds of the clock reading of the reset. The reset may have moved an
-    /// elapsed `due` back to `min`, and then by almost a tick
-    /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). Moves `due` forward by the greatest
-    /// possible sum of both distances, at most to `max`.
+    /// and `max` are the bounds of the clock reading of the reset. If the requested deadline had
+    /// elapsed, the reset may have moved `due` back: to `min`, and then by almost a tick
+    /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function moves `due` forward
+    /// by the greatest possible sum of both distances, but not beyond `max`. A later `due` stays.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);
         due.saturating_add(adjusted_by).min(max).max(due)

@@ -6,7 +6,7 @@ use std::{sync::Arc, thread, time::Duration};
 use crate::{
     clock::{
         Clock, Reading,
-        schedule::Schedule,
+        schedule::TimerSchedule,
         tick::{TickLength, saturating_nanos},
     },
     cross_core::{
@@ -209,7 +209,7 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
         &self,
-        schedule: Schedule,
+        schedule: TimerSchedule,
         call_site: CallSite,
         callback: B,
         beyond_limit: bool,
@@ -538,7 +538,7 @@ mod tests {
             let captured = Arc::clone(&callback);
             let node = shared.slab.take_remote_node(pin()).expect("there is a node");
             let run = RunOnce(move || drop(captured));
-            let generation = node.arm(Schedule { due: 0, period: 0 }, CallSite::caller(), run);
+            let generation = node.arm(TimerSchedule { due: 0, period: 0 }, CallSite::caller(), run);
             let refused = shared.push_armed(node, generation, 0).map(drop);
             assert!(refused.is_err());
             drop(refused);

@@ -65,7 +65,7 @@ use std::{
 
 use super::waker_callback::with_wake_on_drop;
 use crate::{
-    clock::schedule::Schedule,
+    clock::schedule::TimerSchedule,
     config::Config,
     cross_core::{
         call_site::CallSite,
@@ -238,7 +238,7 @@ impl WorkerWheel {
         {
             return Some(Err(reason));
         }
-        let schedule = Schedule { due: nanos, period: 0 };
+        let schedule = TimerSchedule { due: nanos, period: 0 };
         let added = engine.insert(schedule, TimerKind::Shared, call_site, callback);
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the

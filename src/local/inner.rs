@@ -536,7 +536,8 @@ impl ThreadWheel {
         self.driver.set(DriverState::InTurn);
         let _turning = TurnGuard(&self.driver);
         let touched = engine.touched();
-        if engine.begin_pass(budget) {
+        let has_urgent = engine.begin_pass(budget);
+        if has_urgent {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
@@ -545,7 +546,8 @@ impl ThreadWheel {
             turn.fired += 1;
             engine = self.run_callback(claimed, callback);
         }
-        if engine.begin_low_priority_phase() {
+        let has_messages = engine.begin_low_priority_phase();
+        if has_messages {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }

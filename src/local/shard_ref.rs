@@ -8,7 +8,7 @@ use std::{
 
 use super::{LocalTimer, ThreadWheel, local_timer};
 use crate::{
-    clock::schedule::Schedule,
+    clock::schedule::TimerSchedule,
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, RunOnce, RunRepeatedly},
@@ -212,7 +212,7 @@ impl ShardRef {
         }
         let period = self.shared.tick.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        self.send(Schedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
+        self.send(TimerSchedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
@@ -276,7 +276,7 @@ impl ShardRef {
     /// Wakes the owner if it sleeps, even if `callback` was dropped.
     #[track_caller]
     pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) {
-        let due_at_once = Schedule { due: 0, period: 0 };
+        let due_at_once = TimerSchedule { due: 0, period: 0 };
         let added = self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true);
         let wake = match added {
             Ok(RemoteOutcome { wake, .. }) => wake,
@@ -304,7 +304,7 @@ impl ShardRef {
             return Self::add_to_own(call_site, when, &mut callback)
                 .map_err(|reason| LocalTimer::add_error(reason, callback));
         }
-        let schedule = Schedule { due: self.shared.deadline_nanos(when.into()), period: 0 };
+        let schedule = TimerSchedule { due: self.shared.deadline_nanos(when.into()), period: 0 };
         self.send(schedule, call_site, RunOnce(callback))
     }
 
@@ -405,7 +405,7 @@ impl ShardRef {
     #[inline(always)]
     fn send<C: IntoCallback<Closure: Send> + Send>(
         &self,
-        schedule: Schedule,
+        schedule: TimerSchedule,
         call_site: CallSite,
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {

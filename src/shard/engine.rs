@@ -13,7 +13,7 @@ use std::{
 
 use super::{stats::Stats, time::ShardClock};
 use crate::{
-    clock::{Reading, schedule::Schedule, tick::saturating_nanos},
+    clock::{Reading, schedule::TimerSchedule, tick::saturating_nanos},
     config::Config,
     cross_core::{
         call_site::CallSite,
@@ -49,8 +49,8 @@ pub(crate) struct Engine<T> {
     /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// Once this many timers have been added, remote ones included, an add must check the limit
-    /// again ([`allow_adds`](Self::allow_adds)).
+    /// When `stats.counts.added` has reached this value, an add must first call
+    /// [`allow_adds`](Self::allow_adds).
     limit_check_at_added: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
@@ -59,7 +59,7 @@ pub(crate) struct Engine<T> {
     /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner soon drops remotely
     /// cancelled payloads.
     pub(super) short_sleeps_until: u64,
-    limit: u32,
+    live_limit: u32,
     /// Messages taken out of the mailbox and not yet consumed.
     pub(crate) backlog: Backlog,
     message_budget: usize,
@@ -78,14 +78,14 @@ pub(crate) struct ClaimedTimer {
 }
 
 /// A step that a pass leaves to its caller: to drop a payload or to run a timer. Either step runs
-/// user code, so a thread's wheel must not borrow its engine during the step.
+/// user code, during which a thread's wheel must not borrow its engine.
 #[must_use]
 pub(crate) enum PassStep<P, R> {
     /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
     /// or, from [`consume_messages`](Engine::consume_messages), the index of its node.
     Cancelled(P),
     /// The owner has claimed a due timer: the caller runs it. The second value is the result of the
-    /// closure `fire` that the caller has passed to the engine.
+    /// closure `on_claim` that the caller has passed to the engine.
     Due(ClaimedTimer, R),
 }
 
@@ -116,12 +116,12 @@ impl<T> Engine<T> {
         (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
     ) -> Result<Self, ConfigError> {
         let (tick, clock) = (config.tick_length()?, config.clock);
-        let limit = as_u32(config.limit.min(INDEX_MAX as usize));
+        let live_limit = as_u32(config.limit.min(INDEX_MAX as usize));
         let shared = Arc::new(Shared::new(
             clock.clone(),
             tick,
             Hooks::new(config.wake, config.panic),
-            limit,
+            live_limit,
             config.name,
             saturating_nanos(config.drop_within),
             slab,
@@ -139,7 +139,7 @@ impl<T> Engine<T> {
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
             short_sleeps_until: 0,
-            limit,
+            live_limit,
             backlog: Backlog::default(),
             message_budget: 0,
             stats: Stats::default(),
@@ -155,8 +155,8 @@ impl<T> Engine<T> {
         self.nodes.reserve(as_u32(timers.min(RESERVE_MAX as usize)));
     }
 
-    /// Returns the number of live timers, including remotely cancelled ones until the owner
-    /// consumes their message.
+    /// Returns the number of live timers. A remotely cancelled timer counts until the owner has
+    /// consumed the message about the timer.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -178,8 +178,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a manual clock. Such a clock may go back, so other threads use
-    /// the published reading as a lower bound of the time.
+    /// Publishes the latest reading of a manual clock. Because such a clock may go back, other
+    /// threads use the published reading as a lower bound on the time.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.is_manual() {
@@ -192,17 +192,18 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time `delay` from now, in nanoseconds of the clock. Counts from the upper bound
-    /// of the reading, so the result is never too early. For a zero delay, returns the lower bound:
-    /// the next turn may have the same reading, and it fires timers only up to the lower bound.
+    /// of the reading, so the result is never too early. For a zero delay, returns the lower bound,
+    /// because the next turn may have the same reading, and fires timers only up to its lower
+    /// bound.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         let (now, delay) = (self.read_clock(), saturating_nanos(delay));
         if delay == 0 { now.min } else { now.max.saturating_add(delay) }
     }
 
-    /// Returns the deadline, before rounding, of a timer that is added or reset now with this
-    /// delay. If the delay is zero, subtracts almost a tick, so that rounding up does not move the
-    /// deadline to a later tick, and the next turn fires the timer.
+    /// Returns the deadline, before rounding to a tick, of a timer that is added or reset now with
+    /// this delay. If the delay is zero, subtracts almost a tick, so that rounding up does not move
+    /// the deadline to a later tick, and the next turn fires the timer.
     #[inline(always)]
     fn deadline_nanos_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock();
@@ -211,21 +212,21 @@ impl<T> Engine<T> {
         self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
     }
 
-    /// Returns the schedule of a timer that is added now: its deadline, before rounding, and its
-    /// period. For a periodic timer, `when` is the period: a delay without slack or spread.
+    /// Returns the schedule of a timer that is added now: its deadline, before rounding to a tick,
+    /// and its period. For a periodic timer, `when` is the period: a delay without slack or spread.
     #[inline(always)]
-    pub(crate) fn schedule_for(&mut self, when: When, kind: TimerKind) -> Schedule {
+    pub(crate) fn schedule_for(&mut self, when: When, kind: TimerKind) -> TimerSchedule {
         if let TimerKind::Periodic = kind
             && let Some(period) = when.as_delay()
         {
             let period = self.time.tick.period_nanos(period);
-            return Schedule { due: self.nanos_after(Duration::from_nanos(period)), period };
+            return TimerSchedule { due: self.nanos_after(Duration::from_nanos(period)), period };
         }
-        Schedule { due: self.deadline_nanos(when), period: 0 }
+        TimerSchedule { due: self.deadline_nanos(when), period: 0 }
     }
 
-    /// Returns the deadline, before rounding, of a timer that is reset now, or of a one-shot timer
-    /// that is added now.
+    /// Returns the deadline, before rounding to a tick, of a timer that is reset now, or of a
+    /// one-shot timer that is added now.
     #[inline(always)]
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
@@ -264,9 +265,9 @@ impl<T> Engine<T> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
         }
-        let room = u64::from(self.limit.saturating_sub(self.stats.live));
-        let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
-        let adds = room.min(left).min(most);
+        let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
+        let generations_left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
+        let adds = room.min(generations_left).min(most);
         self.limit_check_at_added = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
@@ -276,7 +277,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
-        schedule: Schedule,
+        schedule: TimerSchedule,
         kind: TimerKind,
         call_site: CallSite,
         payload: &mut Option<B>,
@@ -301,7 +302,7 @@ impl<T> Engine<T> {
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. For a
     /// running periodic timer, this run is the last.
     ///
-    /// Returns `None` if this call has freed the node; the payload is not dropped. Otherwise the
+    /// Returns `None` if this call has freed the node, without dropping the payload. Otherwise the
     /// payload is still in the node. Returns [`FreeWhen::Now`] if `wants_payload` returned true,
     /// and [`FreeWhen::Later`] if the node stays in use until a message about the timer is
     /// consumed. In both cases, the caller must call
@@ -360,7 +361,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Frees the node of a timer whose end was counted.
+    /// Frees the node of an ended timer. The caller must already have counted the end in `stats`,
+    /// because this function flushes the last freed node if no timer is live.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
@@ -392,8 +394,8 @@ impl<T> Engine<T> {
     }
 
     /// Prefetches the node of a timer that is about to be reset, if the wheel is large. The caller
-    /// usually reads the clock next. Loads after a reading often wait until it is complete, so
-    /// without the prefetch the cache miss of the node would follow the reading.
+    /// usually reads the clock next, and loads after a reading often wait until the reading is
+    /// complete. So without the prefetch, the node's cache miss would follow the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
         if !self.time.clock.is_manual() && self.wheel.prefetches() {
@@ -534,8 +536,8 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock on its inlined fast path. Returns false if this is [not
-    /// possible](ShardClock::try_read). An idle turn on this path calls no function, so it saves no
+    /// Reads the clock with inlined code. Returns false if the reading [needs the slow
+    /// path](ShardClock::try_read). Otherwise an idle turn calls no function, so it saves no
     /// registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
@@ -596,7 +598,7 @@ impl<T> Engine<T> {
     }
 
     /// Begins a pass: does housekeeping, takes messages, and sets the tick at which the pass ends.
-    /// Returns true if the pass first consumes urgent messages.
+    /// Returns true if the pass must consume urgent messages before the first due timer fires.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
         if self.stats.in_pass {
@@ -635,8 +637,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns freed nodes of remotely added timers to their pages. Also retires and frees surplus
-    /// pages, unless the shard has ended. The slab frees the pages of an ended shard.
+    /// Gives freed nodes of remotely added timers back to their pages. Also retires and frees
+    /// surplus pages, unless the shard has ended. The slab frees the pages of an ended shard.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -675,7 +677,7 @@ impl<T> Engine<T> {
     }
 
     /// For each priority, takes the queued messages out of the mailbox, unless the backlog has
-    /// messages of this priority or this pass has already polled for them. Reverses urgent messages
+    /// messages of this priority or this pass has already looked for them. Reverses urgent messages
     /// into FIFO order, up to a limit per pass.
     #[inline]
     pub(super) fn take_mailbox_messages(&mut self) {
@@ -685,27 +687,27 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
-    /// result of `fire`.
+    /// Claims the next due timer of this pass, and calls `on_claim` with its node. Returns the
+    /// timer and the result of `on_claim`.
     #[inline]
     pub(crate) fn claim_next_due<R>(
         &mut self,
-        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<(ClaimedTimer, R)> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
             let index = node.index();
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    let fired = fire(node, run);
+                    let result = on_claim(node, run);
                     self.stats.count_due_run(deadline, &self.time, &self.shared.gauges);
                     let due = self.time.tick.start_nanos(deadline);
-                    return Some((ClaimedTimer { index, run, due }, fired));
+                    return Some((ClaimedTimer { index, run, due }, result));
                 }
                 ClaimOutcome::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
-                        return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
+                        return Some((claimed, on_claim(self.nodes.entry(index), claimed.run)));
                     }
                 }
                 // Another thread has cancelled the timer or is resetting it. The owner completes
@@ -751,12 +753,12 @@ impl<T> Engine<T> {
                 self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
             }
             let node = self.nodes.entry(index);
-            let Err(due) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
+            let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    return Some(self.count_immediate_run(index, run, deadline, due));
+                    return Some(self.count_immediate_run(index, run, deadline, current));
                 }
                 ClaimOutcome::NewDeadline { periodic: again } => {
                     self.stats.counts.remote_resets += 1;
@@ -773,19 +775,19 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Counts a run of a claimed timer whose requested `deadline` the pass has already reached. The
-    /// returned timer's `due` is the tick that the pass has reached, not `deadline`.
+    /// Counts a run of a claimed timer. The pass, now at the tick `current`, had already reached
+    /// the timer's requested `deadline`. The returned timer counts as due at `current`.
     #[inline]
     fn count_immediate_run(
         &mut self,
         index: u32,
         run: ClaimedRun,
         deadline: u64,
-        due: u64,
+        current: u64,
     ) -> ClaimedTimer {
         let requested = self.time.tick.start_nanos(deadline);
         self.stats.count_immediate_run(requested, &self.time, &self.shared.gauges);
-        ClaimedTimer { index, run, due: self.time.tick.start_nanos(due) }
+        ClaimedTimer { index, run, due: self.time.tick.start_nanos(current) }
     }
 
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
@@ -804,9 +806,9 @@ impl<T> Engine<T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.time.turn_start);
         let node = self.nodes.entry(index);
         if !node.state().rearm() {
-            let elsewhere = node.state().was_cancelled_remotely();
+            let is_remote = node.state().was_cancelled_remotely();
             self.stats.count_cancelled();
-            self.stats.counts.remote_cancels += u64::from(elsewhere);
+            self.stats.counts.remote_cancels += u64::from(is_remote);
             // A canceller does not take the payload of a running timer.
             return Err(node.take_payload());
         }
@@ -820,8 +822,8 @@ impl<T> Engine<T> {
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must call `turn` at once: the backlog waits for a pass, or an urgent message may
-        // request an elapsed deadline.
+        // The loop must call `turn` at once, because the backlog waits for a pass, or an urgent
+        // message may request an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
         }
@@ -829,9 +831,9 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the duration from now to `turn`, the time of the next turn in nanoseconds of the
-    /// clock. Unless a callback calls this, publishes that the loop will sleep until `turn`.
-    pub(crate) fn publish_and_get_timeout(&self, turn: Option<u64>) -> Option<Duration> {
+    /// Returns the duration from now to `until`, in nanoseconds of the clock; `None` means for
+    /// ever. Unless a callback calls this, publishes that the loop will sleep until then.
+    pub(crate) fn publish_and_get_timeout(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
         // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
         self.publish_live_count();
@@ -839,10 +841,10 @@ impl<T> Engine<T> {
         // is calling this function, not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish();
-            let (wake_up, now) = (self.time.wake_up_time(turn), now.max(self.time.latest.min));
+            let (wake_up, now) = (self.time.wake_up_time(until), now.max(self.time.latest.min));
             self.stats.publish_before_sleep(wake_up, now, &self.time, &self.shared.gauges);
         }
-        turn.map(|nanos| self.time.time_until(nanos, now))
+        until.map(|nanos| self.time.time_until(nanos, now))
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
@@ -911,12 +913,12 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the number of live timers, which remote adds compare with the limit. Leaves out up
-    /// to [`WAKE_BACKLOG`] cancelled timers whose messages are in the backlog. A remote add itself
-    /// subtracts cancelled timers whose messages are in the mailbox.
+    /// If the shard has a limit, publishes the number of live timers, which remote adds compare
+    /// with the limit. Leaves out up to [`WAKE_BACKLOG`] cancelled timers whose messages are in the
+    /// backlog. A remote add itself subtracts cancelled timers whose messages are in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
-        if self.limit < INDEX_MAX {
+        if self.live_limit < INDEX_MAX {
             let cancelled = self.backlog.cancelled_count().min(WAKE_BACKLOG);
             self.shared.admission.publish_live_count(self.stats.live.saturating_sub(cancelled));
         }
@@ -985,8 +987,9 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Closes the mailbox, ends every timer that is not running, and frees the shard's number.
-    /// Returns the ended timers, or none if the shard was already closed. The caller must call
+    /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running:
+    /// counts it as handed back, or as cancelled if a remote thread has cancelled it. Returns the
+    /// payloads, or none if the shard was already closed. The caller must call
     /// [`drop_cancelled`](TimersAtClose::drop_cancelled) where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
@@ -1037,24 +1040,24 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Performs the next step of a pass that has begun, and calls `fire` if the step claims a
+    /// Performs the next step of a pass that has begun, and calls `on_claim` if the step claims a
     /// timer. If no step is left, ends the pass and returns `None`.
     #[inline]
     pub(crate) fn next_step<R>(
         &mut self,
-        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
         if self.backlog.is_in_urgent_phase() {
-            if let Some(step) = self.next_message_step(&fire) {
+            if let Some(step) = self.next_message_step(&on_claim) {
                 return Some(step);
             }
             self.end_urgent_phase();
         }
-        if let Some((claimed, fired)) = self.claim_next_due(&fire) {
-            return Some(PassStep::Due(claimed, fired));
+        if let Some((claimed, result)) = self.claim_next_due(&on_claim) {
+            return Some(PassStep::Due(claimed, result));
         }
         if self.begin_low_priority_phase()
-            && let Some(step) = self.next_message_step(&fire)
+            && let Some(step) = self.next_message_step(&on_claim)
         {
             return Some(step);
         }
@@ -1065,13 +1068,13 @@ impl<T> Engine<T> {
     #[cold]
     fn next_message_step<R>(
         &mut self,
-        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
-        Some(match self.consume_messages(&mut 0, |_| true, fire)? {
+        Some(match self.consume_messages(&mut 0, |_| true, on_claim)? {
             PassStep::Cancelled(index) => {
                 PassStep::Cancelled(self.take_payload_cancelled_remotely(index))
             }
-            PassStep::Due(claimed, fired) => PassStep::Due(claimed, fired),
+            PassStep::Due(claimed, result) => PassStep::Due(claimed, result),
         })
     }
 
@@ -1081,25 +1084,25 @@ impl<T> Engine<T> {
     /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
     ///   `wants_payload` returned true. The caller must
     ///   [take the payload](Self::take_payload_cancelled_remotely).
-    /// - [`Due`](PassStep::Due): an added or reset timer was already due, was claimed, and was
-    ///   passed to `fire`.
+    /// - [`Due`](PassStep::Due): an added or reset timer was already due and was claimed, and its
+    ///   node was passed to `on_claim`.
     #[inline]
     pub(crate) fn consume_messages<R>(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<u32, R>> {
         loop {
             let (index, link) = self.backlog.pop(|index| self.nodes.link_of_message(index).get());
             if index == 0 {
-                if self.poll_mailbox() {
+                if self.take_more_messages() {
                     continue;
                 }
                 return None;
             }
-            // A message's link skips one message: it leads to the message after the next message.
-            // So nodes are prefetched two messages ahead.
+            // `link` is the index of the message after the next one, so nodes are prefetched two
+            // messages ahead.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().consume_message() {
@@ -1126,7 +1129,7 @@ impl<T> Engine<T> {
                     node.admit(|| self.time.now());
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
-                    if self.limit < INDEX_MAX {
+                    if self.live_limit < INDEX_MAX {
                         // The live count includes the timer before the reservation is released. A
                         // remote add reads first the reservations and then the live count, so it
                         // never misses the timer; see `admission`.
@@ -1143,21 +1146,21 @@ impl<T> Engine<T> {
                     if !periodic && deadline <= current {
                         node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
-                            let fired = fire(node, run);
+                            let result = on_claim(node, run);
                             let claimed = self.count_immediate_run(index, run, deadline, current);
-                            return Some(PassStep::Due(claimed, fired));
+                            return Some(PassStep::Due(claimed, result));
                         }
                     }
                     if let Some(claimed) = self.apply_remote_reset_slow(index, periodic) {
-                        let fired = fire(self.nodes.entry(index), claimed.run);
-                        return Some(PassStep::Due(claimed, fired));
+                        let result = on_claim(self.nodes.entry(index), claimed.run);
+                        return Some(PassStep::Due(claimed, result));
                     }
                 }
                 ConsumedMessage::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
-                        let fired = fire(self.nodes.entry(index), claimed.run);
-                        return Some(PassStep::Due(claimed, fired));
+                        let result = on_claim(self.nodes.entry(index), claimed.run);
+                        return Some(PassStep::Due(claimed, result));
                     }
                 }
                 ConsumedMessage::Nothing => (),
@@ -1165,10 +1168,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes queued messages out of the mailbox, unless this pass has already polled both
-    /// priorities. Returns true if the backlog now has a message within the budget.
+    /// Takes queued messages out of the mailbox, unless this pass has already looked for messages
+    /// of both priorities. Returns true if the backlog now has a message within the budget.
     #[inline(never)]
-    fn poll_mailbox(&mut self) -> bool {
+    fn take_more_messages(&mut self) -> bool {
         self.take_mailbox_messages();
         self.backlog.has_next()
     }
@@ -1188,7 +1191,8 @@ impl<T> Engine<T> {
             if index == 0 {
                 return Err(reason);
             }
-            // Messages left in the backlog need a pass: an idle turn checks only the mailbox.
+            // Messages left in the backlog need a pass, because an idle turn checks only the
+            // mailbox.
             self.stats.record_messages_left_by_add();
             let ConsumedMessage::Cancelled { has_payload } =
                 self.nodes.entry(index).state().consume_message()
@@ -1247,8 +1251,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the link of a message, and true if the message is about a live, remotely cancelled
-    /// timer.
+    /// Returns the link of a message, and true if the message's timer counts as
+    /// [`uncollected`](Counts::uncollected): it was admitted, and another thread has cancelled it.
     fn inspect_message(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
@@ -1312,7 +1316,7 @@ impl<T> Drop for Engine<T> {
             let (start, remote_due) =
                 (self.time.turn_start, self.shared.gauges.remote_due_while_undriven());
             // A timer due at `start` or earlier was added or reset after its deadline, usually by
-            // another thread. This timer counts as overdue since `remote_due`.
+            // another thread. Such a timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
             let overdue = self.shared.clock.nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven(overdue, false);

@@ -19,7 +19,7 @@ pub use self::{
     sleep::PreparedSleep,
 };
 use crate::{
-    clock::schedule::Schedule,
+    clock::schedule::TimerSchedule,
     config::Config,
     cross_core::{
         call_site::CallSite,
@@ -112,6 +112,7 @@ impl<T> Shard<T> {
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;
         engine.shared.gauges.set_long_undriven_grace();
+        // Makes the first add check whether the loop has begun.
         let _ = engine.allow_adds(0);
         Ok(Self { engine })
     }
@@ -185,9 +186,9 @@ impl<T> Shard<T> {
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) changes the
     /// time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers that has contained periodic
-    /// timers also has an array with 16 bytes per place. The array ends at the highest place that a
-    /// periodic timer has used.
+    /// Cost: the same as [`add`](Self::add). A page has places for 4,096 timers. If it has
+    /// contained periodic timers, it also has an array with 16 bytes for each place up to the
+    /// highest one that a periodic timer has used.
     ///
     /// # Panics
     ///
@@ -274,7 +275,7 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset. A turn in progress then does not fire it. Returns false
+    /// Returns true if the timer was reset. Then a turn in progress does not fire it. Returns false
     /// if the timer has ended, another thread has cancelled it, or the handle is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
@@ -560,10 +561,10 @@ impl<T> Shard<T> {
     /// Returns the next due timer of this pass, in tick order, regardless of which thread reset it.
     /// The order within a tick is unspecified. Returns `None` when the pass has ended.
     ///
-    /// Within its budget, a pass first consumes the resets that other threads have requested. It
-    /// returns a reset timer at once if the wheel has already reached the new deadline. Last, the
-    /// pass drops the payloads of timers that other threads have cancelled. If the loop abandons a
-    /// pass, the next pass continues it.
+    /// Within its budget, a pass first consumes the resets that other threads have requested. If
+    /// this pass or an earlier one has already reached the tick of the new deadline, the reset
+    /// timer is returned at once. Last, the pass drops the payloads of timers that other threads
+    /// have cancelled. If the loop abandons a pass, the next pass continues it.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -1089,7 +1090,7 @@ impl<T> Shard<T> {
     #[inline(never)]
     fn insert_slow(
         &mut self,
-        schedule: Schedule,
+        schedule: TimerSchedule,
         kind: TimerKind,
         call_site: CallSite,
         payload: &mut Option<ByValue<T>>,
@@ -1141,17 +1142,17 @@ impl<T> Shard<T> {
         Some(Expiry::Periodic(Expired { handle, payload, times }))
     }
 
-    /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
-    /// result of `fire`. Before it claims the timer, drops the payloads of the remotely cancelled
-    /// timers that the pass finds. If no timer is due, ends the pass and returns `None`.
+    /// Claims the next due timer of this pass, and calls `on_claim` with its node. Returns the
+    /// timer and the result of `on_claim`. Drops the payloads of remotely cancelled timers that the
+    /// pass finds first. If no timer is due, ends the pass and returns `None`.
     #[inline]
     fn claim_in_pass<R>(
         &mut self,
-        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<(ClaimedTimer, R)> {
         loop {
-            match self.engine.next_step(&fire)? {
-                PassStep::Due(claimed, fired) => return Some((claimed, fired)),
+            match self.engine.next_step(&on_claim)? {
+                PassStep::Due(claimed, result) => return Some((claimed, result)),
                 PassStep::Cancelled(payload) => {
                     self.engine.shared.hooks.drop_catching_panic(payload);
                 }

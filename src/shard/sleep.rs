@@ -43,7 +43,8 @@ pub struct PreparedSleep<'shard> {
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
     /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the sleep ends
-    /// at the first remote cancel that leaves a payload to the owner.
+    /// at the first remote cancel that leaves a payload to the owner. If the owner must not sleep,
+    /// announces nothing, and returns a sleep of zero length.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,

@@ -1,4 +1,5 @@
-//! Counts the owner's operations, and publishes the counts to other threads through `gauges`.
+//! Counts the owner's operations. Publishes to other threads, through `gauges`, the lateness of
+//! timers and when turns begin and end.
 
 use std::{cell::Cell, mem};
 
@@ -16,8 +17,8 @@ pub(super) struct Stats {
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if the previous pass did not process all of its entries and messages. Also true after
-    /// an add to a full shard has consumed messages to make room: further messages may wait in the
-    /// backlog.
+    /// an add to a full shard has consumed messages to make room, because further messages may wait
+    /// in the backlog.
     work_left: bool,
     /// A turn before this time may skip its pass. The value is zero before the first pass ends,
     /// during a pass, after a pass that left work, and after a request for a pass. Otherwise it is
@@ -113,15 +114,15 @@ impl Stats {
 
     #[inline]
     pub(super) fn publish_due_lateness(&mut self, time: &ShardClock, gauges: &Gauges) {
-        let timers = mem::take(&mut self.unpublished_due_count);
-        if timers > 0 {
-            self.record_lateness(time.tick.start_nanos(self.last_due_tick), timers, time, gauges);
+        let count = mem::take(&mut self.unpublished_due_count);
+        if count > 0 {
+            self.record_lateness(time.tick.start_nanos(self.last_due_tick), count, time, gauges);
         }
     }
 
-    /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
+    /// Publishes the lateness of `count` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
-    fn record_lateness(&self, due: u64, timers: u32, time: &ShardClock, gauges: &Gauges) {
+    fn record_lateness(&self, due: u64, count: u32, time: &ShardClock, gauges: &Gauges) {
         let cause = match (due > time.previous_turn_start, self.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
@@ -129,7 +130,7 @@ impl Stats {
             // loop is not late.
             (false, false) => return,
         };
-        gauges.record_lateness(cause, time.turn_start.saturating_sub(due), timers);
+        gauges.record_lateness(cause, time.turn_start.saturating_sub(due), count);
     }
 
     /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn

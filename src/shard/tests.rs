@@ -4,7 +4,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    clock::{ManualClock, schedule::Schedule},
+    clock::{ManualClock, schedule::TimerSchedule},
     cross_core::{
         call_site::CallSite,
         callback::{Callback, RunOnce},
@@ -37,7 +37,7 @@ fn add_through_mailbox(
     nanos: u64,
     callback: impl FnOnce() + Send + 'static,
 ) -> Result<RemoteOutcome<RemoteTimerId>, AddErrorReason> {
-    let schedule = Schedule { due: nanos, period: 0 };
+    let schedule = TimerSchedule { due: nanos, period: 0 };
     shared.add(schedule, CallSite::caller(), RunOnce(callback), false).map_err(|refused| {
         match refused {
             RefusedAdd::BeforeUse(reason, _) => reason,
@@ -89,8 +89,8 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     }
 }
 
-/// Returns a shard with a timer due in two ticks. The timer is postponable: its latest remote reset
-/// sent no message.
+/// Returns a shard with a timer due in two ticks. The timer is postponable: its second remote reset
+/// has sent no message.
 fn shard_with_postponable() -> (Shard<Callback>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let timer = shard.add(TICK, callback());
@@ -230,10 +230,10 @@ fn a_remote_add_to_a_full_shard_is_refused() {
 #[test]
 fn the_owner_cancels_and_resets_timers_before_admission() {
     let (mut shard, clock) = shard();
-    let [cancelled, moved] = [1, 1].map(|ticks| add_remotely(&shard, ticks, || ()));
+    let [cancelled, reset] = [1, 1].map(|ticks| add_remotely(&shard, ticks, || ()));
     assert!(shard.cancel(cancelled).is_some());
-    assert!(shard.reset(moved, TICK * 5));
-    assert!(shard.cancel(cancelled).is_none() && moved.is_pending());
+    assert!(shard.reset(reset, TICK * 5));
+    assert!(shard.cancel(cancelled).is_none() && reset.is_pending());
     let counts = shard.counts();
     assert_eq!((counts.added, counts.cancelled, counts.live, counts.queued), (1, 1, 0, 2));
     clock.advance(TICK * 4);
@@ -251,7 +251,7 @@ fn with_remote_reset(
 ) -> bool {
     let shared = Arc::clone(&shard.engine.shared);
     let pinned = crate::cross_core::reclaim::pin();
-    let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
+    let is_reset = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
             node.state.begin_reset(timer.generation),
             ResetOutcome::Begun { postponable: false }
@@ -264,7 +264,7 @@ fn with_remote_reset(
         }
         next.is_some()
     });
-    moved.expect("the node exists")
+    is_reset.expect("the node exists")
 }
 
 /// The owner consumes the timer's message during the reset, and the shard ends. The reset then
@@ -275,14 +275,14 @@ fn a_shard_end_during_a_remote_reset_loses_no_timer() {
         let ((mut shard, _clock), callback) = (shard(), Arc::new(()));
         let captured = Arc::clone(&callback);
         let timer = add_remotely(&shard, 1, move || drop(captured));
-        let moved = with_remote_reset(&mut shard, timer, |shard| {
+        let is_reset = with_remote_reset(&mut shard, timer, |shard| {
             assert!(!cancels || timer.cancel() == Cancel::Cancelled);
             assert_eq!(turn_and_count_fired(shard), 0);
             assert_eq!((shard.counts().added, shard.len()), (0, 0), "the timer is not admitted");
             let pending = shard.drain();
             assert_eq!(pending.len(), usize::from(!cancels));
         });
-        assert!(!moved, "the shard has ended");
+        assert!(!is_reset, "the shard has ended");
         assert_eq!(Arc::strong_count(&callback), 1, "the callback was dropped");
         let counts = shard.counts();
         assert_eq!(
@@ -331,9 +331,9 @@ fn an_ended_pass_consumes_no_messages() {
 fn an_add_without_a_free_index_is_refused() {
     let (mut shard, _clock) = shard();
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
-    let moved = own[3];
-    assert!(reset_on_other_thread(moved, 50));
-    assert!(shard.cancel(moved).is_some());
+    let timer = own[3];
+    assert!(reset_on_other_thread(timer, 50));
+    assert!(shard.cancel(timer).is_some());
     assert_eq!(shard.len(), INDEX_MAX as usize - 1);
     let refused = shard.try_add(TICK, callback()).expect_err("no index is free");
     assert_eq!(refused.reason(), AddErrorReason::Full);

@@ -10,7 +10,7 @@ pub(super) struct ShardClock {
     pub(super) clock: Clock,
     pub(super) tick: TickLength,
     reader: ClockReader,
-    /// The latest reading: bounds of the present time. Neither bound ever decreases.
+    /// The bounds on the time at the latest reading. Neither bound ever decreases.
     pub(super) latest: Reading,
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
@@ -36,8 +36,8 @@ impl ShardClock {
         }
     }
 
-    /// Reads the clock with inlined code. Returns false if a reading needs the slow path: the
-    /// estimator of the time-stamp counter needs an update, or the clock must ask the kernel.
+    /// Reads the clock with inlined code. Returns false if the reading needs the slow path, because
+    /// the machine's clock must be read.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };
@@ -51,8 +51,8 @@ impl ShardClock {
         self.advance_to(reading);
     }
 
-    /// Updates `latest` from a new reading. If the new reading overlaps the latest one or is before
-    /// it, merges the two. Counts a new reading before the latest one as a regression.
+    /// Updates `latest` from a new reading. Neither bound moves back. Counts a regression if the
+    /// whole new reading is before `latest`.
     #[inline(always)]
     fn advance_to(&mut self, reading: Reading) {
         if reading.min >= self.latest.max {
@@ -82,8 +82,8 @@ impl ShardClock {
     }
 
     /// Returns the wake-up time to publish: the deadline `next`, or `u64::MAX` for `None`. The
-    /// result is at least 1 ns after the latest turn began, because readers assume that a turn has
-    /// served all wake-up times up to its beginning.
+    /// result is at least 1 ns after the latest turn began, because other threads assume that a
+    /// turn has handled all wake-up times up to its beginning.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

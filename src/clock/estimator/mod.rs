@@ -46,7 +46,7 @@ const READ_ERROR_NANOS: u64 = 1_000;
 const BRACKET_DIVISOR: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
-/// would make relative errors large; a longer span could overflow.
+/// would make relative errors large. With a longer span, [`Rate::measured`] could overflow.
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
@@ -66,7 +66,7 @@ pub(super) struct Anchor {
     pub(super) count_after: u64,
 }
 
-/// Bounds of the nanoseconds per count, in units of 2^-32.
+/// Bounds on the time per count, in units of 2^-32 nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     min: u64,
@@ -87,8 +87,16 @@ struct Window {
 #[derive(Clone, Copy, Debug)]
 enum Calibration {
     New,
-    Calibrating { since: Anchor, guess: Option<Rate> },
-    Calibrated { since: Anchor, rate: Rate },
+    /// Measures the rate from the anchor `since` on. `guess` is the rate measured before `since`.
+    /// Two consecutive rates that agree end the calibration.
+    Calibrating {
+        since: Anchor,
+        guess: Option<Rate>,
+    },
+    Calibrated {
+        previous: Anchor,
+        rate: Rate,
+    },
 }
 
 /// One reader's estimate of the clock.
@@ -108,8 +116,8 @@ impl ClockEstimator {
         Self { window, state: Calibration::New, faults: 0, last_fault_nanos: 0 }
     }
 
-    /// Returns bounds of the clock at `count`, or `None` if the clock must be read and passed to
-    /// [`update`](Self::update).
+    /// Returns bounds on the clock's time at `count`, or `None` if the clock must be read and
+    /// passed to [`update`](Self::update).
     #[inline]
     pub(super) fn estimate_at(&mut self, count: u64) -> Option<Reading> {
         let window = &mut self.window;
@@ -142,7 +150,7 @@ impl ClockEstimator {
             Calibration::Calibrating { since, guess } => {
                 self.advance_calibration(since, guess, anchor);
             }
-            Calibration::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
+            Calibration::Calibrated { previous, rate } if rate.is_consistent(previous, anchor) => {
                 self.set_anchor(rate, anchor);
             }
             Calibration::Calibrated { .. } => return self.record_fault(anchor),
@@ -163,7 +171,7 @@ impl ClockEstimator {
     }
 
     fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
-        self.state = Calibration::Calibrated { since: anchor, rate };
+        self.state = Calibration::Calibrated { previous: anchor, rate };
         let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_DIVISOR) {
@@ -199,8 +207,8 @@ impl Rate {
         let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
         // If the thread was interrupted within an anchor, the bounds differ much. If it moved to a
         // core whose counter lags, the bounds are in the wrong order.
-        let differ = rate.max.checked_sub(rate.min)?;
-        (differ <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
+        let difference = rate.max.checked_sub(rate.min)?;
+        (difference <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }
 
     fn agrees_with(self, other: Self) -> bool {

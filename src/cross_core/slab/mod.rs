@@ -93,7 +93,7 @@ pub(crate) use self::{
     retired_pages::free_orphaned_pages,
 };
 use crate::{
-    clock::schedule::Schedule,
+    clock::schedule::TimerSchedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
         callback::{BuildInPlace, Callback, SendCallback},
@@ -463,7 +463,7 @@ impl TakenNode {
     #[inline]
     pub(crate) fn arm<B: BuildInPlace<Callback> + Send>(
         &self,
-        Schedule { due, period }: Schedule,
+        TimerSchedule { due, period }: TimerSchedule,
         call_site: CallSite,
         callback: B,
     ) -> u64 {

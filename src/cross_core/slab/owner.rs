@@ -14,7 +14,7 @@ use super::{
     retired_pages::RetiredPages,
 };
 use crate::{
-    clock::schedule::Schedule,
+    clock::schedule::TimerSchedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
         callback::{BuildInPlace, Callback, CallbackPtr},
@@ -52,7 +52,7 @@ pub(crate) struct OwnerNodes<T> {
     free_places: FreePlaces,
     adopted_page_numbers: Vec<usize>,
     /// The schedules of periodic timers, by page number and by place in the page.
-    schedules: Vec<Vec<Schedule>>,
+    schedules: Vec<Vec<TimerSchedule>>,
     freed_remote_nodes: FreedRemoteNodes,
     /// The retired pages that are not freed yet. The field is a `RefCell`, because announcing a
     /// sleep takes `&self` and frees retired pages.
@@ -388,14 +388,14 @@ impl<T> OwnerNodes<T> {
         live.map(|node| node.creation_record().get())
     }
 
-    pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut Schedule {
+    pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut TimerSchedule {
         let (number, place) = (page_number_of(index), place_of(index));
         if self.schedules.len() <= number {
             self.schedules.resize_with(number + 1, Vec::new);
         }
         let schedules = &mut self.schedules[number];
         if schedules.len() <= place {
-            schedules.resize(place + 1, Schedule::default());
+            schedules.resize(place + 1, TimerSchedule::default());
         }
         &mut schedules[place]
     }

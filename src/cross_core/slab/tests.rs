@@ -2,7 +2,7 @@ use std::{cell::Cell, rc::Rc};
 
 use super::*;
 use crate::{
-    clock::schedule::Schedule,
+    clock::schedule::TimerSchedule,
     cross_core::{
         callback::{ByValue, RunOnce},
         reclaim::{pin, tests::attempts},
@@ -185,7 +185,7 @@ fn add_as_remote(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     (index, generation)
 }
 
-const DUE: Schedule = Schedule { due: 5, period: 0 };
+const DUE: TimerSchedule = TimerSchedule { due: 5, period: 0 };
 
 #[test]
 fn a_freed_remote_node_is_reused_with_a_new_generation() {
