@@ -77,6 +77,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
+    gauges::Refresh,
     limits::{WATCHER_RETRY, WHEEL_CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
@@ -399,6 +400,16 @@ impl WorkerWheel {
         Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
     }
 
+    /// Publishes the counts, unless another thread has claimed the wheel.
+    fn publish_counts(&self) {
+        let Some(guard) = self.try_claim() else { return };
+        if guard.engine.loop_has_begun() {
+            guard.engine.publish();
+        } else {
+            let _ = guard.engine.publish_without_loop();
+        }
+    }
+
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
         let swept = self.wait_for_claim().engine.close();
@@ -423,7 +434,18 @@ impl WorkerWheels {
     ) -> Result<Arc<Self>, ConfigError> {
         let made = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
         let (wheels, shards): (Vec<_>, Vec<_>) = made.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { wheels, shards: shards.into(), is_stopping: AtomicBool::new(false) }))
+        let made =
+            Arc::new(Self { wheels, shards: shards.into(), is_stopping: AtomicBool::new(false) });
+        for (index, wheel) in made.wheels.iter().enumerate() {
+            let made = Arc::downgrade(&made);
+            let refresh = move || {
+                if let Some(made) = made.upgrade() {
+                    made.wheels[index].publish_counts();
+                }
+            };
+            let _ = wheel.shared.gauges.refresh.set(Refresh(Box::new(refresh)));
+        }
+        Ok(made)
     }
 
     pub(super) fn stop_watcher(&self) {

@@ -5,11 +5,16 @@
 //! `remote_due_while_undriven` and `undriven_grace_nanos`. A reader never delays the owner, and a
 //! stalled owner never delays a reader.
 //!
+//! A wheel of `Timers::per_worker` can publish its counts at any time, so its `refresh` does so
+//! before each reading.
+//!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older than this
 //! snapshot.
 
 mod counts;
 mod histogram;
+
+use std::{fmt, sync::OnceLock};
 
 pub use self::{counts::Counts, histogram::Histogram};
 use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
@@ -36,6 +41,8 @@ pub(crate) struct Gauges {
     serial: AtomicU64,
     number: AtomicU64,
     counts: Snapshot<WORD_COUNT>,
+    /// Publishes the current counts, if any thread may do that.
+    pub(crate) refresh: OnceLock<Refresh>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the latest turn that was not idle.
@@ -57,6 +64,14 @@ pub(crate) struct Gauges {
     occupancy_requested: AtomicU64,
     occupied_slots: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
+}
+
+pub(crate) struct Refresh(pub(crate) Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Refresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refresh")
+    }
 }
 
 /// The value of `occupied_slots` for a level that was never published.
@@ -267,6 +282,9 @@ impl Gauges {
     }
 
     pub(crate) fn counts(&self) -> Counts {
+        if let Some(Refresh(refresh)) = self.refresh.get() {
+            refresh();
+        }
         Counts::from_words(self.counts.read())
     }
 

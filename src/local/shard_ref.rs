@@ -365,7 +365,8 @@ impl ShardRef {
     /// until the owner has consumed the add and then published its counts. Remotely cancelled
     /// timers are subtracted, except those with a queued remote reset. So the answer is exact
     /// during an announced sleep, if the mailbox is empty and the owner has added and cancelled no
-    /// timer since the announcement. Once the wheel has ended, the answer is zero.
+    /// timer since the announcement. A wheel of `Timers::per_worker` publishes its counts for this
+    /// call, unless another thread is using the wheel at this moment. Once the wheel has ended, the answer is zero.
     ///
     /// Cost: some loads, which never delay the owner.
     ///

@@ -3,7 +3,8 @@
 //! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
 //! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
 //! The owner publishes these counts when its loop computes how long to sleep, and about every 64
-//! turns. Any thread can read the published counts without delaying the owner. [`shards`] reads all
+//! turns. A wheel of `Timers::per_worker` publishes them for each reading, unless another thread is
+//! using the wheel at this moment. Any thread can read the published counts without delaying the owner. [`shards`] reads all
 //! shards of the process. [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!

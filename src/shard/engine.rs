@@ -967,7 +967,7 @@ impl<T> Engine<T> {
     /// Publishes the counts if any of them except `turns` and `panicked` has changed, and the
     /// occupied slots if a reader has requested them.
     #[inline]
-    pub(super) fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
         // These counters never decrease, so an unchanged sum means that none of them has changed.

@@ -51,6 +51,25 @@ fn published_counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
 }
 
 #[test]
+fn counts_of_a_sleeping_watchers_wheels_are_current() {
+    let (_clock, timers, mut watcher, _) = start_wheels(2);
+    let counts = || {
+        timers.shards().iter().fold((0, 0, 0), |(live, cancelled, pending), shard| {
+            let counts = shard.metrics().counts;
+            (live + counts.live, cancelled + counts.cancelled, pending + shard.pending())
+        })
+    };
+    let poller = Poller::new();
+    watcher.turn();
+    watcher.sleep_with(|_| {
+        let sleeps: Vec<_> = (0..100).map(|_| poller.pending(timers.sleep(HOUR))).collect();
+        assert_eq!(counts(), (100, 0, 100));
+        drop(sleeps);
+        assert_eq!(counts(), (0, 100, 0));
+    });
+}
+
+#[test]
 fn only_an_earlier_deadline_wakes_the_watcher() {
     let (_clock, timers, mut watcher, wakes) = start_wheels(1);
     let poller = Poller::new();
