@@ -180,6 +180,32 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
+/// Drops the callback or payload, so that `?` also works where an error must be `Send` and `Sync`
+/// but the callback is not.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{AddErrorReason, local_timer};
+/// use std::{error::Error, rc::Rc, time::Duration};
+///
+/// fn start(connection: Rc<()>) -> Result<(), AddErrorReason> {
+///     local_timer().try_add(Duration::from_secs(30), move || drop(connection))?;
+///     Ok(())
+/// }
+///
+/// fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
+///     start(Rc::new(()))?;
+///     Ok(())
+/// }
+/// # serve()
+/// ```
+impl<F> From<AddError<F>> for AddErrorReason {
+    fn from(error: AddError<F>) -> Self {
+        error.reason
+    }
+}
+
 /// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) that is called inside a
 /// callback. The call cancels nothing, because a wait for another callback could last forever.
 ///

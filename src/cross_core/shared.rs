@@ -1,7 +1,7 @@
 //! The part of a shard that every thread may use: the nodes, the mailbox, the clock, and the calls
 //! that wake the owner.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{panic::RefUnwindSafe, sync::Arc, thread, time::Duration};
 
 use crate::{
     clock::{
@@ -49,6 +49,9 @@ pub(crate) struct Shared {
     /// [`Config::drop_within`](crate::Config::drop_within) in nanoseconds.
     pub(crate) drop_within_nanos: u64,
 }
+
+// User code runs only between two steps, so a panic leaves no step half done (P5, P6).
+impl RefUnwindSafe for Shared {}
 
 /// A value that shares no cache line with other values. It is aligned to two lines, because many
 /// processors fetch lines in pairs.

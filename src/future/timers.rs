@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     fmt, io,
     num::NonZero,
+    panic::RefUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -94,6 +95,9 @@ struct WheelSet {
     /// [`Timers::new`], whose wheels other code turns.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
+
+// As for `Shared`: user code runs only between two steps.
+impl RefUnwindSafe for WheelSet {}
 
 struct OnDrop<F: Fn()>(F);
 

@@ -483,6 +483,7 @@ impl WorkerWheels {
 /// assert!(sleep.as_mut().poll(&mut context).is_ready());
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
+#[must_use = "timers wait until the watcher runs; dropping it ends the wheels"]
 pub struct Watcher(pub(super) Arc<WorkerWheels>);
 
 impl Watcher {

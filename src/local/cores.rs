@@ -229,7 +229,7 @@ impl Core {
     /// let cores = Cores::builder().start(|core| core.run_timers())?;
     /// cores.shards()[0].add(Duration::from_millis(1), || println!("on the first core"));
     /// cores.stop();
-    /// cores.join();
+    /// assert!(cores.join().iter().all(Result::is_ok)); // no core has panicked
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[track_caller]
@@ -252,7 +252,7 @@ impl Core {
     ///
     /// let cores = Cores::builder().shards(1).start(|core| core.run_timers())?;
     /// cores.stop();
-    /// cores.join();
+    /// assert!(cores.join().iter().all(Result::is_ok)); // no core has panicked
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[inline]
@@ -421,6 +421,7 @@ impl<R> Cores<R> {
     /// assert!(results[1].is_err());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[must_use = "an error is the panic that ended a thread"]
     pub fn join(self) -> Vec<thread::Result<R>> {
         let value_of = |returned: Option<R>| {
             returned.unwrap_or_else(|| unreachable!("`start` has released every thread"))

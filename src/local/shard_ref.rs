@@ -48,7 +48,7 @@ use crate::{
 /// let handle = core.add(Duration::from_secs(30), || println!("not today"));
 /// assert_eq!(handle.cancel(), Cancel::Cancelled);
 /// core.add(Duration::from_millis(1), || println!("on the other core"));
-/// cores.join();
+/// assert!(cores.join().iter().all(Result::is_ok)); // no core has panicked
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
@@ -60,14 +60,6 @@ pub struct ShardRef {
 impl ShardRef {
     pub(crate) fn new(number: u32, shared: Arc<Shared>) -> Self {
         Self { number, shared }
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.shared.mailbox.is_closed()
-    }
-
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
@@ -171,7 +163,7 @@ impl ShardRef {
     /// });
     /// assert_eq!([told.recv(), told.recv()], [Ok("alive"); 2]);
     /// assert_ne!(heartbeat.cancel(), Cancel::Ended); // there is no further run
-    /// cores.join();
+    /// assert!(cores.join().iter().all(Result::is_ok)); // no core has panicked
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[track_caller]
@@ -389,6 +381,32 @@ impl ShardRef {
         usize::try_from(counts.live.saturating_sub(uncollected)).unwrap_or(usize::MAX)
     }
 
+    /// Returns true if the wheel has ended: its thread is exiting or has exited, perhaps by a panic,
+    /// or the wheel was drained. Another thread may see the end a little later. After the end, adds
+    /// fail.
+    ///
+    /// # Examples
+    ///
+    /// A supervisor that looks for a dead core:
+    ///
+    /// ```
+    /// use corewheel::{Cores, ShardRef};
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     assert_eq!(core.index(), 0, "the second thread panics");
+    ///     core.run_timers();
+    /// })?;
+    /// while !cores.shards().iter().any(ShardRef::has_ended) {
+    ///     std::thread::yield_now();
+    /// }
+    /// cores.stop();
+    /// assert!(cores.join()[1].is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn has_ended(&self) -> bool {
+        self.shared.mailbox.is_closed()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -429,6 +447,15 @@ impl ShardRef {
         }
     }
 }
+
+/// Two references are equal if they refer to the same wheel.
+impl PartialEq for ShardRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Eq for ShardRef {}
 
 impl fmt::Debug for ShardRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

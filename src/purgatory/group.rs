@@ -184,7 +184,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let known = self.0.shards.get_or_init(|| shards.into());
         let (count, others) = (shards.len(), known.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
-        let are_same = known.iter().zip(shards).all(|(known, shard)| known.is_same(shard));
+        let are_same = known.iter().eq(shards);
         assert!(are_same, "joined with other shards, or in another order, than other threads");
         // SeqCst: pairs with the fence in `Group::shards`. This thread sets or reads the shards
         // before the fence, and its operations check their conditions after the fence.

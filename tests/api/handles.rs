@@ -3,8 +3,8 @@
 use std::{cell::Cell, fmt::Debug, future::Ready, hash::Hash, panic, rc::Rc};
 
 use corewheel::{
-    Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, TimerGuard,
-    TimerHandle, TimerStatus,
+    Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, ShardRef,
+    TimerGuard, TimerHandle, TimerStatus,
     future::{Interval, Remote, Sleep, Timeout, Timers},
     local_timer,
 };
@@ -59,10 +59,11 @@ fn thread_bound_types_are_not_send_and_the_others_are() {
     assert!(!implements!(Sleep: Send));
     assert!(!implements!(Interval: Send));
     assert!(!implements!(Timeout<()>: Send));
-    assert!(implements!(Sleep<Remote>: Send + Unpin + 'static));
+    assert!(implements!(Sleep<Remote>: Send + Unpin + panic::UnwindSafe + 'static));
     assert!(implements!(Interval<Remote>: Send + Unpin + 'static));
     assert!(implements!(Timeout<Ready<()>, Remote>: Send + Unpin + 'static));
-    assert!(implements!(Timers: Send + Sync + Clone));
+    assert!(implements!(Timers: Send + Sync + Clone + panic::UnwindSafe));
+    assert!(implements!(ShardRef: Send + Sync + Clone + Eq + panic::UnwindSafe));
     assert!(implements!(Cores<()>: Send + Sync));
     assert!(implements!(Core: Send + Sync));
     assert!(implements!(Config: Send + Sync));

@@ -52,7 +52,7 @@ fn a_connection_without_a_timer_continues() {
             client.connect(address, common::NAME).expect("valid").await.expect("connected");
         assert_eq!(common::ask(&connection, b"before").await, b"before");
         cores.stop();
-        cores.join();
+        assert!(cores.join().iter().all(Result::is_ok));
         assert_eq!(common::ask(&connection, b"after").await, b"after");
     });
 }
