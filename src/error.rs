@@ -198,7 +198,7 @@ impl<F> From<AddError<F>> for io::Error {
 ///     start(Rc::new(()))?;
 ///     Ok(())
 /// }
-/// # serve()
+/// serve().expect("there is room");
 /// ```
 impl<F> From<AddError<F>> for AddErrorReason {
     fn from(error: AddError<F>) -> Self {

@@ -35,6 +35,9 @@ const SLEEP_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 /// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
 /// the wheel instead of this task.
 ///
+/// The executor's sleep must follow the clock of the wheel. With tokio's paused clock, which jumps
+/// to the end of each sleep, the driving task would turn the wheel again and again.
+///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, this requires the feature `sync`.
 ///

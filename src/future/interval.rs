@@ -112,7 +112,7 @@ impl<H: Backend> Interval<H> {
 
     /// Waits for the next tick. Returns the instant for which it was scheduled.
     ///
-    /// Dropping the future before it is ready loses no tick.
+    /// Dropping the future before it is ready loses no tick, so it can be a branch of a `select!`.
     ///
     /// # Panics
     ///

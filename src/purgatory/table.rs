@@ -48,7 +48,8 @@ pub(super) struct Table<K, Op> {
     ///
     /// - zero while the table grows,
     /// - the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
-    ///   and from the end of a trim interval with surplus chains until there are this many keys,
+    /// - the same value from the end of a trim interval with surplus chains until there are this many
+    ///   keys,
     /// - the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`] otherwise.
     grow_threshold: usize,
     is_removing_chains: bool,
