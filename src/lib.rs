@@ -94,9 +94,9 @@
 //!
 //! On by default:
 //!
-//! * `std`: everything but [`Wheel`]. Without any feature (`default-features = false`), the crate
-//!   contains only [`Wheel`], needs `alloc` but not `std`, and has no dependencies. All other
-//!   features need `std`.
+//! * `std`: shards, handles, clocks and the wheels of threads, in addition to [`Wheel`]. Without
+//!   any feature (`default-features = false`), the crate contains only [`Wheel`], needs `alloc` but
+//!   not `std`, and has no dependencies. All other features need `std`.
 //! * `cores`: [`Cores`], which depends on `core_affinity`.
 //! * `futures`: [`future`], which depends on `pin-project-lite`.
 //! * `purgatory`: [`purgatory`].

@@ -196,9 +196,10 @@ impl SpreadSequence {
     /// Returns the delay, in nanoseconds, of the next timer whose spread is `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// for any number of timers. Only timers with a spread may take a multiple. If all timers took
-    /// one, and every 55th timer had a spread, those with a spread would fill the range unevenly.
+    /// for any number of timers.
     pub(crate) fn next(&self, range: Duration) -> u64 {
+        // A timer without a spread does not advance the sequence. Otherwise, if every 55th timer had
+        // a spread, say, the fractions of these timers would be almost equal.
         if range.is_zero() {
             return 0;
         }

@@ -3,8 +3,8 @@
 //! The owner checks its own adds against its exact count of live timers. A remote add is accepted
 //! if this sum is below the limit:
 //!
-//! * the count of live timers that the owner has last published, without up to 1,024 cancelled
-//!   timers whose messages the owner has taken but not consumed,
+//! * the live count that the owner has last published. The owner has subtracted up to 1,024
+//!   cancelled timers whose messages it has taken out of the mailbox but not consumed,
 //! * plus the *reserved count*: the remote timers that the owner has not yet admitted (`slab`),
 //! * minus up to 1,024 cancelled timers whose messages are in the mailbox.
 //!

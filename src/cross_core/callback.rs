@@ -147,7 +147,7 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
 // SAFETY: `build` writes both fields that have a size.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
     /// Writes the callback of a closure to its final address. Moving a new `Callback` there would
-    /// read its fields while they are still in the store buffer, which would stall the core.
+    /// read several recent small stores by one wide load, and processors stall on such a load.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
         let (closure, [inline, boxed]) = (self.into_closure(), C::VTABLES);

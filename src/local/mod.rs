@@ -338,8 +338,8 @@ impl LocalTimer {
     ///
     /// - A constant for each fired timer, plus its callback.
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
-    /// - For each elapsed tick, at most 96 relinks of entries that were reset from this tick to a
-    ///   later one.
+    /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
+    ///   deadline usually leaves the timer where it is, and a turn moves the timer later.
     /// - About a cache miss for each consumed request, and another one to put an add or reset into
     ///   FIFO order. A turn puts at most 4,096 requests in order, regardless of the budget.
     ///

@@ -222,16 +222,16 @@ impl<K: Send + 'static> Group<K> {
     }
 
     /// Sends a batch to a core, which handles it in a turn.
-    fn send_batch(&self, core: u32, batch: Batch<K>) {
-        if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
+    fn send_batch(&self, dest_core: u32, batch: Batch<K>) {
+        if let Some(shard) = self.shards().and_then(|shards| shards.get(dest_core as usize)) {
             shard.run_ignoring_limit(move || batch.deliver());
         }
     }
 
-    fn send_answers(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
+    fn send_answers(self: &Arc<Self>, dest_core: u32, answers: Vec<Message<K>>) {
         if !answers.is_empty() {
             // An answer gets no answer, so any core can be the batch's sender.
-            self.send_batch(core, Batch::new(self, core, answers));
+            self.send_batch(dest_core, Batch::new(self, dest_core, answers));
         }
     }
 }
@@ -307,27 +307,27 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Adds a message to the batch for another core. Sends the batch if it is full.
-    pub(super) fn enqueue(&self, core: u32, message: Message<K>) {
-        self.add_to_batch(core, |batch| batch.messages.push(message));
+    pub(super) fn add_message_to_batch(&self, dest_core: u32, message: Message<K>) {
+        self.add_to_batch(dest_core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event on a key of `core` to the batch for that core. Sends the batch if it is full.
-    pub(super) fn enqueue_event(&self, core: u32, key: K) {
-        self.add_to_batch(core, |batch| batch.events.push(key));
+    /// Adds an event on a key of another core to the batch for that core. Sends the batch if it is full.
+    pub(super) fn add_event_to_batch(&self, dest_core: u32, key: K) {
+        self.add_to_batch(dest_core, |batch| batch.events.push(key));
     }
 
     #[inline]
-    fn add_to_batch(&self, core: u32, add: impl FnOnce(&mut BatchContent<K>)) {
+    fn add_to_batch(&self, dest_core: u32, add: impl FnOnce(&mut BatchContent<K>)) {
         let (count, full) = {
             let mut unsent_batches = self.unsent_batches.borrow_mut();
-            let Some(place) = unsent_batches.get_mut(core as usize) else { return };
+            let Some(place) = unsent_batches.get_mut(dest_core as usize) else { return };
             let batch = place.get_or_insert_with(|| self.take_empty_batch());
             add(&mut batch.0);
             let count = batch.len();
             (count, if count >= PURGATORY_BATCH_MESSAGES_MAX { place.take() } else { None })
         };
         if let Some(batch) = full {
-            self.group.send_batch(core, batch);
+            self.group.send_batch(dest_core, batch);
         } else if count == 1 {
             let _ = ThreadWheel::with(ThreadWheel::request_client_flush);
         }

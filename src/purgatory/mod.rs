@@ -112,12 +112,12 @@ use crate::{
 /// each kind, up to eight empty pages are kept, so repeated bursts of up to 8,192 operations can
 /// reuse them. After every 64 turns, one empty page of each kind is freed if it was not needed
 /// during these turns. If the hash table was much too large throughout these turns, it shrinks in
-/// small steps. Before an announced sleep of a second or more, all empty pages are freed, and the
-/// table shrinks at once.
+/// small steps. Before an announced sleep of a second or more, all of these pages are freed, and
+/// the table shrinks at once.
 ///
 /// # Keys
 ///
-/// It is safe to use keys that clients choose. The hash of the keys uses a random secret of the
+/// Keys may come from untrusted network clients. The hash of the keys uses a random secret of the
 /// purgatory or group, so clients cannot choose keys that collide or all belong to one core. But a
 /// client could learn the secret if it can time single lookups to within a few nanoseconds, or see
 /// to which cores many of its keys belong.
@@ -388,7 +388,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[inline]
     pub fn notify(&self, key: &K) {
         match self.0.other_core_of(key) {
-            Some((member, core)) => member.enqueue_event(core, key.clone()),
+            Some((member, core)) => member.add_event_to_batch(core, key.clone()),
             None => _ = self.0.handle_event(key),
         }
     }
@@ -755,7 +755,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         if let Some((member, core)) = self.other_core_of(&key) {
             let waits = self.table.borrow_mut().is_parked(id);
             if waits {
-                member.enqueue(core, Message::Watch { key, operation: id });
+                member.add_message_to_batch(core, Message::Watch { key, operation: id });
             }
             return waits;
         }
@@ -800,7 +800,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
                 Some(Watcher::Remote { core, operation, watch }) => {
                     drop(table);
-                    self.enqueue(core, Message::Recheck { operation, watch: Some(watch) });
+                    self.add_message_to_batch(
+                        core,
+                        Message::Recheck { operation, watch: Some(watch) },
+                    );
                 }
                 None => (),
             }
@@ -945,9 +948,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Some((member, member.other_core_of(key)?))
     }
 
-    fn enqueue(&self, core: u32, message: Message<K>) {
+    fn add_message_to_batch(&self, dest_core: u32, message: Message<K>) {
         if let Some(member) = &self.member {
-            member.enqueue(core, message);
+            member.add_message_to_batch(dest_core, message);
         }
     }
 
@@ -958,7 +961,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let hash = self.hash_builder.hash_u32(&key);
                 let watch =
                     self.table.borrow_mut().watch_for_other_core(from, operation, hash, key);
-                self.enqueue(from, Message::WatchAck { operation, watch });
+                self.add_message_to_batch(from, Message::WatchAck { operation, watch });
                 self.drop_removed_keys();
             }
             Message::WatchAck { operation, watch } => {
@@ -968,7 +971,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     // the watch was added.
                     self.check_by_id(operation);
                 } else {
-                    self.enqueue(from, Message::Unwatch { watch });
+                    self.add_message_to_batch(from, Message::Unwatch { watch });
                 }
             }
             Message::Unwatch { watch } => {
@@ -988,7 +991,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             is_handled = true;
         });
         if let Some(refusal) = refusal.filter(|_| !is_handled) {
-            self.enqueue(from, refusal);
+            self.add_message_to_batch(from, refusal);
         }
     }
 
@@ -998,7 +1001,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         while latest != NONE {
             let taken = self.table.borrow_mut().take_remote_watch(latest);
             let RemoteWatch { core, watch, previous } = taken;
-            self.enqueue(core, Message::Unwatch { watch });
+            self.add_message_to_batch(core, Message::Unwatch { watch });
             latest = previous;
         }
     }
@@ -1019,7 +1022,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
         // table.
         let others: Vec<_> = self.table.borrow().remote_watchers().collect();
         for (core, operation) in others {
-            member.enqueue(core, Message::Recheck { operation, watch: None });
+            member.add_message_to_batch(core, Message::Recheck { operation, watch: None });
         }
         member.flush();
     }

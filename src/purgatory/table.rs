@@ -106,7 +106,7 @@ struct Watch<K> {
     /// The hash of `key`, if there is one.
     hash: u32,
     /// The first watch of the next key in the chain, if this is the first watch of a key.
-    next_key: WatchIndex,
+    next_in_chain: WatchIndex,
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous_in_ring: WatchIndex,
     next_in_ring: WatchIndex,
@@ -163,7 +163,7 @@ impl<K> Watch<K> {
     const UNLINKED: Self = Self {
         key: None,
         hash: 0,
-        next_key: WatchIndex::NONE,
+        next_in_chain: WatchIndex::NONE,
         previous_in_ring: WatchIndex::NONE,
         next_in_ring: WatchIndex::NONE,
         next_extra: WatchIndex::NONE,
@@ -471,7 +471,7 @@ impl<K, Op> Table<K, Op> {
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.next_in_ring);
         }
-        let Watch { key, hash, next_key, previous_in_ring, next_in_ring, next_extra } = watch;
+        let Watch { key, hash, next_in_chain, previous_in_ring, next_in_ring, next_extra } = watch;
         let is_last = next_in_ring == index;
         if !is_last {
             self.watch_mut(previous_in_ring).next_in_ring = next_in_ring;
@@ -481,10 +481,10 @@ impl<K, Op> Table<K, Op> {
             let mut link = self.chain_head_mut(hash);
             while *link != index {
                 let other = *link;
-                link = &mut self.watch_mut(other).next_key;
+                link = &mut self.watch_mut(other).next_in_chain;
             }
             if is_last {
-                *link = next_key;
+                *link = next_in_chain;
                 self.key_count -= 1;
                 // Only the comparison is inlined, because the condition is rarely true.
                 if self.key_count < self.chains.len().div_ceil(SHRINK_ABOVE_CHAINS_PER_KEY) {
@@ -494,7 +494,7 @@ impl<K, Op> Table<K, Op> {
             } else {
                 *link = next_in_ring;
                 let first = self.watch_mut(next_in_ring);
-                (first.key, first.hash, first.next_key) = (Some(key), hash, next_key);
+                (first.key, first.hash, first.next_in_chain) = (Some(key), hash, next_in_chain);
             }
         }
         next_extra
@@ -591,7 +591,7 @@ impl<K, Op> Table<K, Op> {
         while at != WatchIndex::NONE {
             let hash = self.watch_mut(at).hash;
             let first = mem::replace(self.chain_head_mut(hash), at);
-            at = mem::replace(&mut self.watch_mut(at).next_key, first);
+            at = mem::replace(&mut self.watch_mut(at).next_in_chain, first);
         }
     }
 
@@ -602,7 +602,7 @@ impl<K, Op> Table<K, Op> {
         self.chain_mask = self.chains.len().next_power_of_two() - 1;
         while at != WatchIndex::NONE {
             let first = mem::replace(&mut self.chains[other], at);
-            at = mem::replace(&mut self.watch_mut(at).next_key, first);
+            at = mem::replace(&mut self.watch_mut(at).next_in_chain, first);
         }
     }
 
@@ -784,7 +784,7 @@ impl<K: Eq, Op> Table<K, Op> {
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
             }
-            at = watch.next_key;
+            at = watch.next_in_chain;
         }
         at
     }
@@ -796,7 +796,7 @@ impl<K: Eq, Op> Table<K, Op> {
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
             }
-            at = watch.next_key;
+            at = watch.next_in_chain;
         }
         WatchIndex::NONE
     }
@@ -892,11 +892,11 @@ impl<K: Eq, Op> Table<K, Op> {
             self.grow_chains();
         }
         self.key_count += 1;
-        let (key, next_key) = (Some(key), mem::replace(self.chain_head_mut(hash), index));
+        let (key, next_in_chain) = (Some(key), mem::replace(self.chain_head_mut(hash), index));
         Watch {
             key,
             hash,
-            next_key,
+            next_in_chain,
             previous_in_ring: index,
             next_in_ring: index,
             ..Watch::UNLINKED
@@ -927,7 +927,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 }
                 return KeyWatchers::Walk(self.walk_from(at));
             }
-            at = watch.next_key;
+            at = watch.next_in_chain;
         }
         if at != WatchIndex::NONE {
             at = self.find_key_slow(at, hash, key);

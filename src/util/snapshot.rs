@@ -7,10 +7,10 @@
 //! during the read.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
-//! reader gets a word of a later `publish` than the one whose version it read first, its second
-//! read of the version returns a different value. Two fences ensure V2. The writer's fence is
-//! between raising the version in one `publish` and overwriting the unselected copy in the next.
-//! The reader's fence is between reading the copy and reading the version again.
+//! reader loads a word that a later `publish` wrote, its second load of the version returns a later
+//! version, so it tries again. Two fences ensure V2. In `publish`, a fence precedes the stores to
+//! the copy, so the previous call's store of the version is ordered before them. In `read`, a fence
+//! separates the loads of the copy from the second load of the version.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

@@ -76,20 +76,21 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns the slot that covers `tick` in the first level.
+    /// Returns the index of the slot that covers `tick` in the first level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A slot of the first level has at most 20 bits.
     pub(super) fn near_slot_at(tick: u64) -> u32 {
         tick as u32 & (Self::NEAR_SLOT_COUNT as u32 - 1)
     }
 
-    /// Returns the slot of the upper level `level` that covers `tick`.
+    /// Returns the index of the slot that covers `tick` in the upper level `level`.
     #[inline]
     pub(super) fn far_slot_at(level: usize, tick: u64) -> u32 {
         Self::far_slot(level, Self::slot_number(level, tick))
     }
 
-    /// Returns slot `number` of an upper level.
+    /// Returns the index of slot `number` of an upper level. The number counts the slots since tick
+    /// zero, and does not wrap.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) const fn far_slot(level: usize, number: u64) -> u32 {

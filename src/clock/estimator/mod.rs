@@ -15,7 +15,7 @@
 //!
 //! # A faulty counter
 //!
-//! A count is *usable* if it is greater than the latest used count and within the window. If a
+//! A count is *usable* if it is greater than the count of the latest estimate and within the window. If a
 //! count is not usable, the clock is read. If the counter jumps ahead, the lower bound is ahead of
 //! the clock by at most the window. If the counter slows, stops or goes backwards, the upper bound
 //! can fall behind the clock, but only while the counts are usable.
@@ -30,18 +30,18 @@ use super::Reading;
 /// window is a fifth shorter. The bounds of a reading are at most 10 us apart. Three parts add up
 /// to this distance:
 ///
-/// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_NANOS`,
+/// * the difference between the rates `min` and `max`: about two fifths of `ANCHOR_VALID_NANOS`,
 /// * the *bracket*, the span between the two counts of an anchor: at most an eighth,
 /// * [`READ_ERROR_NANOS`].
 ///
 /// A shorter window would need more readings of the clock.
-const WINDOW_NANOS: u64 = 16_000;
+const ANCHOR_VALID_NANOS: u64 = 16_000;
 
 /// This is added to the upper bound, because the processor may read the counter up to a microsecond
 /// too early, while an earlier instruction waits for memory.
 const READ_ERROR_NANOS: u64 = 1_000;
 
-/// If an anchor's two readings of the counter are further apart than [`WINDOW_NANOS`] divided by
+/// If an anchor's two readings of the counter are further apart than [`ANCHOR_VALID_NANOS`] divided by
 /// this number, the anchor gets no window. The thread was probably interrupted between them.
 const BRACKET_DIVISOR: u64 = 8;
 
@@ -76,8 +76,8 @@ struct Rate {
 /// The span of time after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct Window {
-    /// The latest count that was used. Only greater counts are used, so `u64::MAX` disables the
-    /// window.
+    /// The count of the latest estimate, or the anchor's `count_after` if there was none yet. Only a
+    /// greater count gives an estimate, so `u64::MAX` disables the window.
     last_count: u64,
     end_count: u64,
     anchor: Anchor,
@@ -172,7 +172,7 @@ impl ClockEstimator {
 
     fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
         self.state = Calibration::Calibrated { previous: anchor, rate };
-        let counts = (WINDOW_NANOS << 32) / rate.max;
+        let counts = (ANCHOR_VALID_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_DIVISOR) {
             self.window = Window {

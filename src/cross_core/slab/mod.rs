@@ -305,8 +305,8 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // The limit leaves at least half of all generations to each node of a new page. A node
-        // cannot use up that many.
+        // Makes no page if less than half of all generations would be left to its nodes. No node
+        // can use up that many.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }

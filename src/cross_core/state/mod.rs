@@ -171,10 +171,10 @@
 //!   has acquired them by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
-//!   clear *new deadline*. `has_new_deadline_if_pending` and `begin_reset` always acquire. So each
-//!   write of the requested deadline happens after all earlier writes of it, and the owner reads
-//!   the most recently requested deadline and the adder's period. `set_postponable` releases the
-//!   linked deadline to the next `begin_reset`.
+//!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always acquire.
+//!   So each write of the requested deadline happens after all earlier writes of it, and the owner
+//!   reads the most recently requested deadline and the adder's period. `set_postponable` releases
+//!   the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -1001,8 +1001,9 @@ impl StateWord {
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
-        // `TimerHandle::from_bits` also relies on this load to acquire the writes of a remote
-        // timer's adder (S3), because a reset by the owner reads the node before its own swap.
+        // Acquire (S3): `TimerHandle::from_bits` can return a handle to a thread that has not
+        // synchronized with the timer's adder. After a relaxed load, `Engine::set_period` may then
+        // overwrite the period that the adder wrote.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,

@@ -154,8 +154,7 @@ impl VirtualCore {
 impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.jobs = None;
-        // Ignores a panic in a destructor of a thread-local value: its message has been printed,
-        // and no caller can handle it.
+        // Ignores the error: the thread can panic only while it starts, and then `start` panics.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -129,7 +129,7 @@ pub(crate) struct ReadCheck {
 }
 
 impl ReadCheck {
-    /// Asserts that `forbid_reads` was not called before the read that ends here.
+    /// Asserts that `forbid_reads` has not been called. Call this at the end of each read.
     pub(crate) fn assert_read_allowed(&self) {
         if EPOCH_USES_LOOM {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`
