@@ -713,7 +713,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Watches the key `next` and all `keys`. `changes` is the value of `change_count` before the
     /// first check of the condition. If the count has changed since then, checks the condition
-    /// again.
+    /// again, even if the iterator or a key panics.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -722,14 +722,15 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         next: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
+        let second_check = SecondCheck { inner: self, id, changes };
+        let mut keys = next.into_iter().chain(keys);
         // Stops early if the iterator's own code has completed or removed the operation.
-        let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // An event on a key may have preceded the watch on that key. Or the iterator's own code may
-        // have ended the operation at the end of the iteration.
-        if self.change_count.get() != changes {
-            self.check_by_id(id);
-            waits = self.table.borrow_mut().is_parked(id);
-        }
+        let waits = keys.all(|key| self.watch(id, key));
+        ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
+        drop(second_check);
+        // The second check or the end of the iteration may have ended the operation.
+        let waits =
+            waits && (self.change_count.get() == changes || self.table.borrow_mut().is_parked(id));
         if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
     }
 
@@ -1003,6 +1004,24 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let RemoteWatch { core, watch, previous } = taken;
             self.add_message_to_batch(core, Message::Unwatch { watch });
             latest = previous;
+        }
+    }
+}
+
+/// Checks an operation at the end of its add, if the change count has changed during the add: an
+/// event on a key may have preceded the watch on that key.
+struct SecondCheck<'a, K: WatchKey, Op: DelayedOperation> {
+    inner: &'a Inner<K, Op>,
+    id: Id,
+    /// The change count before the first check.
+    changes: u64,
+}
+
+impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheck<'_, K, Op> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.inner.change_count.get() != self.changes {
+            self.inner.check_by_id(self.id);
         }
     }
 }

@@ -207,6 +207,35 @@ fn an_operation_drained_by_its_key_iterator_does_not_wait() {
     });
 }
 
+/// The event on key 1 precedes the watch on this key, so only the second check can find it.
+#[test]
+fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
+    configured(Config::new(), |_| {
+        for panics_in_next in [true, false] {
+            let (own, seen) = (OpPurgatory::new(), OpRecord::new());
+            let (inside, sets) = (own.clone(), Arc::clone(&seen));
+            let dropped = OnDrop(move || assert!(panics_in_next, "as planned in `drop`"));
+            let keys = [0, 1].into_iter().inspect(move |&key| {
+                let _captured = &dropped;
+                if key == 1 {
+                    sets.set();
+                    assert_eq!(inside.check_and_complete(&1), 0, "the key is not watched");
+                    assert!(!panics_in_next, "as planned in `next`");
+                }
+            });
+            let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
+            if panics_in_next {
+                assert!(panics(add));
+            } else {
+                assert_eq!(add().expect("there is room"), Outcome::Completed);
+            }
+            seen.assert_ended(Completion::Condition);
+            assert_eq!((own.len(), own.counts().watches), (0, 0));
+        }
+        assert_eq!(local_timer().counts().panicked, 1, "the panic in `drop` is counted");
+    });
+}
+
 #[test]
 fn long_chains_of_completions_use_bounded_stack() {
     const MANY: usize = 100_000;
