@@ -1,6 +1,6 @@
 //! `VirtualTime`: the clock advances when all tasks are idle, and a seed decides the task order.
 
-use std::{future, sync::Arc, time::Duration};
+use std::{future, sync::Arc, task::Poll, time::Duration};
 
 use corewheel::{
     Cancel, Shard, When,
@@ -92,6 +92,24 @@ fn other_tasks_continue_after_a_panic() {
     assert!(panics(|| time.run()));
     assert_eq!((time.task_count(), time.run()), (1, 0));
     assert!(other.is_finished());
+}
+
+/// The task's future outlives its panicking poll, so its destructor runs after the poll.
+#[test]
+fn a_task_whose_poll_and_destructor_panic_does_not_abort() {
+    let time = VirtualTime::new();
+    let other = time.spawn(|| sleep(SECOND));
+    let _panics = time.spawn(|| {
+        let dropped = OnDrop(|| panic!("as planned in `drop`"));
+        future::poll_fn(move |_| -> Poll<()> {
+            let _captured = &dropped;
+            panic!("as planned in `poll`")
+        })
+    });
+    assert_eq!(panic_message(|| time.run()), "as planned in `poll`");
+    assert_eq!((time.task_count(), time.run()), (1, 0));
+    assert!(other.is_finished());
+    assert_eq!(time.shards()[0].metrics().counts.panicked, 1);
 }
 
 /// The task's sleeps are dropped before `_end`, while the wheel of its core still exists.

@@ -21,8 +21,8 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
-/// A panic in a task propagates to the method that runs the task. Unfinished tasks are dropped with
-/// the executor.
+/// A panic in a poll of a task propagates to the method that runs the task. The task's future is
+/// dropped after its last poll, or with the executor, and a panic of its destructor is caught.
 ///
 /// # Examples
 ///

@@ -1,11 +1,16 @@
 //! A task's handle, which returns the task's output.
 
 use std::{
-    fmt, mem,
+    fmt,
+    future::poll_fn,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
+
+use crate::local::ThreadWheel;
 
 /// A handle to a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
 /// output of the task. Dropping the handle does not end the task.
@@ -39,7 +44,16 @@ impl<T> Task<T> {
         let task = Self(Arc::new(Mutex::new(State::Running(None))));
         let handle = Self(Arc::clone(&task.0));
         let run = async move {
-            let output = future.await;
+            let mut future = Box::pin(future);
+            let polled = poll_fn(|cx| {
+                catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)))
+                    .map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
+            });
+            let polled = polled.await;
+            // The unwinding of a poll must not drop the future: a second panic would abort the
+            // process.
+            ThreadWheel::drop_each_catching_panic([future]);
+            let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
             let before = mem::replace(&mut *task.lock_state(), State::Finished(Some(output)));
             if let State::Running(Some(waker)) = before {
                 waker.wake();
