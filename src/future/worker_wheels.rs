@@ -298,8 +298,14 @@ impl WorkerWheel {
             && let Ok(Some(callback)) = guard.engine.make_room(u64::MAX, OwnerNodes::needs_drop)
         {
             drop(guard);
-            self.shared.hooks.drop_catching_panic(callback);
+            self.drop_cancelled(callback);
         }
+    }
+
+    /// Drops the callback of a cancelled timer without waking its task, even if the wheel of this
+    /// thread has ended.
+    fn drop_cancelled(&self, callback: Callback) {
+        with_wake_on_drop(false, || self.shared.hooks.drop_catching_panic(callback));
     }
 
     #[inline]
@@ -352,7 +358,7 @@ impl WorkerWheel {
                     self.finish_after_run(claimed)
                 }
                 PassStep::Cancelled(callback) => {
-                    self.shared.hooks.drop_catching_panic(callback);
+                    self.drop_cancelled(callback);
                     self.wait_for_claim()
                 }
             };
@@ -594,5 +600,60 @@ impl Drop for Watcher {
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Watcher").field(&self.0.shards).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{
+        sync::atomic::AtomicUsize,
+        task::{Context, Wake, Waker},
+    };
+
+    use crate::{future::Timers, local::local_timer};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The sleeps are dropped while their wheel is claimed, so their wakers are dropped later, by a
+    /// turn or by an add to the full wheel.
+    #[test]
+    fn a_cancelled_sleep_is_not_woken_by_a_watcher_on_a_drained_thread() {
+        let test = || {
+            drop(local_timer().drain());
+            let config = |_| Config::new().limit(1);
+            let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+            let wakes = Arc::new(Wakes::default());
+            let waker = Waker::from(Arc::clone(&wakes));
+            let wakers_and_wakes =
+                || (Arc::strong_count(&wakes) - 2, wakes.0.load(Ordering::Relaxed));
+            let pending_sleep = || {
+                let mut sleep = timers.sleep(Duration::from_secs(3_600));
+                assert!(sleep.poll_elapsed(&mut Context::from_waker(&waker)).is_pending());
+                sleep
+            };
+            let drop_sleep_while_claimed = |wheels: &WorkerWheels| {
+                let sleep = pending_sleep();
+                let _claimed = wheels.wheels[0].try_claim().expect("no other thread");
+                drop(sleep);
+            };
+            drop_sleep_while_claimed(&watcher.0);
+            assert_eq!(wakers_and_wakes(), (1, 0));
+            watcher.turn();
+            assert_eq!(wakers_and_wakes(), (0, 0));
+            drop_sleep_while_claimed(&watcher.0);
+            assert_eq!(wakers_and_wakes(), (1, 0));
+            let _makes_room = pending_sleep();
+            assert_eq!(wakers_and_wakes(), (1, 0));
+        };
+        thread::spawn(test).join().expect("no panic");
     }
 }
