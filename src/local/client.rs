@@ -33,7 +33,6 @@ pub(super) struct Clients {
     /// The free identifiers. After `by_id` was shortened, also identifiers beyond its end, which
     /// `add` ignores.
     free_ids: BinaryHeap<Reverse<u32>>,
-    forbids_id_reuse: bool,
 }
 
 impl Clients {
@@ -52,23 +51,14 @@ impl Clients {
     }
 
     /// Removes a client, and shortens `by_id` to the last remaining client. If no client is left,
-    /// frees all memory. If reuse is forbidden, the client's identifier does not become free.
+    /// frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
-        if self.forbids_id_reuse {
-            return;
-        }
         self.free_ids.push(Reverse(id));
         while self.by_id.pop_if(|client| client.is_none()).is_some() {}
         if self.by_id.is_empty() {
             mem::take(self);
         }
-    }
-
-    /// Prevents the reuse of identifiers, because drained timers refer to clients by identifier.
-    pub(super) fn forbid_id_reuse(&mut self) {
-        self.forbids_id_reuse = true;
-        self.free_ids = BinaryHeap::new();
     }
 
     pub(super) fn get(&self, ClientId(id): ClientId) -> Option<Rc<dyn WheelClient>> {

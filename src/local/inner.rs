@@ -738,14 +738,21 @@ impl ThreadWheel {
         // seem to own the later shard.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
-        self.clients.borrow_mut().forbid_id_reuse();
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
         let deadline = |nanos| self.shared.clock.instant_at(nanos);
         pending.map(|(at, callback)| PendingTimer { deadline: deadline(at), callback }).collect()
     }
 
-    pub(crate) fn register_client(&self, client: Weak<dyn WheelClient>) -> ClientId {
-        self.clients.borrow_mut().add(client)
+    /// Registers a client. Returns an error after a drain, because the client could not add timers.
+    /// So identifiers that drained timers contain are not reused.
+    pub(crate) fn register_client(
+        &self,
+        client: Weak<dyn WheelClient>,
+    ) -> Result<ClientId, AddErrorReason> {
+        match self.driver.get() {
+            DriverState::Ended => Err(AddErrorReason::ShutDown),
+            _ => Ok(self.clients.borrow_mut().add(client)),
+        }
     }
 
     /// Forgets a client, which must have cancelled its timers, because a later client may get the

@@ -745,7 +745,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[cold]
     fn register_with_wheel(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this = Rc::<Self>::downgrade(self);
-        let client = ThreadWheel::with(|local| local.register_client(this))?;
+        let client = ThreadWheel::with(|local| local.register_client(this))??;
         self.client_id.set(Some(client));
         Ok(client)
     }

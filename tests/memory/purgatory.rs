@@ -3,7 +3,7 @@
 use std::{cell::Cell, iter, rc::Rc};
 
 use corewheel::{
-    local_timer,
+    AddErrorReason, local_timer,
     purgatory::{Completion, DelayedOperation, OperationId, Purgatory, PurgatoryGroup},
 };
 
@@ -233,6 +233,20 @@ fn memory_of_dropped_purgatories_is_freed() {
             let purgatories: Vec<_> = iter::repeat_with(with_an_operation).take(10_000).collect();
             drop(purgatories);
         });
+    });
+}
+
+#[test]
+fn a_refused_add_after_a_drain_keeps_no_memory() {
+    alone_in_virtual_time(|_| {
+        drop(local_timer().drain());
+        let purgatories = [(); 1_000].map(|()| Purgatory::new());
+        let before = allocated_bytes();
+        for own in &purgatories {
+            let refused = own.try_complete_else_watch(NeverCompletes, [1], TICK);
+            assert_eq!(refused.expect_err("drained").reason(), AddErrorReason::ShutDown);
+        }
+        assert_eq!(allocated_bytes() - before, 0);
     });
 }
 
