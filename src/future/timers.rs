@@ -498,7 +498,7 @@ impl Timers {
 
     fn own_wheel_index(&self) -> Option<usize> {
         Owner::current_shard()?; // skips the search on a thread without a wheel
-        self.0[0].shards.iter().position(ShardRef::is_own)
+        self.0[0].shards.iter().position(ShardRef::is_of_this_thread)
     }
 }
 
@@ -530,7 +530,7 @@ impl Remote {
             let added = wheel.and_then(|wheel| wheel.try_add(converted, call_site, &mut callback));
             let added = added.unwrap_or_else(|| {
                 let shard = &self.wheel_set.shards[index];
-                if shard.is_own() {
+                if shard.is_of_this_thread() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
                 let RunOnce(wake) = callback.take().expect("a refused callback stays");

@@ -8,11 +8,11 @@ use std::{
 };
 
 /// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. If a client
-/// has requested a flush or a trim, the wheel calls `flush` or `trim` of every client at the end of
-/// the turn or before the next sleep.
+/// has requested a flush or a trim, the wheel flushes or trims every client at the end of the turn
+/// or before a sleep. For a trim, the sleep must be long.
 pub(crate) trait WheelClient {
-    /// Expires the client's timer `index`.
-    fn expire(&self, index: u32);
+    /// Handles the firing of the timer that the client numbered `client_index`.
+    fn expire(&self, client_index: u32);
 
     /// Sends the client's queued messages to other cores.
     fn flush(&self);
@@ -50,8 +50,8 @@ impl Clients {
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client, and shortens `by_id` to the last remaining client. If no client is left,
-    /// frees all memory.
+    /// Removes a client, frees its identifier, and shortens `by_id` to the last remaining client. If
+    /// no client is left, frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
         self.free_ids.push(Reverse(id));

@@ -62,7 +62,7 @@ use crate::{
 pub struct Cores<R> {
     /// A thread returns `None` if the start failed and the thread did not enter `run`.
     threads: Vec<JoinHandle<Option<R>>>,
-    pinned_to: Vec<Option<usize>>,
+    pinned_core_by_thread: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
 }
 
@@ -87,7 +87,7 @@ pub struct Cores<R> {
 pub struct Core {
     index: usize,
     pinned_to: Option<usize>,
-    thread: ThreadId,
+    thread_id: ThreadId,
     shared: Arc<CoresShared>,
 }
 
@@ -95,39 +95,39 @@ pub struct Core {
 struct CoresShared {
     shards: Box<[ShardRef]>,
     /// For each thread, true once it has processed the request to stop, or cannot process it.
-    stop_processed: Box<[AtomicBool]>,
+    stop_processed_by_thread: Box<[AtomicBool]>,
     is_stop_requested: AtomicBool,
 }
 
-/// The number of messages in a request to stop. The callback of each message sends the next one.
-/// Messages run in FIFO order, so the first runs after the earlier requests of a caller on another
-/// thread. But if a thread stops itself, its earlier closures are due timers, which a turn runs
-/// after messages. So the first message may run before these closures. If that message has waited
-/// in the backlog, the second may also run before them, in the same turn. The third always runs in
-/// a later turn.
+/// The number of messages in a request to stop. The callback of each message sends the next
+/// message. Messages run in FIFO order, so the first runs after the requests that a caller on
+/// another thread sent before. But the closures that a thread has sent to itself are due timers,
+/// which a turn runs after messages. If such a thread stops itself, the first message may run
+/// before these closures. The second may run in the same turn as the first, but the third always
+/// runs in a later turn than the first.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
-/// message. Dropping the request sets the thread's flag in `stop_processed`. The callback of the
-/// last message drops the request. If the wheel has ended or has no free node, a failed send drops
-/// the request earlier.
+/// message. Dropping the request sets the thread's flag in `stop_processed_by_thread`. The callback
+/// of the last message drops the request. If the wheel has ended or has no free node, a failed send
+/// drops the request earlier.
 struct StopRequest {
     shared: Arc<CoresShared>,
-    index: usize,
+    thread_index: usize,
 }
 
 impl StopRequest {
-    fn send(self, messages: u32) {
-        let Some(left) = messages.checked_sub(1) else { return };
-        let shard = self.shared.shards[self.index].clone();
-        shard.run_ignoring_limit(move || self.send(left));
+    fn send_next(self, remaining_messages: u32) {
+        let Some(remaining_messages) = remaining_messages.checked_sub(1) else { return };
+        let shard = self.shared.shards[self.thread_index].clone();
+        shard.run_ignoring_limit(move || self.send_next(remaining_messages));
     }
 }
 
 impl Drop for StopRequest {
     fn drop(&mut self) {
-        // Relaxed: usually the thread itself sets its flag. Other threads may see the store late.
-        self.shared.stop_processed[self.index].store(true, Ordering::Relaxed);
+        // Relaxed: the flag publishes no other data, and may be seen late.
+        self.shared.stop_processed_by_thread[self.thread_index].store(true, Ordering::Relaxed);
     }
 }
 
@@ -152,9 +152,9 @@ impl Drop for StopRequest {
 /// ```
 #[must_use = "nothing runs before `start`"]
 pub struct CoresBuilder {
-    shards: Option<usize>,
+    thread_count: Option<usize>,
     pin: bool,
-    config: Arc<dyn Fn(usize) -> Config + Send + Sync>,
+    config_of_thread: Arc<dyn Fn(usize) -> Config + Send + Sync>,
 }
 
 impl Core {
@@ -235,7 +235,7 @@ impl Core {
     #[track_caller]
     pub fn run_timers(&self) {
         assert!(
-            self.thread == thread::current().id(),
+            self.thread_id == thread::current().id(),
             "`run_timers` is for this core's own thread"
         );
         local_timer().run_until(|| self.is_stopping());
@@ -243,7 +243,7 @@ impl Core {
 
     /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. If the
     /// thread's wheel has ended or has no free node for the request, returns true as soon as `stop`
-    /// is called. Call this after each turn. Cost: two loads.
+    /// is called. Call this after each turn.
     ///
     /// # Examples
     ///
@@ -257,9 +257,8 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed for both loads: usually the thread itself sets its flag. Another thread's store
-        // may be seen late.
-        self.shared.stop_processed[self.index].load(Ordering::Relaxed)
+        // Relaxed, both: the flags publish no other data, and may be seen late.
+        self.shared.stop_processed_by_thread[self.index].load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()
     }
@@ -290,7 +289,11 @@ impl Cores<()> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn builder() -> CoresBuilder {
-        CoresBuilder { shards: None, pin: true, config: Arc::new(|_| Config::new()) }
+        CoresBuilder {
+            thread_count: None,
+            pin: true,
+            config_of_thread: Arc::new(|_| Config::new()),
+        }
     }
 }
 
@@ -340,7 +343,7 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pinned_cores(&self) -> &[Option<usize>] {
-        &self.pinned_to
+        &self.pinned_core_by_thread
     }
 
     /// Returns references to the wheels of all threads, ordered by index.
@@ -374,8 +377,8 @@ impl<R> Cores<R> {
     /// and the thread decides when to end. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
-    /// processed before the request, even if the caller is one of these threads. The exception is
-    /// an add, reset or closure that a thread's budget defers by more than two turns.
+    /// processed before the request, even if the caller is one of these threads. The exception is a
+    /// closure that a thread has submitted to itself, if the thread's budget defers this closure.
     ///
     /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
     /// true at once.
@@ -393,13 +396,13 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: the swap prevents a second request. `is_stopping` reads the flag if the wheel
-        // has ended, and may see the store late.
+        // Relaxed: the swap prevents a second request. `is_stopping` may see the store late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }
         for index in 0..self.shared.shards.len() {
-            StopRequest { shared: Arc::clone(&self.shared), index }.send(STOP_MESSAGE_COUNT);
+            let request = StopRequest { shared: Arc::clone(&self.shared), thread_index: index };
+            request.send_next(STOP_MESSAGE_COUNT);
         }
     }
 
@@ -432,7 +435,9 @@ impl<R> Cores<R> {
 
 impl<R> fmt::Debug for Cores<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cores").field("pinned_to", &self.pinned_to).finish_non_exhaustive()
+        f.debug_struct("Cores")
+            .field("pinned_to", &self.pinned_core_by_thread)
+            .finish_non_exhaustive()
     }
 }
 
@@ -449,7 +454,7 @@ impl CoresBuilder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shards(mut self, shards: usize) -> Self {
-        self.shards = Some(shards.max(1));
+        self.thread_count = Some(shards.max(1));
         self
     }
 
@@ -482,7 +487,7 @@ impl CoresBuilder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn config(mut self, config: impl Fn(usize) -> Config + Send + Sync + 'static) -> Self {
-        self.config = Arc::new(config);
+        self.config_of_thread = Arc::new(config);
         self
     }
 
@@ -510,10 +515,10 @@ impl CoresBuilder {
         self,
         run: impl Fn(Core) -> R + Send + Sync + 'static,
     ) -> io::Result<Cores<R>> {
-        let shards = self
-            .shards
+        let thread_count = self
+            .thread_count
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
-        self.start_with(vec![(); shards], move |core, ()| run(core))
+        self.start_with(vec![(); thread_count], move |core, ()| run(core))
     }
 
     /// Starts a thread for each element of `args`, and runs `run` on it with that element.
@@ -557,31 +562,33 @@ impl CoresBuilder {
         let mut core_ids = core_ids.into_iter().cycle();
         let run = Arc::new(run);
         // The threads wait for this value; `None` means that the start has failed.
-        let start = Arc::new(OnceLock::<Option<Arc<CoresShared>>>::new());
-        let abort = |threads: Vec<JoinHandle<_>>| {
-            let _ = start.set(None);
+        let start_signal = Arc::new(OnceLock::<Option<Arc<CoresShared>>>::new());
+        let abort_and_get_panics = |threads: Vec<JoinHandle<_>>| {
+            let _ = start_signal.set(None);
             threads.into_iter().filter_map(|thread| thread.join().err()).collect::<Vec<_>>()
         };
         let (mut threads, mut receivers) = (Vec::new(), Vec::new());
         for (index, arg) in args.into_iter().enumerate() {
             let core_id = core_ids.next();
-            let (config, run) = (Arc::clone(&self.config), Arc::clone(&run));
-            let (start, (sender, receiver)) = (Arc::clone(&start), mpsc::channel());
+            let (config_of_thread, run) = (Arc::clone(&self.config_of_thread), Arc::clone(&run));
+            let (start_signal, (sender, receiver)) = (Arc::clone(&start_signal), mpsc::channel());
             let builder = thread::Builder::new().name(format!("corewheel-{index}"));
             let spawned = builder.spawn(move || {
                 let pinned_to =
                     core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
-                let installed = config(index).install();
+                let installed = config_of_thread(index).install();
                 let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
-                let shared = start.wait().clone()?;
-                // Drops `start` before `run`, because `start` keeps the memory of all wheels alive.
-                drop(start);
-                Some(run(Core { index, pinned_to, thread: thread::current().id(), shared }, arg))
+                let shared = start_signal.wait().clone()?;
+                // `start_signal` would keep the memory of all wheels alive, even after `run` has
+                // dropped its `Core`.
+                drop(start_signal);
+                let thread_id = thread::current().id();
+                Some(run(Core { index, pinned_to, thread_id, shared }, arg))
             });
             match spawned {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    abort(threads);
+                    abort_and_get_panics(threads);
                     return Err(error);
                 }
             }
@@ -590,20 +597,23 @@ impl CoresBuilder {
         let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
             // Only a thread that panics sends no report.
-            panic::resume_unwind(abort(threads).swap_remove(0));
+            panic::resume_unwind(abort_and_get_panics(threads).swap_remove(0));
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
-            Ok((pinned_to, shards)) => {
+            Ok((pinned_core_by_thread, shards)) => {
                 let shared = Arc::new(CoresShared {
-                    stop_processed: shards.iter().map(|_| AtomicBool::new(false)).collect(),
+                    stop_processed_by_thread: shards
+                        .iter()
+                        .map(|_| AtomicBool::new(false))
+                        .collect(),
                     shards: shards.into_boxed_slice(),
                     is_stop_requested: AtomicBool::new(false),
                 });
-                let _ = start.set(Some(Arc::clone(&shared)));
-                Ok(Cores { threads, pinned_to, shared })
+                let _ = start_signal.set(Some(Arc::clone(&shared)));
+                Ok(Cores { threads, pinned_core_by_thread, shared })
             }
             Err(error) => {
-                abort(threads);
+                abort_and_get_panics(threads);
                 Err(error.into())
             }
         }
@@ -613,7 +623,7 @@ impl CoresBuilder {
 impl fmt::Debug for CoresBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoresBuilder")
-            .field("shards", &self.shards)
+            .field("shards", &self.thread_count)
             .field("pin", &self.pin)
             .finish_non_exhaustive()
     }
@@ -625,7 +635,6 @@ mod tests {
 
     use super::*;
 
-    /// The adds use up all nodes, so none is left for the request to stop.
     #[test]
     #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
     fn stop_ends_a_sleeping_core_without_a_free_node() {

@@ -51,7 +51,7 @@ use crate::{
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. These
 /// calls behave the same in a thread that cannot have a wheel because 16,384 shards, the maximum,
 /// exist already.
 ///
@@ -112,10 +112,10 @@ pub struct Turn {
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
-    /// Number of times that a wheel entry was linked, moved, unlinked or fired during the turn.
+    /// Number of times that a wheel entry was linked, reset, moved, unlinked or fired in the turn.
     pub touched: u64,
-    /// True if timers or requests are left for the next turn: either this turn used up its budget,
-    /// or more than 1,024 remote requests were queued.
+    /// True if the turn left timers or requests to the next turn, because it had used up its budget
+    /// or its maximum of 1,024 remote requests.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -195,9 +195,9 @@ impl LocalTimer {
     }
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
-    /// from now. Late runs do not shift later runs, so the period does not drift, even if it is not
-    /// a multiple of the tick. If a run is late by several periods, the runs missed in between are
-    /// skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// from now. Late runs do not shift later runs, so the runs do not drift, even if the period is
+    /// not a multiple of the tick. After a late run, further runs that are already due are skipped.
+    /// A period shorter than a tick, zero included, counts as a tick.
     ///
     /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
     /// the callback is reported, and the timer continues.
@@ -216,12 +216,12 @@ impl LocalTimer {
     /// heartbeat.cancel();
     ///
     /// // A timer that ends itself gets its handle from a cell:
-    /// let own = Rc::new(Cell::new(None::<TimerHandle>));
-    /// let (handle, mut left) = (Rc::clone(&own), 3);
-    /// own.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
-    ///     left -= 1;
-    ///     if left == 0 {
-    ///         handle.get().map(TimerHandle::cancel); // answers `Running`; there is no further run
+    /// let handle = Rc::new(Cell::new(None::<TimerHandle>));
+    /// let (own_handle, mut runs_left) = (Rc::clone(&handle), 3);
+    /// handle.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
+    ///     runs_left -= 1;
+    ///     if runs_left == 0 {
+    ///         own_handle.get().map(TimerHandle::cancel); // answers `Running`; there is no further run
     ///     }
     /// })));
     /// ```
@@ -326,9 +326,9 @@ impl LocalTimer {
     /// 3. The turn consumes remote cancels.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// queued cancels. If timers or requests are left, [`Turn::behind`] is true, and
-    /// [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds, or
-    /// that another thread adds after step 1, fires in a later turn.
+    /// queued cancels. If the turn leaves timers or requests to the next turn, [`Turn::behind`] is
+    /// true, and [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback
+    /// adds, or that another thread adds after step 1, fires in a later turn.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn
     /// called inside a turn does nothing, and sets [`Turn::nested`].
@@ -339,7 +339,7 @@ impl LocalTimer {
     /// - A constant for each fired timer, plus its callback.
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
     /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
-    ///   deadline usually leaves the timer where it is, and a turn moves the timer later.
+    ///   deadline usually leaves the timer in its slot, and a turn at the old deadline moves it.
     /// - About a cache miss for each consumed request, and another one to put an add or reset into
     ///   FIFO order. A turn puts at most 4,096 requests in order, regardless of the budget.
     ///
@@ -363,11 +363,11 @@ impl LocalTimer {
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
     /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
-    /// timers in all. The next turn continues with the remaining requests and timers, in order. If
-    /// any are left, [`Turn::behind`] is true.
+    /// timers in all. If the turn leaves requests or timers, [`Turn::behind`] is true, and the next
+    /// turn continues with them, in order.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
-    /// in batches of up to 64. A turn that begins a batch handles the whole batch.
+    /// in batches of up to 64. A turn that begins a batch handles it all, even beyond the budget.
     ///
     /// # Examples
     ///
@@ -462,8 +462,8 @@ impl LocalTimer {
     ///   the sleep.
     /// - A message to or from a purgatory of this thread.
     ///
-    /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel. Such a
-    /// thread must not sleep, because nothing would wake it.
+    /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel, because no
+    /// request would wake such a thread.
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
@@ -523,12 +523,11 @@ impl LocalTimer {
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
     /// [`ShardRef::run`], or by unparking this thread. With a hook set by [`Config::on_wake`], a
     /// request wakes the loop only if the hook unparks this thread. The loop also ends if this
-    /// thread has no wheel, or when the wheel has ended.
+    /// thread cannot have a wheel, or when the wheel has ended.
     ///
     /// # Panics
     ///
     /// If called during a turn, for example by a callback, unless `is_over` returns true at once.
-    /// The turns of such a loop would do nothing.
     ///
     /// # Examples
     ///
@@ -556,8 +555,8 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If called during a turn, for example by a callback, while a timer is live. See
-    /// [`run_until`](Self::run_until).
+    /// If called during a turn, for example by a callback, while a timer is live or a request is
+    /// queued. See [`run_until`](Self::run_until).
     ///
     /// # Examples
     ///
@@ -577,9 +576,9 @@ impl LocalTimer {
     /// first turn must call this first.
     ///
     /// Polling a future that must wait for this thread's wheel
-    /// [panics](crate::future#without-a-driver) if the wheel has no registered driver. These
-    /// register a driver: [`future::drive`](crate::future::drive), a `TimerFd`, and the packages for
-    /// runtimes. A loop also registers itself by its first call of [`turn`](Self::turn),
+    /// [panics](crate::future#without-a-driver) if the wheel has no registered driver.
+    /// [`future::drive`](crate::future::drive), a `TimerFd`, and the packages for runtimes register
+    /// a driver. A loop also registers itself by its first call of [`turn`](Self::turn),
     /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
     ///
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
@@ -588,8 +587,7 @@ impl LocalTimer {
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
     /// thread, reports it. With a registered driver or an installed [`Config`], the timer must be
-    /// overdue by 1 s, and is reported by only some of this thread's adds and by none of its
-    /// resets. See
+    /// overdue by 1 s, and only some of this thread's adds and none of its resets report it. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -869,9 +867,9 @@ impl LocalTimer {
     /// thread](local_timer). If another thread cancels a timer during the drain, either the cancel
     /// succeeds or the drain returns the timer. The result includes queued closures of
     /// [`ShardRef::run`], an unprocessed request of [`Cores::stop`](crate::Cores::stop), and the
-    /// timers of waiting futures. Running or dropping a future's timer wakes the future's task. The
-    /// next poll of the future finds [no timer](crate::future#without-a-timer). A second drain
-    /// returns an empty vector.
+    /// timers of waiting futures. Running or dropping a future's timer wakes the future's task. A
+    /// poll before the deadline then needs [another timer](crate::future#without-a-timer). A second
+    /// drain returns an empty vector.
     ///
     /// The result also includes the timers of operations that wait in a
     /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as
@@ -918,12 +916,12 @@ impl LocalTimer {
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         let mut callback = Some(callback);
         ThreadWheel::add_to_current(kind, call_site, when, &mut callback)
-            .map_err(|reason| Self::add_error(reason, callback))
+            .map_err(|reason| Self::refused_add_error(reason, callback))
     }
 
     /// Builds the error of a refused add from the callback that the add has left in `callback`.
     #[inline]
-    fn add_error<C: IntoCallback>(
+    fn refused_add_error<C: IntoCallback>(
         reason: AddErrorReason,
         callback: Option<C>,
     ) -> AddError<C::Closure> {

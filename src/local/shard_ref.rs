@@ -135,8 +135,8 @@ impl ShardRef {
     ///
     /// The handle can cancel and reset the timer at once. A cancel during a run prevents further
     /// runs, and the owner drops the callback. After a cancel between runs, the cancelling thread
-    /// drops the callback. If another thread is resetting the timer at that moment, the resetting
-    /// thread drops it instead. The owner can change the period with
+    /// drops the callback. But if a remote cancel comes during a reset by another thread, the
+    /// resetting thread drops it. The owner can change the period with
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
@@ -199,12 +199,12 @@ impl ShardRef {
         period: Duration,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        if self.is_own() {
+        if self.is_of_this_thread() {
             return local_timer().try_add_periodic(period, callback);
         }
         let period = self.shared.tick.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        self.send(TimerSchedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
+        self.add_remote(TimerSchedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
@@ -291,20 +291,20 @@ impl ShardRef {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        if self.is_own() {
+        if self.is_of_this_thread() {
             let mut callback = Some(RunOnce(callback));
-            return Self::add_to_own(call_site, when, &mut callback)
-                .map_err(|reason| LocalTimer::add_error(reason, callback));
+            return Self::add_to_own_wheel(call_site, when, &mut callback)
+                .map_err(|reason| LocalTimer::refused_add_error(reason, callback));
         }
         let schedule = TimerSchedule { due: self.shared.deadline_nanos(when.into()), period: 0 };
-        self.send(schedule, call_site, RunOnce(callback))
+        self.add_remote(schedule, call_site, RunOnce(callback))
     }
 
     /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
     /// Takes an unconverted `when`: if the caller converted it first, the remote path would also
     /// build the `When` in memory.
     #[inline(never)]
-    fn add_to_own<F: FnOnce() + 'static>(
+    fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,
         when: impl Into<When>,
         callback: &mut Option<RunOnce<F>>,
@@ -353,14 +353,15 @@ impl ShardRef {
     /// Returns the number of pending timers of the wheel.
     ///
     /// The answer is computed from the counts that the owner last published. The owner publishes
-    /// its counts before each sleep, and at least every 64 turns. A remotely added timer is missing
-    /// until the owner has consumed the add and then published its counts. Remotely cancelled
-    /// timers are subtracted, except those with a queued remote reset. So the answer is exact
-    /// during an announced sleep, if the mailbox is empty and the owner has added and cancelled no
-    /// timer since the announcement. A wheel of `Timers::per_worker` publishes its counts for this
-    /// call, unless another thread is using the wheel at this moment. Once the wheel has ended, the answer is zero.
+    /// its counts before each announced sleep, and at least every 64 turns. A remotely added timer
+    /// is missing until the owner has consumed the add and then published its counts. Remotely
+    /// cancelled timers are subtracted, except those with a queued remote reset. So the answer is
+    /// exact during an announced sleep, if the mailbox is empty and the owner has neither added nor
+    /// cancelled a timer since the announcement. A wheel of `Timers::per_worker` publishes its
+    /// counts for this call, unless another thread is using the wheel at this moment. Once the
+    /// wheel has ended, the answer is zero.
     ///
-    /// Cost: some loads, which never delay the owner.
+    /// Cost: some loads.
     ///
     /// # Examples
     ///
@@ -381,9 +382,8 @@ impl ShardRef {
         usize::try_from(counts.live.saturating_sub(uncollected)).unwrap_or(usize::MAX)
     }
 
-    /// Returns true if the wheel has ended: its thread is exiting or has exited, perhaps by a panic,
-    /// or the wheel was drained. Another thread may see the end a little later. After the end, adds
-    /// fail.
+    /// Returns true if the wheel has ended: its thread is exiting or has exited, perhaps by a
+    /// panic, or the wheel was drained. Another thread may see the end a little later.
     ///
     /// # Examples
     ///
@@ -414,15 +414,15 @@ impl ShardRef {
     /// Returns true if this refers to the current thread's wheel. Compares more than the number,
     /// because an earlier wheel may have had the same number.
     #[inline]
-    pub(crate) fn is_own(&self) -> bool {
-        let is_own = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
-        Owner::current_shard() == Some(self.number) && ThreadWheel::with(is_own).unwrap_or(false)
+    pub(crate) fn is_of_this_thread(&self) -> bool {
+        let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
+        Owner::current_shard() == Some(self.number) && ThreadWheel::with(is_same).unwrap_or(false)
     }
 
-    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, wakes the owner
-    /// so that it makes room.
+    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full and has queued
+    /// messages, wakes the owner, because consuming the messages may make room.
     #[inline(always)]
-    fn send<C: IntoCallback<Closure: Send> + Send>(
+    fn add_remote<C: IntoCallback<Closure: Send> + Send>(
         &self,
         schedule: TimerSchedule,
         call_site: CallSite,

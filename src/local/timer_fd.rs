@@ -81,8 +81,8 @@ use crate::{
 #[must_use = "a dropped `TimerFd` no longer drives the wheel"]
 pub struct TimerFd {
     descriptor: Arc<Descriptor>,
-    /// The announced sleep. A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.
-    sleep: Cell<Option<PreparedSleep<'static>>>,
+    /// A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.
+    announced_sleep: Cell<Option<PreparedSleep<'static>>>,
     _driver: DriverRegistration,
 }
 
@@ -99,12 +99,11 @@ impl ThreadWheel {
     }
 
     /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.
-    fn prepare_sleep_on(&self, descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
+    fn arm_and_announce_sleep(&self, descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
         if Self::has_ended() {
             return None;
         }
         self.flush_clients();
-        // Arms before the announcement, because arming after it might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
         descriptor.arm(until, || self.with_engine(|engine| engine.publish_and_get_timeout(until)));
         let sleep = self.announce_sleep();
@@ -140,7 +139,11 @@ impl LocalTimer {
     pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
         let descriptor = ThreadWheel::with(ThreadWheel::get_or_open_descriptor)
             .map_err(TimerFdError::NoTimer)??;
-        Ok(TimerFd { descriptor, sleep: Cell::new(None), _driver: DriverRegistration::new() })
+        Ok(TimerFd {
+            descriptor,
+            announced_sleep: Cell::new(None),
+            _driver: DriverRegistration::new(),
+        })
     }
 }
 
@@ -168,7 +171,7 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks within `budget`, as [`LocalTimer::turn_within`] does, and arms the
-    /// descriptor. If timers or requests are left, the descriptor is readable at once.
+    /// descriptor. If the turn leaves timers or requests, the descriptor is readable at once.
     ///
     /// # Examples
     ///
@@ -186,9 +189,9 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn turn_within(&self, budget: usize) -> Turn {
-        // Ends the announcement first. The descriptor is armed after the turn, so timers that
-        // callbacks add need no wake.
-        self.sleep.set(None);
+        // Ends the announcement, because timers that callbacks add need no wake: the descriptor is
+        // armed after the turn.
+        self.announced_sleep.set(None);
         let turn = local_timer().turn_within(budget);
         self.arm();
         turn
@@ -217,19 +220,20 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn arm(&self) {
-        self.sleep.set(None);
-        let sleep =
-            ThreadWheel::with(|local| local.prepare_sleep_on(&self.descriptor)).ok().flatten();
+        self.announced_sleep.set(None);
+        let sleep = ThreadWheel::with(|local| local.arm_and_announce_sleep(&self.descriptor))
+            .ok()
+            .flatten();
         if sleep.is_none() {
             self.descriptor.arm(None, || None);
         }
-        self.sleep.set(sleep);
+        self.announced_sleep.set(sleep);
     }
 }
 
 impl Drop for TimerFd {
     fn drop(&mut self) {
-        if self.sleep.take().is_some() {
+        if self.announced_sleep.take().is_some() {
             let _ = ThreadWheel::with(|local| local.wake_other_drivers(None));
         }
     }

@@ -180,7 +180,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// after an earlier join, which only [`Member::connect`] detects.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
-        assert!(shards[index].is_own(), "shard {index} is not this thread's wheel, or has ended");
+        assert!(
+            shards[index].is_of_this_thread(),
+            "shard {index} is not this thread's wheel, or has ended"
+        );
         let known = self.0.shards.get_or_init(|| shards.into());
         let (count, others) = (shards.len(), known.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
