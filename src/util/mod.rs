@@ -1,4 +1,4 @@
-//! Helpers for all modules: concurrency primitives, snapshots, prefetching, and tables of pages.
+//! Shared helpers: concurrency primitives, snapshots, prefetching, and tables of pages.
 
 pub(crate) mod pages;
 pub(crate) mod prefetch;

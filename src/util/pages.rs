@@ -3,10 +3,11 @@
 //! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
 //! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
 //! has its own free list, so that a page can be freed without a search of other lists. The place
-//! that was freed last is reused first, because it is still in the cache. This place is kept
-//! outside the lists, so that the next add touches no list; its page counts it as used. The place
-//! joins the free list of its page when another place is freed, before `trim` or `shrink`, and when
-//! the last live timer ends. The fast path of `Wheel::remove` omits the last case.
+//! that was freed last is reused first, because it is probably still in the cache. This place is
+//! kept outside the lists, so that the next add touches no list; its page counts it as used. The
+//! place joins the free list of its page when another place is freed, or before empty pages are
+//! freed. It also joins the list when the last timer ends, unless the fast path of `Wheel::remove`
+//! ended it.
 //!
 //! # When memory is committed and freed
 //!
@@ -14,7 +15,7 @@
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
 //! memory and zeroes it. Some empty pages are kept as *spare pages*, and further ones are freed
 //! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (P4). On
-//! Linux, with the feature `std`, a freed page's memory returns to the system at once.
+//! Linux and Android, with the feature `std`, a freed page's memory returns to the system at once.
 
 #![allow(unsafe_code)]
 
@@ -40,8 +41,8 @@ pub(crate) fn place_of(index: u32) -> usize {
 }
 
 #[inline]
-pub(crate) fn index_of(number: usize, place: usize) -> u32 {
-    as_u32(number << PAGE_BITS | place)
+pub(crate) fn index_of(page_number: usize, place: usize) -> u32 {
+    as_u32(page_number << PAGE_BITS | place)
 }
 
 #[inline]
@@ -56,37 +57,36 @@ pub(crate) fn as_u32(number: usize) -> u32 {
 pub(crate) struct PageTable<P> {
     /// At each number without a page, the vector contains page 0. The length is a power of two.
     pages: Vec<P>,
-    /// The number of each page in `pages`: 0 at each number without a page.
+    /// For each element of `pages`, the number of that page: 0 at each number without a page.
     numbers: Vec<u32>,
-    mask: usize,
+    index_mask: usize,
 }
 
 impl<P: Copy> PageTable<P> {
     /// Creates a table with `first` as page 0, which is never removed.
     pub(crate) fn new(first: P) -> Self {
-        Self { pages: vec![first], numbers: vec![0], mask: 0 }
+        Self { pages: vec![first], numbers: vec![0], index_mask: 0 }
     }
 
     #[inline]
     pub(crate) fn get(&self, number: usize) -> P {
-        // SAFETY: the index is at most `mask`, which is the length of `pages` minus one (`new`,
-        // `set`).
-        unsafe { *self.pages.get_unchecked(number & self.mask) }
+        // SAFETY: the index is at most `index_mask`, which is one less than the length of `pages`.
+        unsafe { *self.pages.get_unchecked(number & self.index_mask) }
     }
 
     #[inline]
     pub(crate) fn has(&self, number: usize) -> bool {
         // SAFETY: as in `get`. `numbers` is as long as `pages`.
-        unsafe { *self.numbers.get_unchecked(number & self.mask) as usize == number }
+        unsafe { *self.numbers.get_unchecked(number & self.index_mask) as usize == number }
     }
 
     pub(crate) fn set(&mut self, number: usize, page: P) {
-        if number > self.mask {
+        if number > self.index_mask {
             let first = self.get(0);
             let len = (number + 1).next_power_of_two();
             self.pages.resize(len, first);
             self.numbers.resize(len, 0);
-            self.mask = len - 1;
+            self.index_mask = len - 1;
         }
         (self.pages[number], self.numbers[number]) = (page, as_u32(number));
     }
@@ -100,8 +100,8 @@ impl<P: Copy> PageTable<P> {
         self.pages.len()
     }
 
-    /// Calls `find` for `index` and each later index, if the index has a page. Returns the first
-    /// `Some`.
+    /// Calls `find` for each index at or after `index` whose page exists, until `find` returns
+    /// `Some`. Returns that result.
     pub(crate) fn find_from<R>(
         &self,
         mut index: u32,
@@ -119,7 +119,6 @@ impl<P: Copy> PageTable<P> {
         None
     }
 
-    /// Returns the numbers of all pages.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))
     }
@@ -128,7 +127,7 @@ impl<P: Copy> PageTable<P> {
 /// The free places of one owner's pages. The owner is a wheel, or the owner thread of a shard.
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
-    pages: Vec<PageFreeList>,
+    free_lists_by_page: Vec<PageFreeList>,
     /// The index of the place that was freed last, or 0 for none. This place is in no list, and its
     /// page counts it as used.
     last_freed: u32,
@@ -148,7 +147,7 @@ pub(crate) struct FreePlaces {
 struct PageFreeList {
     /// The first place of the list plus one, or 0 if the list is empty.
     first_free_plus_one: u16,
-    used: u16,
+    used_count: u16,
     /// This place and all later ones were never in the list.
     first_never_used: u16,
     /// True if the page exists and belongs to this owner.
@@ -163,7 +162,7 @@ impl FreePlaces {
     /// Creates the free places of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
         let mut free = Self {
-            pages: Vec::new(),
+            free_lists_by_page: Vec::new(),
             last_freed: 0,
             current_page: 0,
             pages_with_room: Vec::new(),
@@ -177,7 +176,7 @@ impl FreePlaces {
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
         // Index 0 is never allocated.
-        self.pages.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
+        self.free_lists_by_page.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
     }
 
     #[inline]
@@ -199,8 +198,8 @@ impl FreePlaces {
         mem::replace(&mut self.last_freed, index)
     }
 
-    /// Takes the first place of the current page's free list. `link_of` returns the place's link.
-    /// Returns the place's index.
+    /// Takes the first place of the current page's free list, and returns its index. `link_of` gets
+    /// a page number and a place, and returns the place's link.
     #[inline(always)]
     pub(crate) fn take_from_current_page(
         &mut self,
@@ -208,12 +207,12 @@ impl FreePlaces {
     ) -> Option<u32> {
         let number = self.current_page;
         // SAFETY: `current_page` is the number of a page that exists or existed (`new`,
-        // `put_in_free_list`, `switch_to_page_with_room`), and `pages` never shrinks.
-        let page = unsafe { self.pages.get_unchecked_mut(number) };
+        // `put_in_free_list`, `switch_to_page_with_room`), and `free_lists_by_page` never shrinks.
+        let page = unsafe { self.free_lists_by_page.get_unchecked_mut(number) };
         let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
         page.first_free_plus_one = as_u16(link_of(number, place));
-        page.used += 1;
-        if page.used == 1 {
+        page.used_count += 1;
+        if page.used_count == 1 {
             self.empty_page_count -= 1;
         }
         Some(index_of(number, place))
@@ -223,14 +222,14 @@ impl FreePlaces {
     /// link that the caller must store in the place, and true if an empty page should be freed.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
-        let page = &mut self.pages[number];
+        let page = &mut self.free_lists_by_page[number];
         let link = u32::from(page.first_free_plus_one);
         page.first_free_plus_one = as_u16(as_u32(place)) + 1;
-        page.used -= 1;
+        page.used_count -= 1;
         self.current_page = number;
-        let has_surplus = (page.used == 0 || !page.is_in_pages_with_room)
+        let has_surplus_pages = (page.used_count == 0 || !page.is_in_pages_with_room)
             && self.record_room_and_check_surplus(number);
-        (link, has_surplus)
+        (link, has_surplus_pages)
     }
 
     /// Adds a page that has room to `pages_with_room`, and counts it if it is empty. Returns true
@@ -238,13 +237,13 @@ impl FreePlaces {
     #[cold]
     #[inline(never)]
     fn record_room_and_check_surplus(&mut self, number: usize) -> bool {
-        let page = &mut self.pages[number];
+        let page = &mut self.free_lists_by_page[number];
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
         }
-        let is_empty = page.used == 0;
+        let is_empty = page.used_count == 0;
         self.empty_page_count += u32::from(is_empty);
-        is_empty && self.has_surplus()
+        is_empty && self.has_surplus_pages()
     }
 
     /// Makes a page with room the current page. If the free list of this page is empty, puts
@@ -255,7 +254,7 @@ impl FreePlaces {
     ) -> Option<impl Iterator<Item = (u32, u32)> + use<>> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
-            let page = &mut self.pages[number];
+            let page = &mut self.free_lists_by_page[number];
             let first = usize::from(page.first_never_used);
             if page.first_free_plus_one == 0 && page.is_own && first < PAGE_LEN {
                 page.first_never_used = as_u16(as_u32(PAGE_LEN.min(first + PLACES_ADDED_AT_ONCE)));
@@ -279,49 +278,52 @@ impl FreePlaces {
 
     /// Registers a new page whose places are all free. Index 0 counts as used.
     pub(crate) fn add_page(&mut self, number: usize) {
-        if self.pages.len() <= number {
-            self.pages.resize(number + 1, PageFreeList::default());
+        if self.free_lists_by_page.len() <= number {
+            self.free_lists_by_page.resize(number + 1, PageFreeList::default());
             // Reserves the memory now, so that freeing never allocates.
-            self.pages_with_room.reserve(self.pages.len() - self.pages_with_room.len());
+            self.pages_with_room
+                .reserve(self.free_lists_by_page.len() - self.pages_with_room.len());
         }
         let used = u16::from(number == 0);
-        let page = &mut self.pages[number];
-        (page.first_never_used, page.used, page.is_own) = (used, used, true);
+        let page = &mut self.free_lists_by_page[number];
+        (page.first_never_used, page.used_count, page.is_own) = (used, used, true);
         self.record_room_and_check_surplus(number);
     }
 
     #[inline]
-    pub(crate) fn has_surplus(&self) -> bool {
+    pub(crate) fn has_surplus_pages(&self) -> bool {
         self.empty_page_count > self.spare_pages_to_keep
     }
 
     /// Removes the empty page with the highest number if there is a surplus. Returns this number.
     pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
-        if !self.has_surplus() {
+        if !self.has_surplus_pages() {
             return None;
         }
-        let number = self.pages.iter().rposition(|page| page.is_own && page.used == 0)?;
+        let number =
+            self.free_lists_by_page.iter().rposition(|page| page.is_own && page.used_count == 0)?;
         self.empty_page_count -= 1;
-        let page = &mut self.pages[number];
+        let page = &mut self.free_lists_by_page[number];
         (page.is_own, page.first_free_plus_one) = (false, 0);
         Some(number)
     }
 
     /// Returns a range of places that includes every place of page `number` used so far. If the
-    /// page is not the owner's, such as an adders' page, returns all places.
+    /// page is not the owner's, such as an adders' page of `cross_core::slab`, returns all
+    /// places.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
-        let page = self.pages.get(number).filter(|page| page.is_own);
+        let page = self.free_lists_by_page.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
     }
 
     /// Panics if an invariant is broken. `link_of` returns the link of a free place.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&self, link_of: impl Fn(usize, usize) -> u32) {
-        let mut available = self.pages_with_room.clone();
-        available.sort_unstable();
-        assert!(available.windows(2).all(|two| two[0] < two[1]), "a page is listed twice");
+        let mut listed = self.pages_with_room.clone();
+        listed.sort_unstable();
+        assert!(listed.windows(2).all(|two| two[0] < two[1]), "a page is listed twice");
         let mut empty = 0;
-        for (number, page) in self.pages.iter().enumerate() {
+        for (number, page) in self.free_lists_by_page.iter().enumerate() {
             let (mut free, mut link) = (0, u32::from(page.first_free_plus_one));
             while link != 0 {
                 free += 1;
@@ -330,15 +332,16 @@ impl FreePlaces {
             let is_full = !page.is_own
                 || page.first_free_plus_one == 0 && usize::from(page.first_never_used) == PAGE_LEN;
             if page.is_own {
-                assert_eq!(page.used + free, page.first_never_used, "places of page {number}");
-                empty += u32::from(page.used == 0);
+                assert_eq!(
+                    page.used_count + free,
+                    page.first_never_used,
+                    "places of page {number}"
+                );
+                empty += u32::from(page.used_count == 0);
             } else {
-                assert_eq!(free, 0, "free places of page {number}, which is not there");
+                assert_eq!(free, 0, "free places of page {number}, which is not this owner's");
             }
-            assert_eq!(
-                page.is_in_pages_with_room,
-                available.binary_search(&as_u32(number)).is_ok()
-            );
+            assert_eq!(page.is_in_pages_with_room, listed.binary_search(&as_u32(number)).is_ok());
             assert!(page.is_in_pages_with_room || is_full, "unlisted room in page {number}");
         }
         assert_eq!(empty, self.empty_page_count, "empty pages");
@@ -367,10 +370,10 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
     // SAFETY: the offset is at most `align`, by which the layout is larger than the page.
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
     // SAFETY: at least `ALLOCATION_ALIGN` bytes are before the page.
-    let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: the bytes are part of the memory; the page, and so `before`, is aligned for a
+    let word_before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
+    // SAFETY: the bytes are part of the memory; the page, and so `word_before`, is aligned for a
     // pointer.
-    unsafe { before.write(memory) };
+    unsafe { word_before.write(memory) };
     page
 }
 
@@ -378,12 +381,12 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
 ///
 /// The page is from [`allocate_page`], its values have been dropped, and nothing refers to it any
 /// more.
-pub(crate) unsafe fn free<P>(page: NonNull<P>) {
+pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
     // SAFETY: the page is from `allocate_page` (caller), which stored the address of the allocation
     // in the word before the page.
-    let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
+    let word_before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
     // SAFETY: `allocate_page` wrote the address in this word.
-    let memory = unsafe { before.read() };
+    let memory = unsafe { word_before.read() };
     #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
     // SAFETY: the page is still allocated, and nothing uses it any more (caller).
     unsafe {
@@ -415,16 +418,16 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
 #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
 unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
     // SAFETY: the call only reads a constant of the system.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let Ok(page @ 1..) = usize::try_from(page) else { return };
-    let before = memory.addr().get().next_multiple_of(page) - memory.addr().get();
-    let whole = size.saturating_sub(before) / page * page;
-    if whole > 0 {
-        // SAFETY: the memory has more than `before` bytes, since `whole` is not zero.
-        let start = unsafe { memory.add(before) };
+    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let Ok(page_size @ 1..) = usize::try_from(page_size) else { return };
+    let skipped = memory.addr().get().next_multiple_of(page_size) - memory.addr().get();
+    let returned = size.saturating_sub(skipped) / page_size * page_size;
+    if returned > 0 {
+        // SAFETY: the memory has more than `skipped` bytes, since `returned` is not zero.
+        let start = unsafe { memory.add(skipped) };
         // SAFETY: the range is within the memory, whose bytes are not needed (caller). A failure
         // has no effect.
-        unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_DONTNEED) };
+        unsafe { libc::madvise(start.as_ptr().cast(), returned, libc::MADV_DONTNEED) };
     }
 }
 
@@ -460,15 +463,15 @@ mod tests {
             // Phases with more allocations alternate with phases with more frees.
             if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let index = used.swap_remove(random.usize(..used.len()));
-                let (link, has_surplus) =
+                let (link, has_surplus_pages) =
                     free.put_in_free_list(page_number_of(index), place_of(index));
                 links[page_number_of(index)][place_of(index)] = link;
-                if has_surplus {
+                if has_surplus_pages {
                     let number = free.remove_surplus_page().expect("a surplus");
                     assert!(used.iter().all(|&index| page_number_of(index) != number));
                     assert!(pages.remove(&number));
                 }
-                assert!(!free.has_surplus());
+                assert!(!free.has_surplus_pages());
             } else if let Some(taken) =
                 free.take_from_current_page(|number, place| links[number][place])
             {
@@ -503,9 +506,9 @@ mod tests {
             // SAFETY: as for `page`.
             assert_eq!(unsafe { small.read() }, [0; 3]);
             // SAFETY: nothing refers to it.
-            unsafe { free(page) };
+            unsafe { free_page(page) };
             // SAFETY: as for `page`.
-            unsafe { free(small) };
+            unsafe { free_page(small) };
         }
     }
 }

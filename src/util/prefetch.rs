@@ -13,14 +13,14 @@ pub(crate) fn prefetch<T>(value: &T) {
 }
 
 #[inline(always)]
-fn prefetch_line(place: *const u8) {
+fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch has no effect that the program can observe, and never faults; SSE is part
     // of x86_64.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = address;
 }

@@ -36,9 +36,9 @@ impl<const N: usize> Snapshot<N> {
         let version = self.version.load(Ordering::Relaxed) + 1;
         // Release: V2, pairs with the fence in `read`.
         fence(Ordering::Release);
-        for (place, &word) in self.selected_copy(version).iter().zip(words) {
+        for (target, &word) in self.selected_copy(version).iter().zip(words) {
             // Relaxed: V1 and V2 order the words.
-            place.store(word, Ordering::Relaxed);
+            target.store(word, Ordering::Relaxed);
         }
         // Release: V1, pairs with the Acquire in `read`.
         self.version.store(version, Ordering::Release);

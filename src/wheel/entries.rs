@@ -98,7 +98,7 @@ impl<T> EntryRef<'_, T> {
     ///
     /// The value is initialized. After this call it no longer is.
     #[inline]
-    unsafe fn take(self) -> T {
+    unsafe fn take_value(self) -> T {
         self.fields.generation.set(self.generation() + 1);
         // SAFETY: the caller's promise. The entry is unlinked, so nothing borrows its value.
         unsafe { self.value().read() }
@@ -149,8 +149,9 @@ impl<T> Entries<T> {
 
     /// Adds a value that is due at `deadline`. Returns the value if no index is free.
     ///
-    /// Usually this function and [`remove`](Self::remove) call no other function, so that they save
-    /// no registers. The caller inlines this function, so that the value stays in registers.
+    /// The fast paths of this function and [`remove`](Self::remove) call only inlined functions, so
+    /// they save no registers. The caller inlines this function, so that the value stays in
+    /// registers.
     #[inline(always)]
     pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -202,9 +203,8 @@ impl<T> Entries<T> {
             return self.remove_slow(wheel, key);
         }
         let value = self.unlink_and_take(wheel, key)?;
-        // Unlike `free`, does not flush the index into its page's list if the wheel is empty now.
-        // While an index is kept outside the lists, each removal takes the slow path, and so calls
-        // `free`.
+        // Unlike `free`, keeps the index outside the lists even if the wheel is empty now. While it
+        // stays there, each removal takes the slow path, which calls `free`.
         self.replace_last_freed(key.index, key.generation + 1);
         Some(value)
     }
@@ -231,7 +231,7 @@ impl<T> Entries<T> {
         let entry = self.find(key)?;
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now.
-        Some(unsafe { entry.take() })
+        Some(unsafe { entry.take_value() })
     }
 
     /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value.
@@ -241,7 +241,7 @@ impl<T> Entries<T> {
     ) -> Option<(u64, T)> {
         let (entry, deadline) = wheel.pop_due(self)?;
         // SAFETY: the entry was in the wheel until now.
-        let value = unsafe { entry.take() };
+        let value = unsafe { entry.take_value() };
         let (index, generation) = (entry.index, entry.generation());
         self.free(wheel, index, generation);
         Some((deadline, value))
@@ -284,7 +284,6 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a free index, if there is one.
     pub(super) fn take_index(&mut self) -> Option<u32> {
         self.take_index_fast().or_else(|| self.take_from_other_page())
     }
@@ -314,7 +313,6 @@ impl<T> Entries<T> {
         is_live.then_some(found)
     }
 
-    /// Returns the value of the entry that [`find`](Self::find) would return.
     #[inline]
     pub(super) fn value(&self, key: Key) -> Option<&T> {
         let value = self.find(key)?.value();
@@ -323,7 +321,6 @@ impl<T> Entries<T> {
         Some(unsafe { &*value })
     }
 
-    /// Returns the value of the entry that [`find`](Self::find) would return.
     #[inline]
     pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut T> {
         let value = self.find(key)?.value();
@@ -338,13 +335,13 @@ impl<T> Entries<T> {
         self.pages.find_from(index, |index| is_linked(index).then_some(index))
     }
 
-    /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
-    pub(super) fn reserve(&mut self, entries: usize) {
-        let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
+    /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees it.
+    pub(super) fn reserve(&mut self, capacity: usize) {
+        let pages = capacity.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
         let spare = &mut self.free_places.spare_pages_to_keep;
         *spare = as_u32(pages).max(*spare);
         while self.page_numbers_end - self.freed_pages.len() < pages {
-            let Some(index) = self.add_page() else { break };
+            let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
     }
@@ -358,7 +355,7 @@ impl<T> Entries<T> {
     pub(super) fn shrink(&mut self) {
         self.flush_last_freed();
         self.free_places.spare_pages_to_keep = 0;
-        while self.free_places.has_surplus() {
+        while self.free_places.has_surplus_pages() {
             self.free_surplus_page();
         }
         self.free_places.spare_pages_to_keep = SPARE_PAGES;
@@ -367,9 +364,9 @@ impl<T> Entries<T> {
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_number_of(index), place_of(index));
-        let (next, has_surplus) = self.free_places.put_in_free_list(number, place);
+        let (next, has_surplus_pages) = self.free_places.put_in_free_list(number, place);
         self.entry(index).links().next.set(next);
-        if has_surplus {
+        if has_surplus_pages {
             self.free_surplus_page();
         }
     }
@@ -379,7 +376,7 @@ impl<T> Entries<T> {
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
         let Some(fresh) = self.free_places.switch_to_page_with_room() else {
-            return self.add_page();
+            return self.take_from_new_page();
         };
         for (index, next) in fresh {
             let (fields, page) = (self.entry(index).fields, self.page(page_number_of(index)));
@@ -389,10 +386,10 @@ impl<T> Entries<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page and takes one of its places.
-    fn add_page(&mut self) -> Option<u32> {
+    /// Allocates a page and takes one of its places.
+    fn take_from_new_page(&mut self) -> Option<u32> {
         let (number, generation) = match self.freed_pages.pop() {
-            Some(vacant) => vacant,
+            Some(freed) => freed,
             None if self.page_numbers_end > page_number_of(INDEX_MAX) => return None,
             None => (self.page_numbers_end, 0),
         };
@@ -418,7 +415,7 @@ impl<T> Entries<T> {
         let page = self.pages.get(number);
         self.pages.remove(number);
         // SAFETY: `allocate_page` made the page, which has no value. Nothing refers to it any more.
-        unsafe { pages::free(page) };
+        unsafe { pages::free_page(page) };
     }
 
     #[inline]
@@ -443,7 +440,7 @@ impl<T> Entries<T> {
         assert_eq!(
             self.pages.numbers().count(),
             self.page_numbers_end - self.freed_pages.len(),
-            "vacant pages"
+            "freed pages"
         );
     }
 
@@ -455,9 +452,9 @@ impl<T> Entries<T> {
 
 impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
-        let mut left = DropEntries { entries: self, indices: self.indices() };
-        // If a destructor panics, the unwinding drops `left`, which drops the remaining values.
-        left.drop_values();
+        let mut remaining = DropEntries { entries: self, indices: self.indices() };
+        // If a destructor panics, the unwinding drops `remaining`, which drops the other values.
+        remaining.drop_values();
     }
 }
 
@@ -488,7 +485,7 @@ impl<T, I: Iterator<Item = u32>> Drop for DropEntries<'_, T, I> {
         for number in pages.numbers() {
             // SAFETY: `numbers` yields each page once. `allocate_page` made the page, which is not
             // used afterwards.
-            unsafe { pages::free(pages.get(number)) };
+            unsafe { pages::free_page(pages.get(number)) };
         }
     }
 }

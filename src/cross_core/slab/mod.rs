@@ -299,7 +299,7 @@ impl Slab {
     fn set_room_bit(&self, number: usize) {
         // Release (R1): publishes the returned nodes, or the new page.
         self.room_bits[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
-        self.hints.page_with_room.lower(as_u32(number));
+        self.hints.page_with_room.lower_to(as_u32(number));
     }
 
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
@@ -363,7 +363,7 @@ impl Slab {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
         slot.page.retract(retired_pages::mark_reclaimable);
-        self.hints.vacant_slot_hint.lower(as_u32(number));
+        self.hints.vacant_slot_hint.lower_to(as_u32(number));
     }
 }
 

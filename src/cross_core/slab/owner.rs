@@ -133,10 +133,10 @@ impl<T> OwnerNodes<T> {
 
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
-        let (next, has_surplus) =
+        let (next, has_surplus_pages) =
             self.free_places.put_in_free_list(page_number_of(index), place_of(index));
         self.entry(index).links().next.set(next);
-        if has_surplus {
+        if has_surplus_pages {
             self.trim();
         }
     }
@@ -310,8 +310,9 @@ impl<T> OwnerNodes<T> {
         // The second call also hands the deferred work of these retractions to all threads
         // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
         self.retired_pages.get_mut().free_some();
-        let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus_adders_pages();
-        self.may_need_trim = has_surplus || !self.retired_pages.get_mut().0.is_empty();
+        let has_surplus_pages =
+            self.free_places.has_surplus_pages() || self.slab.has_surplus_adders_pages();
+        self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
     }
 
     /// Puts the most recently freed node into the free list of its page. Before this call, the page

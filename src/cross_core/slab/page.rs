@@ -221,7 +221,7 @@ impl<T> Page<T> {
         }
         // SAFETY: the page was allocated by `allocate_page`, and is used no more (caller). Without
         // loom, its parts need no drop.
-        unsafe { pages::free(page) };
+        unsafe { pages::free_page(page) };
     }
 }
 

@@ -41,24 +41,24 @@ impl<T> TryLock<T> {
 }
 
 /// A value that one thread at a time uses. Loom checks the calls of `get`, but not the uses of the
-/// returned reference. So a caller must stop using the reference before its next atomic operation,
-/// which could permit another thread to use the value.
+/// returned reference. So a caller must stop using the reference before its next atomic operation:
+/// loom may then run another thread that uses the value.
 pub(crate) struct Exclusive<T> {
     value: T,
-    uses: UnsafeCell<()>,
+    get_calls: UnsafeCell<()>,
 }
 
 #[allow(unsafe_code)]
 impl<T> Exclusive<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value, uses: UnsafeCell::new(()) }
+        Self { value, get_calls: UnsafeCell::new(()) }
     }
 
     /// # Safety
     ///
     /// No other thread uses the value while this one uses the returned reference.
     pub(crate) unsafe fn get(&self) -> &T {
-        self.uses.with_mut(|_| ());
+        self.get_calls.with_mut(|_| ());
         &self.value
     }
 }
@@ -97,8 +97,8 @@ impl<T> SetOnce<T> {
 ///
 /// Callers access the pointer immediately after `before_store` or `before_load`. Loom switches
 /// threads only before its own operations, so no other thread runs between the call and the access.
-/// Both functions use a read-modify-write, which reads the newest value of `changes`, as the access
-/// reads the newest pointer.
+/// The access uses the newest pointer. So both functions use a read-modify-write, which reads the
+/// newest value of `changes`.
 #[derive(Debug, Default)]
 pub(crate) struct LoomPointerOrder {
     changes: AtomicU32,
