@@ -7,9 +7,9 @@
 pub(super) fn nanos() -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes and not shared.
-    let answer = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
-    (answer == 0).then(|| u64::try_from(nanos).ok()).flatten()
+    (result == 0).then(|| u64::try_from(nanos).ok()).flatten()
 }
 
 #[cfg(not(all(any(target_os = "linux", target_os = "android"), not(miri))))]

@@ -26,7 +26,7 @@ mod machine {
 
     /// The CPUID leaf that returns the number of the highest extended leaf.
     const HIGHEST_EXTENDED_LEAF: u32 = 0x8000_0000;
-    const POWER_LEAF: u32 = 0x8000_0007;
+    const POWER_MANAGEMENT_LEAF: u32 = 0x8000_0007;
     const INVARIANT_TSC_BIT: u32 = 1 << 8;
 
     pub(in super::super) fn is_usable() -> bool {
@@ -36,8 +36,8 @@ mod machine {
     }
 
     fn is_invariant() -> bool {
-        cpuid_leaf(HIGHEST_EXTENDED_LEAF).eax >= POWER_LEAF
-            && cpuid_leaf(POWER_LEAF).edx & INVARIANT_TSC_BIT != 0
+        cpuid_leaf(HIGHEST_EXTENDED_LEAF).eax >= POWER_MANAGEMENT_LEAF
+            && cpuid_leaf(POWER_MANAGEMENT_LEAF).edx & INVARIANT_TSC_BIT != 0
     }
 
     fn kernel_uses_counter() -> bool {

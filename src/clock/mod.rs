@@ -103,7 +103,7 @@ impl Clock {
     ///
     /// # Why it can be trusted
     ///
-    /// At first, for two milliseconds or more, every reading reads the monotonic clock, to measure
+    /// In its first two milliseconds or more, a shard always reads the monotonic clock, to measure
     /// the counter's rate. Later, a shard that has read the monotonic clock in the last 13 us
     /// usually reads only the counter. The bounds allow for changes of the monotonic clock's rate,
     /// which the kernel limits to 11 %.
@@ -115,8 +115,8 @@ impl Clock {
     ///
     /// If the counter goes wrong, the error lasts at most until the next reading of the monotonic
     /// clock. Until then, timers may fire up to 10 us early if the counter runs ahead. If the
-    /// counter falls behind by a time t, timers that are added or reset until then may fire up to t
-    /// early.
+    /// counter falls behind by a time t, the timers that the owner adds or resets until then may
+    /// fire up to t early.
     ///
     /// # Examples
     ///
@@ -251,11 +251,11 @@ impl Clock {
     pub(crate) fn convert_nanos_from(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
             // Both origins are times of `CLOCK_BOOTTIME`. A conversion through an `Instant` would
-            // leave out suspensions between the creations of the two clocks.
+            // miss suspensions between the creations of the two clocks.
             (
-                Source::BootTime { nanos_at_origin: here, .. },
-                Source::BootTime { nanos_at_origin: there, .. },
-            ) => nanos.saturating_add(*there).saturating_sub(*here),
+                Source::BootTime { nanos_at_origin: own_origin, .. },
+                Source::BootTime { nanos_at_origin: other_origin, .. },
+            ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
             // Adds the time from now until `nanos` to a reading of this clock. `other` is read
             // first, so the result is late by the time between the two readings.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {

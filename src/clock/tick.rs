@@ -38,8 +38,8 @@ pub(crate) struct TickLength {
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
-    /// Creates a tick length, at most 2^64 - 1 nanoseconds. Returns `None` if `length` is shorter
-    /// than a microsecond.
+    /// Creates a tick length; the maximum is 2^64 - 1 nanoseconds. Returns `None` if `length` is
+    /// shorter than a microsecond.
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
         if nanos < TICK_NANOS_MIN {
@@ -63,7 +63,8 @@ impl TickLength {
         }
     }
 
-    /// Computes [`deadline_tick`](Self::deadline_tick) by a division, for times after 292 years.
+    /// Computes [`deadline_tick`](Self::deadline_tick) by a division, for times too late for the
+    /// reciprocal.
     #[cold]
     fn deadline_tick_slow(self, nanos: u64) -> u64 {
         if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(self.nanos) }
@@ -87,9 +88,9 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns `nanos`. If `has_elapsed` is true, subtracts a tick minus a nanosecond. This cancels
-    /// the rounding up in [`deadline_tick`](Self::deadline_tick): the deadline becomes the tick in
-    /// progress at `nanos`, so the next turn fires the timer.
+    /// Returns a deadline, `nanos`. If it has elapsed, subtracts a tick minus a nanosecond. This
+    /// cancels the rounding up in [`deadline_tick`](Self::deadline_tick): the timer gets the tick
+    /// in progress at `nanos`, so the next turn fires it.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
@@ -97,13 +98,13 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
-    /// and `max` are the bounds of the clock reading of the reset. If the requested deadline had
-    /// elapsed, the reset may have moved `due` back: to `min`, and then by almost a tick
+    /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
+    /// elapsed, the reset may have moved it back: to `min`, and then by almost a tick
     /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function moves `due` forward
-    /// by the greatest possible sum of both distances, but not beyond `max`. A later `due` stays.
+    /// by the greatest sum of both distances, but not beyond `max`. A `due` after `max` stays.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
-        let adjusted_by = self.nanos - 1 + (max - min);
-        due.saturating_add(adjusted_by).min(max).max(due)
+        let moved_back_max = self.nanos - 1 + (max - min);
+        due.saturating_add(moved_back_max).min(max).max(due)
     }
 
     /// Converts a period to nanoseconds; the minimum is a tick.
@@ -111,7 +112,6 @@ impl TickLength {
         saturating_nanos(period).max(self.nanos)
     }
 
-    /// Returns the beginning of `tick`.
     #[inline]
     pub(crate) fn start_nanos(self, tick: u64) -> u64 {
         tick.saturating_mul(self.nanos)

@@ -15,10 +15,10 @@
 //!
 //! # A faulty counter
 //!
-//! A count is *usable* if it is greater than the count of the latest estimate and within the window. If a
-//! count is not usable, the clock is read. If the counter jumps ahead, the lower bound is ahead of
-//! the clock by at most the window. If the counter slows, stops or goes backwards, the upper bound
-//! can fall behind the clock, but only while the counts are usable.
+//! A count is *usable* if it is greater than the count of the latest estimate and within the
+//! window. If a count is not usable, the clock is read. So if the counter jumps ahead, the lower
+//! bound is ahead of the clock by at most the window. If the counter slows, stops or goes
+//! backwards, the upper bound can fall behind the clock, until a count is not usable.
 //!
 //! Once the rate is known, each new anchor is checked against the previous one. If an anchor
 //! contradicts the previous one, this is a *fault*, and the rate is measured again. After eight
@@ -27,11 +27,11 @@
 use super::Reading;
 
 /// The length of the window, if each count takes `max` nanoseconds. At the measured rate, the
-/// window is a fifth shorter. The bounds of a reading are at most 10 us apart. Three parts add up
-/// to this distance:
+/// window is a fifth shorter. The bounds of a reading are at most 10 us apart, the sum of three
+/// parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `ANCHOR_VALID_NANOS`,
-/// * the *bracket*, the span between the two counts of an anchor: at most an eighth,
+/// * the *bracket*, the span between the two counts of an anchor: at most an eighth of it,
 /// * [`READ_ERROR_NANOS`].
 ///
 /// A shorter window would need more readings of the clock.
@@ -41,8 +41,8 @@ const ANCHOR_VALID_NANOS: u64 = 16_000;
 /// too early, while an earlier instruction waits for memory.
 const READ_ERROR_NANOS: u64 = 1_000;
 
-/// If an anchor's two readings of the counter are further apart than [`ANCHOR_VALID_NANOS`] divided by
-/// this number, the anchor gets no window. The thread was probably interrupted between them.
+/// If an anchor's bracket is longer than [`ANCHOR_VALID_NANOS`] divided by this number, the anchor
+/// gets no window. The thread was probably interrupted between the two readings of the counter.
 const BRACKET_DIVISOR: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
@@ -56,7 +56,7 @@ const RATE_TOLERANCE_DIVISOR: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
 const FAULTS_MAX: u32 = 8;
-const FAULT_MEMORY_NANOS: u64 = 60_000_000_000;
+const FAULT_FORGOTTEN_AFTER_NANOS: u64 = 60_000_000_000;
 
 /// A reading of the clock between two readings of the counter.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +76,8 @@ struct Rate {
 /// The span of time after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct Window {
-    /// The count of the latest estimate, or the anchor's `count_after` if there was none yet. Only a
-    /// greater count gives an estimate, so `u64::MAX` disables the window.
+    /// The count of the latest estimate, or the anchor's `count_after` if there was none yet. Only
+    /// a greater count gives an estimate, so `u64::MAX` disables the window.
     last_count: u64,
     end_count: u64,
     anchor: Anchor,
@@ -86,12 +86,12 @@ struct Window {
 
 #[derive(Clone, Copy, Debug)]
 enum Calibration {
-    New,
-    /// Measures the rate from the anchor `since` on. `guess` is the rate measured before `since`.
+    NoAnchor,
+    /// Measures the rate from the anchor `since` on. `previous_rate` was measured until `since`.
     /// Two consecutive rates that agree end the calibration.
     Calibrating {
         since: Anchor,
-        guess: Option<Rate>,
+        previous_rate: Option<Rate>,
     },
     Calibrated {
         previous: Anchor,
@@ -104,7 +104,7 @@ enum Calibration {
 pub(super) struct ClockEstimator {
     window: Window,
     state: Calibration,
-    faults: u32,
+    recent_faults: u32,
     last_fault_nanos: u64,
 }
 
@@ -113,7 +113,7 @@ impl ClockEstimator {
         let anchor = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
         let window =
             Window { last_count: u64::MAX, end_count: 0, anchor, rate: Rate { min: 0, max: 0 } };
-        Self { window, state: Calibration::New, faults: 0, last_fault_nanos: 0 }
+        Self { window, state: Calibration::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
     }
 
     /// Returns bounds on the clock's time at `count`, or `None` if the clock must be read and
@@ -144,11 +144,11 @@ impl ClockEstimator {
     pub(super) fn update(&mut self, anchor: Anchor) -> bool {
         self.window.last_count = u64::MAX;
         match self.state {
-            Calibration::New => {
-                self.state = Calibration::Calibrating { since: anchor, guess: None }
+            Calibration::NoAnchor => {
+                self.state = Calibration::Calibrating { since: anchor, previous_rate: None }
             }
-            Calibration::Calibrating { since, guess } => {
-                self.advance_calibration(since, guess, anchor);
+            Calibration::Calibrating { since, previous_rate } => {
+                self.advance_calibration(since, previous_rate, anchor);
             }
             Calibration::Calibrated { previous, rate } if rate.is_consistent(previous, anchor) => {
                 self.set_anchor(rate, anchor);
@@ -158,39 +158,42 @@ impl ClockEstimator {
         true
     }
 
-    fn advance_calibration(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
+    fn advance_calibration(&mut self, since: Anchor, previous_rate: Option<Rate>, anchor: Anchor) {
         if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN_NANOS {
             return;
         }
-        match (guess, Rate::measured(since, anchor)) {
-            (Some(guess), Some(rate)) if rate.agrees_with(guess) => {
+        match (previous_rate, Rate::measured(since, anchor)) {
+            (Some(previous_rate), Some(rate)) if rate.agrees_with(previous_rate) => {
                 self.set_anchor(rate.with_margin(), anchor);
             }
-            (_, rate) => self.state = Calibration::Calibrating { since: anchor, guess: rate },
+            (_, rate) => {
+                self.state = Calibration::Calibrating { since: anchor, previous_rate: rate }
+            }
         }
     }
 
     fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
         self.state = Calibration::Calibrated { previous: anchor, rate };
-        let counts = (ANCHOR_VALID_NANOS << 32) / rate.max;
+        let window_counts = (ANCHOR_VALID_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
-        if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_DIVISOR) {
+        if bracket.is_some_and(|bracket| bracket <= window_counts / BRACKET_DIVISOR) {
             self.window = Window {
                 last_count: anchor.count_after,
-                end_count: anchor.count_after.saturating_add(counts),
+                end_count: anchor.count_after.saturating_add(window_counts),
                 anchor,
                 rate,
             };
         }
     }
 
+    /// Records a fault. Returns false if the counter must not be used again.
     fn record_fault(&mut self, anchor: Anchor) -> bool {
         let is_forgiven =
-            anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_MEMORY_NANOS;
-        self.faults = if is_forgiven { 1 } else { self.faults + 1 };
+            anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;
+        self.recent_faults = if is_forgiven { 1 } else { self.recent_faults + 1 };
         self.last_fault_nanos = anchor.clock_nanos;
-        self.state = Calibration::Calibrating { since: anchor, guess: None };
-        self.faults < FAULTS_MAX
+        self.state = Calibration::Calibrating { since: anchor, previous_rate: None };
+        self.recent_faults < FAULTS_MAX
     }
 }
 
