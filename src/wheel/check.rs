@@ -44,14 +44,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             "`len` differs from the number of entries with a slot"
         );
         let far = linked.iter().filter(|location| location.far_slot().is_some());
-        let waiting: u32 = self.uncascaded_counts.iter().sum();
+        let uncascaded: u32 = self.uncascaded_counts.iter().sum();
         assert_eq!(
             far.count(),
-            waiting as usize,
+            uncascaded as usize,
             "`uncascaded_counts` differs from the entries of the upper levels"
         );
         assert_eq!(
-            self.uncascaded_total, waiting,
+            self.uncascaded_total, uncascaded,
             "`uncascaded_total` differs from the sum of `uncascaded_counts`"
         );
     }
@@ -89,13 +89,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// slot of its deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
-        let here = Geometry::<BITS, LEVELS>::slot_range(level).start
+        let current_slot = Geometry::<BITS, LEVELS>::slot_range(level).start
             + Geometry::<BITS, LEVELS>::position(level, current);
-        let ahead = u64::from(Geometry::<BITS, LEVELS>::position(
+        let slots_ahead = u64::from(Geometry::<BITS, LEVELS>::position(
             level,
-            u64::from(slot.wrapping_sub(here)),
+            u64::from(slot.wrapping_sub(current_slot)),
         ));
-        let start = Geometry::<BITS, LEVELS>::slot_start(level, current + ahead);
+        let start = Geometry::<BITS, LEVELS>::slot_start(level, current + slots_ahead);
         assert!(start <= deadline, "the entry would fire late");
         assert!(
             start == deadline || location != Location::NEAR,
@@ -104,7 +104,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let is_within_reach =
             Geometry::<BITS, LEVELS>::reaches(level, self.current, start.max(self.current));
         assert!(is_within_reach, "the level does not reach the slot");
-        if ahead == 0 {
+        if slots_ahead == 0 {
             assert!(
                 self.stage != Stage::Done,
                 "the current slot has entries, but the pass is done"
@@ -113,7 +113,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             assert!(self.idle_until <= start, "an idle pass would miss the slot");
         }
         assert!(
-            ahead != 1 || level == 0 || self.cascade_pending,
+            slots_ahead != 1 || level == 0 || self.cascade_pending,
             "the next slot has entries, but no cascade is pending"
         );
     }

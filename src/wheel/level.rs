@@ -31,14 +31,17 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// A check at compile time: a wheel with an invalid geometry does not compile.
     pub(super) const ASSERT_VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
-        assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
         assert!(
-            Self::shift(LEVELS) >= 64,
+            Self::slot_width_log2(LEVELS - 1) < 64,
+            "a level beyond 64 bits could never be used"
+        );
+        assert!(
+            Self::slot_width_log2(LEVELS) >= 64,
             "the levels must reach every tick: BITS * LEVELS must be at least 64"
         );
     };
 
-    const fn shift(level: usize) -> u32 {
+    const fn slot_width_log2(level: usize) -> u32 {
         // There are at most 64 levels, so the cast is exact.
         #[allow(clippy::cast_possible_truncation)]
         let level = level as u32;
@@ -48,16 +51,14 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the number of the slot of `level` that covers `tick`.
     #[inline]
     pub(super) fn slot_number(level: usize, tick: u64) -> u64 {
-        tick >> Self::shift(level)
+        tick >> Self::slot_width_log2(level)
     }
 
-    /// Returns the first tick of slot `number` of `level`.
     #[inline]
     pub(super) fn slot_start(level: usize, number: u64) -> u64 {
-        number << Self::shift(level)
+        number << Self::slot_width_log2(level)
     }
 
-    /// Returns the position of slot `number` in its level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
     pub(super) const fn position(level: usize, number: u64) -> u32 {
@@ -89,8 +90,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::far_slot(level, Self::slot_number(level, tick))
     }
 
-    /// Returns the index of slot `number` of an upper level. The number counts the slots since tick
-    /// zero, and does not wrap.
+    /// Returns the index of slot `number` of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) const fn far_slot(level: usize, number: u64) -> u32 {

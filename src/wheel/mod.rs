@@ -17,10 +17,10 @@
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
 //! A new entry goes to the lowest level that reaches its deadline, or to a separate list if the
-//! entry is already due. Before or when a slot above the first level starts, its entries cascade to
-//! lower levels, in portions, so that each `advance` stays short. Each entry expires from the first
-//! level, so deadlines are exact to the tick. A bitmap marks the occupied slots, so the wheel
-//! quickly skips empty slots.
+//! entry is already due. Before or when a slot above the first level starts, its entries *cascade*:
+//! they move to lower levels, in portions, so that each `advance` stays short. Each entry expires
+//! from the first level, so deadlines are exact to the tick. A bitmap marks the occupied slots, so
+//! the wheel quickly skips empty slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -652,14 +652,14 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.len(), 1);
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
-        let mut next = 0;
-        while let Some(index) = self.entries.next_linked_from(next) {
+        let mut next_index = 0;
+        while let Some(index) = self.entries.next_linked_from(next_index) {
             let entry = self.entries.entry(index);
             let (key, deadline) = (entry.key(), entry.deadline().get());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {
                 self.remove(key);
             }
-            next = index + 1;
+            next_index = index + 1;
         }
     }
 
@@ -716,7 +716,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
 /// assert_eq!(due.next(), Some((10, "lease")));
 /// assert_eq!(due.next(), None);
 /// ```
-#[must_use = "lazy: the next call returns the entries that were not taken"]
+#[must_use = "lazy: entries not taken from this iterator wait for the next `advance`"]
 pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
 }

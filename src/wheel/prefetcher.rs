@@ -2,8 +2,8 @@
 //!
 //! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
 //! a different tick, take their steps in rotation. A walker's cache line can arrive while the
-//! others step. When a list changes, its walker may end up in another list and prefetch useless
-//! entries.
+//! others step. When an entry is relinked, a walker at this entry continues in another
+//! list, and prefetches useless entries.
 
 use super::{
     level::Geometry,
@@ -15,15 +15,15 @@ use crate::limits::PREFETCHED_TICKS;
 #[derive(Debug, Default)]
 pub(super) struct Prefetcher {
     /// For each walker, the entry that it prefetched most recently; 0 at the end of its list.
-    cursors: [u32; PREFETCHED_TICKS],
+    walker_cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
-    /// The last tick at which `start_walkers` has looked.
+    /// The last tick whose slot `start_walkers` has looked at.
     checked_until_tick: u64,
 }
 
 impl Prefetcher {
-    /// Looks at the next [`PREFETCHED_TICKS`] ticks after `tick`, except those that an earlier call
-    /// looked at. Starts a walker for each tick that has entries.
+    /// Looks at the slots of the [`PREFETCHED_TICKS`] ticks after `tick`, except those that an
+    /// earlier call looked at. Starts a walker for each slot that has entries.
     #[inline]
     pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -32,10 +32,10 @@ impl Prefetcher {
         storage: &impl Storage,
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
-        for ahead in self.checked_until_tick.max(tick).saturating_add(1)..=last {
-            let first = slots.first(Geometry::<BITS, LEVELS>::near_slot_at(ahead));
+        for coming_tick in self.checked_until_tick.max(tick).saturating_add(1)..=last {
+            let first = slots.first(Geometry::<BITS, LEVELS>::near_slot_at(coming_tick));
             if first != 0 {
-                self.cursors[self.next_walker] = first;
+                self.walker_cursors[self.next_walker] = first;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
                 storage.prefetch(first);
             }
@@ -46,7 +46,7 @@ impl Prefetcher {
     /// Moves the next walker by one entry, and prefetches that entry.
     #[inline]
     pub(super) fn step(&mut self, storage: &impl Storage) {
-        let cursor = &mut self.cursors[self.next_walker];
+        let cursor = &mut self.walker_cursors[self.next_walker];
         self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
         if *cursor != 0 {
             *cursor = storage.entry(*cursor).links().next.get();

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Slot indices follow this order: first level, upper levels, late slot. The bit of the late slot
-//! is never read. The module `raw` explains the late slot and *postponable* entries.
+//! has no meaning. The module `raw` explains the late slot and *postponable* entries.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::limits::{INDEX_MAX, POSTPONED_PER_SLOT_MAX};
 
 /// Marks a `previous` link that holds a slot's index instead of an entry's.
 const SLOT_FLAG: u32 = 1 << 31;
-/// The number that each counted entry adds to a head.
+/// The number that each counted postponable entry adds to a head.
 const POSTPONABLE_ONE: u32 = 1 << 25;
 const FIRST_ENTRY_MASK: u32 = POSTPONABLE_ONE - 1;
 const _: () = assert!(
@@ -103,18 +103,18 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
-        let (mut place, mut words) = (range.start, self.occupied.get(range)?);
+        let (mut word_number, mut words) = (range.start, self.occupied.get(range)?);
         // Checks eight words at a time, which takes hardly longer than checking one.
         while let Some((eight, rest)) = words.split_first_chunk::<8>()
             && eight.iter().fold(0, |all, word| all | word) == 0
         {
-            (place, words) = (place + 8, rest);
+            (word_number, words) = (word_number + 8, rest);
         }
         while let Some((&bits, rest)) = words.split_first() {
             if bits != 0 {
-                return Some(place as u32 * 64 + bits.trailing_zeros());
+                return Some(word_number as u32 * 64 + bits.trailing_zeros());
             }
-            (place, words) = (place + 1, rest);
+            (word_number, words) = (word_number + 1, rest);
         }
         None
     }
@@ -241,11 +241,11 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Moves all entries of the late slot to the front of another slot, in constant time. The late
     /// slot must not be empty.
     pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
-        let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
+        let first_late = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
         let head = self.head_mut(slot);
         let first = *head & FIRST_ENTRY_MASK;
-        *head ^= first ^ from;
-        storage.entry(from).links().previous.set(SLOT_FLAG | slot);
+        *head ^= first ^ first_late;
+        storage.entry(first_late).links().previous.set(SLOT_FLAG | slot);
         storage.entry(first).links().previous.set(self.last_late);
         storage.entry(self.last_late).links().next.set(first);
         self.last_late = 0;
@@ -254,14 +254,14 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Returns the entries of a slot; panics if a link is wrong.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn entries(&self, storage: &impl Storage, slot: u32) -> alloc::vec::Vec<u32> {
-        let (mut at, mut previous) = (self.first(slot), SLOT_FLAG | slot);
-        assert!(at != 0 || self.is_empty(slot), "a count without entries");
+        let (mut index, mut previous) = (self.first(slot), SLOT_FLAG | slot);
+        assert!(index != 0 || self.is_empty(slot), "a count without entries");
         let mut entries = alloc::vec::Vec::new();
-        while at != 0 {
-            let entry = storage.entry(at);
-            assert_eq!(entry.links().previous.get(), previous, "entry {at} of slot {slot}");
-            entries.push(at);
-            (previous, at) = (at, entry.links().next.get());
+        while index != 0 {
+            let entry = storage.entry(index);
+            assert_eq!(entry.links().previous.get(), previous, "entry {index} of slot {slot}");
+            entries.push(index);
+            (previous, index) = (index, entry.links().next.get());
         }
         let last = entries.last().copied().unwrap_or(0);
         let is_late = slot == Geometry::<BITS, LEVELS>::LATE_SLOT;
@@ -313,7 +313,7 @@ mod tests {
             self.slots.unlink(&self.entries, entry.links())
         }
 
-        fn of(&self, slot: u32) -> Vec<u32> {
+        fn entries_in(&self, slot: u32) -> Vec<u32> {
             self.slots.entries(&self.entries, slot)
         }
     }
@@ -325,7 +325,7 @@ mod tests {
             let mut entries: Vec<u32> = (0..3).map(|_| list.link(1)).collect();
             assert_eq!(list.unlink(entries.remove(position)), None);
             entries.reverse();
-            assert_eq!(list.of(1), entries);
+            assert_eq!(list.entries_in(1), entries);
             assert_eq!(list.unlink(entries[0]), None);
             assert_eq!(list.unlink(entries[1]), Some(1));
             assert!(list.slots.is_empty(1));
@@ -343,7 +343,7 @@ mod tests {
             list.slots.splice_late(&list.entries, 1);
             assert!(list.slots.is_empty(Tiny::LATE_SLOT));
             entries.reverse();
-            assert_eq!(list.of(1), entries);
+            assert_eq!(list.entries_in(1), entries);
         }
     }
 
