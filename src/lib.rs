@@ -51,7 +51,7 @@
 //! the next deadline ([`LocalTimer::sleep_with`]). It serves the events, and then calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
 //! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A turn
-//! without a budget fires every due timer, so timers are as punctual as the loop.
+//! without a budget fires every due timer of the wheel, so timers are as punctual as the loop.
 //!
 //! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
 //! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,

@@ -105,13 +105,13 @@ pub(crate) const WAKE_BACKLOG: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 /// `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` was never reduced, and is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// Maximum number of messages that a purgatory sends to another core in one batch. A turn consumes
-/// a whole batch, even beyond its budget.
+/// Maximum number of messages and events that a purgatory sends to a core in one batch. A turn
+/// consumes a whole batch, even beyond its budget.
 pub(crate) const PURGATORY_BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
 /// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
-/// Deeper hooks are not called.
-pub(crate) const HOOKS_NESTED_MAX: usize = 32;
+/// Hooks nested deeper are not called.
+pub(crate) const NESTED_HOOKS_MAX: usize = 32;
 
 /// Maximum depth of nested `on_complete` calls: a call may complete another operation. To bound the
 /// stack, deeper calls wait until the outermost call returns.
@@ -139,11 +139,12 @@ pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } els
 /// The hash table of a purgatory keeps up to this many chains, even if it has no keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
-/// A purgatory adds chains if there are fewer than this many per key. With few keys per chain, the
+/// A purgatory adds chains if there are at most this many per key. With few keys per chain, the
 /// processor usually predicts the branches of a search correctly.
 pub(crate) const GROW_BELOW_CHAINS_PER_KEY: usize = 4;
 
-/// A purgatory removes chains if there were more than this many per key for a whole trim interval.
+/// A purgatory removes chains if there were more than this many per key for a whole trim interval,
+/// or before a long sleep.
 pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
@@ -163,11 +164,13 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 /// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
-/// The short and the long grace period, in nanoseconds. If no loop drives a wheel, a timer that is
-/// overdue by the grace period is reported, usually by an add or a remote request (see `metrics`).
-/// The long period applies to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread whose
+/// The grace period, in nanoseconds. If no loop drives a wheel, a timer that is overdue by the
+/// grace period is reported, usually by an add or a remote request (see `metrics`).
+pub(crate) const UNDRIVEN_GRACE_NANOS: u64 = 100_000_000;
+
+/// The longer grace period of a `Shard`, of a wheel of `Timers::per_worker`, and of a thread whose
 /// driver has registered but not yet driven the wheel.
-pub(crate) const UNDRIVEN_GRACE_NANOS: [u64; 2] = [100_000_000, 1_000_000_000];
+pub(crate) const LONG_UNDRIVEN_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
@@ -175,7 +178,7 @@ pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The watcher of `Timers::per_worker` cannot announce its sleep in a wheel that another thread has
 /// claimed. Then the watcher sleeps at most this long.
-pub(crate) const WATCHER_RETRY: Duration = Duration::from_micros(100);
+pub(crate) const WATCHER_RETRY_DELAY: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.

@@ -1,6 +1,6 @@
-//! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. An overdue timer
-//! of a wheel that no loop drives is always reported: on standard error if the feature or a
-//! subscriber is missing.
+//! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. If the feature or
+//! a subscriber is missing, an overdue timer of a wheel that no loop drives is reported on standard
+//! error.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these
 //! functions hold no borrow (P5) and catch panics (P6).
@@ -21,8 +21,8 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for a `Shard`. Writes to standard error if no subscriber can get the event. `may_trace` is false
-/// at the end of a thread, where a subscriber's thread-locals may be destroyed.
+/// for a `Shard`. Writes to standard error if no subscriber can get the event. If `may_trace` is
+/// false, calls no subscriber: at the end of a thread, its thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u64,

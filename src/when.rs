@@ -186,20 +186,21 @@ impl From<Instant> for When {
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// Sets the first fraction to the shard's `number` times the square root of two, modulo one. So
-    /// each shard starts at a different fraction.
-    pub(crate) fn seed_from(&self, number: u32) {
+    /// Sets the first fraction to `shard_number` times the square root of two, modulo one. So each
+    /// shard starts at a different fraction.
+    pub(crate) fn seed_from(&self, shard_number: u32) {
         // Relaxed: no other data depends on the fraction.
-        self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
+        self.0
+            .store(u64::from(shard_number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
     }
 
-    /// Returns the delay, in nanoseconds, of the next timer whose spread is `range`.
+    /// Returns the delay of the next timer whose spread is `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
     /// for any number of timers.
-    pub(crate) fn next(&self, range: Duration) -> u64 {
-        // A timer without a spread does not advance the sequence. Otherwise, if every 55th timer had
-        // a spread, say, the fractions of these timers would be almost equal.
+    pub(crate) fn next_delay_nanos(&self, range: Duration) -> u64 {
+        // A timer without a spread does not advance the sequence. Otherwise, if every 55th timer
+        // had a spread, for example, the fractions of these timers would be almost equal.
         if range.is_zero() {
             return 0;
         }

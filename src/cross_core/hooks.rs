@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     cross_core::{descriptor::LazyDescriptor, parker::SleepId},
-    limits::HOOKS_NESTED_MAX,
+    limits::NESTED_HOOKS_MAX,
     trace,
     util::sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
 };
@@ -162,8 +162,8 @@ type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
     /// This thread's unfinished calls of hooks, the outermost first.
-    static ACTIVE_HOOK_CALLS: [ActiveHookCall; HOOKS_NESTED_MAX] =
-        [const { Cell::new(None) }; HOOKS_NESTED_MAX];
+    static ACTIVE_HOOK_CALLS: [ActiveHookCall; NESTED_HOOKS_MAX] =
+        [const { Cell::new(None) }; NESTED_HOOKS_MAX];
 }
 
 impl Hooks {

@@ -307,7 +307,7 @@ impl Shared {
     /// timers share ticks.
     #[inline(never)]
     pub(crate) fn deadline_nanos_with_slack(&self, when: When, now: Reading) -> u64 {
-        let offset = Duration::from_nanos(self.spread.next(when.spread_range));
+        let offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
         let nanos_after_deadline = |offset: Duration| match when.deadline {
             Deadline::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))

@@ -78,7 +78,7 @@ use crate::{
     },
     error::{AddErrorReason, ConfigError},
     gauges::Refresh,
-    limits::{WATCHER_RETRY, WHEEL_CLAIM_TRIES},
+    limits::{WATCHER_RETRY_DELAY, WHEEL_CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
@@ -537,8 +537,9 @@ impl Watcher {
     /// ```
     pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce_sleep).collect();
-        let timeout_of =
-            |sleep: &Option<_>| sleep.as_ref().map_or(Some(WATCHER_RETRY), PreparedSleep::timeout);
+        let timeout_of = |sleep: &Option<_>| {
+            sleep.as_ref().map_or(Some(WATCHER_RETRY_DELAY), PreparedSleep::timeout)
+        };
         let timeout = sleeps.iter().filter_map(timeout_of).min();
         wait(if self.is_stopping() { Some(Duration::ZERO) } else { timeout })
     }

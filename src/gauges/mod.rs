@@ -19,7 +19,7 @@ use std::{fmt, sync::OnceLock};
 pub use self::{counts::Counts, histogram::Histogram};
 use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
 use crate::{
-    limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_NANOS},
+    limits::{LONG_UNDRIVEN_GRACE_NANOS, SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_NANOS},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_LOOM, Ordering},
@@ -178,7 +178,7 @@ impl Gauges {
         if self.is_enabled() {
             // Relaxed: two independent words.
             self.remote_due_while_undriven.store(due, Ordering::Relaxed);
-            self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS[0], Ordering::Relaxed);
+            self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
@@ -186,7 +186,7 @@ impl Gauges {
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS[1], Ordering::Relaxed);
+            self.undriven_grace_nanos.store(LONG_UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
@@ -195,7 +195,7 @@ impl Gauges {
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_grace_nanos.fetch_max(UNDRIVEN_GRACE_NANOS[1], Ordering::Relaxed);
+            self.undriven_grace_nanos.fetch_max(LONG_UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 

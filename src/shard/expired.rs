@@ -37,8 +37,7 @@ pub struct Expired<T> {
     pub(super) times: ExpiryTimes,
 }
 
-/// When a timer was due, and when the turn that returned it began. Numbers are nanoseconds of the
-/// clock.
+/// When a timer was due, and when the turn in which it expired began, in nanoseconds of the clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the clock shows zero.
@@ -52,7 +51,7 @@ impl<P> Expired<P> {
     /// the shard has chosen.
     ///
     /// If the owner processed the add or reset after the deadline, the result may be later, but not
-    /// after the tick of the turn that returned the timer.
+    /// after the tick of the turn in which the timer expired.
     ///
     /// # Examples
     ///
@@ -74,8 +73,8 @@ impl<P> Expired<P> {
         self.times.origin + Duration::from_nanos(self.times.due)
     }
 
-    /// Returns the time from [`deadline`](Self::deadline) to the beginning of the turn that
-    /// returned the timer.
+    /// Returns the time from [`deadline`](Self::deadline) to the beginning of the turn in which the
+    /// timer expired.
     ///
     /// # Examples
     ///

@@ -19,7 +19,7 @@ use crate::cross_core::{parker::SleepId, shared::Shared};
 /// use corewheel::{PreparedSleep, local_timer};
 /// use std::{thread, time::Duration};
 ///
-/// /// Waits in whatever way a loop waits.
+/// /// Stands for the wait of a loop, such as a poll.
 /// fn wait(sleep: &PreparedSleep<'_>) {
 ///     sleep.timeout().map_or_else(thread::park, thread::park_timeout);
 /// }
@@ -37,7 +37,7 @@ pub struct PreparedSleep<'shard> {
     /// The announcement that the drop ends, or `None` if the owner must not sleep.
     announcement: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
-    shard: PhantomData<(&'shard (), *const ())>,
+    shard_borrow: PhantomData<(&'shard (), *const ())>,
 }
 
 impl PreparedSleep<'_> {
@@ -51,13 +51,17 @@ impl PreparedSleep<'_> {
         ends_on_cancel: bool,
         timeout: Option<Duration>,
     ) -> Self {
-        let sleep = shared.announce_sleep(until.unwrap_or(u64::MAX), ends_on_cancel);
-        let Some(sleep) = sleep else { return Self::zero_length() };
-        Self { announcement: Some((Arc::clone(shared), sleep)), timeout, shard: PhantomData }
+        let sleep_id = shared.announce_sleep(until.unwrap_or(u64::MAX), ends_on_cancel);
+        let Some(sleep_id) = sleep_id else { return Self::zero_length() };
+        Self {
+            announcement: Some((Arc::clone(shared), sleep_id)),
+            timeout,
+            shard_borrow: PhantomData,
+        }
     }
 
     pub(crate) fn zero_length() -> Self {
-        Self { announcement: None, timeout: Some(Duration::ZERO), shard: PhantomData }
+        Self { announcement: None, timeout: Some(Duration::ZERO), shard_borrow: PhantomData }
     }
 
     /// Returns how long the owner may sleep; `None` means until it is woken. A wait in whole
@@ -113,8 +117,8 @@ impl PreparedSleep<'_> {
 
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
-        if let Some((shared, announcement)) = &self.announcement {
-            shared.parker.clear_announcement(*announcement);
+        if let Some((shared, sleep_id)) = &self.announcement {
+            shared.parker.clear_announcement(*sleep_id);
         }
     }
 }
