@@ -22,7 +22,8 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
 /// for a `Shard`. Writes to standard error if no subscriber can get the event. If `may_trace` is
-/// false, calls no subscriber: at the end of a thread, its thread-locals may be destroyed.
+/// false, calls no subscriber: at the end of a thread, a subscriber's thread-locals may be
+/// destroyed.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u64,
