@@ -35,15 +35,15 @@ type Job = Box<dyn FnOnce(&Tasks) + Send>;
 /// The executor's handle to a core.
 pub(super) struct VirtualCore {
     /// Sends jobs to the core's thread. Dropping the sender ends the thread.
-    jobs: Option<Sender<Job>>,
+    job_sender: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     ready_set: Arc<ReadySet>,
 }
 
-/// The tasks of a core. Only its thread uses them.
+/// The tasks of a core. Only the core's thread uses them.
 struct Tasks {
     /// The unfinished tasks by id. A `BTreeMap` drops them in the same order in each run.
-    futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
+    unfinished: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
     ready_set: Arc<ReadySet>,
 }
@@ -53,6 +53,7 @@ struct UnfinishedTask {
     waker: Waker,
 }
 
+/// The ready tasks of a core.
 #[derive(Default)]
 struct ReadySet(Mutex<ReadyIds>);
 
@@ -81,22 +82,23 @@ pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F:
 
 impl VirtualCore {
     pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
-        let (jobs, received) = channel();
+        let (job_sender, job_receiver) = channel();
         let ready_set = Arc::new(ReadySet::default());
-        let (config, ready) = (Config::new().clock(clock), Arc::clone(&ready_set));
+        let config = Config::new().clock(clock);
+        let ready_set_of_thread = Arc::clone(&ready_set);
         let run = move || {
             config.install().expect("a new thread");
             local_timer().register_driver();
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
             // would depend on the shards that the process created before.
-            let number = u32::try_from(index).unwrap_or(u32::MAX);
-            let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(number));
+            let seed = u32::try_from(index).unwrap_or(u32::MAX);
+            let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(seed));
             assign_thread_number(index + 1);
-            run_jobs(&received, ready);
+            run_jobs(&job_receiver, ready_set_of_thread);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
         let core = Self {
-            jobs: Some(jobs),
+            job_sender: Some(job_sender),
             thread: Some(thread.expect("a thread for a core")),
             ready_set,
         };
@@ -107,14 +109,17 @@ impl VirtualCore {
     /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
-            Step::Poll(position) => tasks.poll(position),
+            Step::Poll(position) => tasks.try_poll(position),
             Step::Turn => {
                 // If the turn sends messages of a purgatory, other cores need a turn.
                 let flush_is_pending =
                     || ThreadWheel::with(ThreadWheel::flush_is_pending).unwrap_or(false);
-                let sends = flush_is_pending();
+                let sends_messages = flush_is_pending();
                 let turn = local_timer().turn();
-                sends || turn.fired + turn.collected > 0 || turn.behind || flush_is_pending()
+                sends_messages
+                    || turn.fired + turn.collected > 0
+                    || turn.behind
+                    || flush_is_pending()
             }
         })
     }
@@ -135,41 +140,43 @@ impl VirtualCore {
     }
 
     pub(super) fn task_count(&self) -> usize {
-        self.run_on_core(|tasks| tasks.futures.borrow().len())
+        self.run_on_core(|tasks| tasks.unfinished.borrow().len())
     }
 
     /// Runs a job on the core's thread and waits for the result. A panic of the job continues on
     /// the calling thread.
     fn run_on_core<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
-        let (done, result) = channel::<thread::Result<R>>();
+        let (result_sender, result_receiver) = channel::<thread::Result<R>>();
         let job = move |tasks: &Tasks| {
-            let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(tasks))));
+            let _ = result_sender.send(panic::catch_unwind(AssertUnwindSafe(|| job(tasks))));
         };
-        let jobs = self.jobs.as_ref().expect("it has not ended");
-        jobs.send(Box::new(job)).expect("it takes jobs until it is dropped");
-        result.recv().expect("it answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
+        let job_sender = self.job_sender.as_ref().expect("the core has not ended");
+        job_sender.send(Box::new(job)).expect("the thread takes jobs until the core is dropped");
+        let result = result_receiver.recv().expect("the thread answers");
+        result.unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 }
 
 impl Drop for VirtualCore {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.job_sender = None;
         // Ignores the error: the thread can panic only while it starts, and then `start` panics.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn run_jobs(jobs: &Receiver<Job>, ready_set: Arc<ReadySet>) {
+fn run_jobs(job_receiver: &Receiver<Job>, ready_set: Arc<ReadySet>) {
     let tasks =
-        Rc::new(Tasks { futures: RefCell::default(), next_task_id: Cell::new(0), ready_set });
+        Rc::new(Tasks { unfinished: RefCell::default(), next_task_id: Cell::new(0), ready_set });
     CURRENT_TASKS.set(Some(Rc::clone(&tasks)));
-    for job in jobs {
+    for job in job_receiver {
         job(&tasks);
     }
     CURRENT_TASKS.set(None);
-    // Drops the tasks while the thread still has its wheel, and while `futures` is not borrowed.
-    let left = mem::take(&mut *tasks.futures.borrow_mut());
-    ThreadWheel::drop_each_catching_panic(left.into_values());
+    // Drops the tasks while the thread still has its wheel, and while `tasks.unfinished` is not
+    // borrowed.
+    let unfinished = mem::take(&mut *tasks.unfinished.borrow_mut());
+    ThreadWheel::drop_each_catching_panic(unfinished.into_values());
 }
 
 impl Tasks {
@@ -177,21 +184,21 @@ impl Tasks {
         let (task, future) = Task::new(future);
         let id = self.next_task_id.replace(self.next_task_id.get() + 1);
         let waker = Waker::from(Arc::new(TaskWaker { ready_set: Arc::clone(&self.ready_set), id }));
-        self.futures.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
+        self.unfinished.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
         self.ready_set.push(id);
         task
     }
 
     /// Polls the ready task at `position`, modulo the number of ready tasks. Returns false if no
     /// task is ready.
-    fn poll(&self, position: usize) -> bool {
+    fn try_poll(&self, position: usize) -> bool {
         let Some(id) = self.ready_set.pop(position) else { return false };
-        // Removes the task, so that `futures` is not borrowed while the task runs.
-        let task = self.futures.borrow_mut().remove(&id);
+        // Removes the task, so that `unfinished` is not borrowed while the task runs.
+        let task = self.unfinished.borrow_mut().remove(&id);
         if let Some(mut task) = task
             && task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_pending()
         {
-            self.futures.borrow_mut().insert(id, task);
+            self.unfinished.borrow_mut().insert(id, task);
         }
         true
     }

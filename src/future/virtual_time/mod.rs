@@ -81,8 +81,7 @@ pub struct VirtualTime {
     clock: ManualClock,
     cores: Vec<VirtualCore>,
     shards: Vec<ShardRef>,
-    /// The state of the pseudo-random number generator.
-    random: Cell<u64>,
+    random_state: Cell<u64>,
 }
 
 impl VirtualTime {
@@ -125,7 +124,7 @@ impl VirtualTime {
         let clock = ManualClock::new();
         let (cores, shards) =
             (0..cores.max(1)).map(|core| VirtualCore::start(core, &clock)).unzip();
-        Self { clock, cores, shards, random: Cell::new(seed) }
+        Self { clock, cores, shards, random_state: Cell::new(seed) }
     }
 
     /// Calls `make` on the first core, and spawns the returned future there as a task. The future
@@ -269,7 +268,7 @@ impl VirtualTime {
     /// assert_eq!(time.run(), 1); // one task waits for ever
     /// assert_eq!(time.elapsed(), Duration::from_secs(60));
     /// ```
-    #[must_use = "tasks that are left would wait for ever"]
+    #[must_use = "unfinished tasks would wait for ever"]
     pub fn run(&self) -> usize {
         self.run_while(|_| self.task_count() > 0);
         self.task_count()
@@ -321,8 +320,8 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn settle(&self) {
-        // True for each core whose next turn may have an effect. Initially all, because the clock
-        // may have advanced. Any step with an effect sets all of them again.
+        // True for each core whose next turn may have an effect: initially all, because the clock
+        // may have advanced, and again all after each step with an effect.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some((core, step)) = self.choose_step(&wants_turn) {
             let had_effect = self.cores[core].step(step);
@@ -406,8 +405,8 @@ impl VirtualTime {
     }
 
     /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance` with the time
-    /// until the next deadline, and advances the clock. Ends when there is no deadline, or
-    /// `should_advance` returns false.
+    /// until the next deadline, and advances the clock if the result is true. Ends when the result
+    /// is false, or there is no deadline.
     fn run_while(&self, should_advance: impl Fn(Duration) -> bool) {
         self.settle();
         while let Some(wait) = self.time_until_next().filter(|&wait| should_advance(wait)) {
@@ -424,7 +423,7 @@ impl VirtualTime {
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Chooses a core and one of its possible steps by a pseudo-random number.
+    /// Returns a pseudo-random choice of a core and its step; `None` if no step is possible.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<(usize, Step)> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| (core, Step::Poll(self.random())));
@@ -438,8 +437,8 @@ impl VirtualTime {
     /// Returns the next pseudo-random number (`splitmix64`).
     #[allow(clippy::cast_possible_truncation)] // All bits are equally random.
     fn random(&self) -> usize {
-        let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
-        self.random.set(state);
+        let state = self.random_state.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.random_state.set(state);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed ^ (mixed >> 31)) as usize

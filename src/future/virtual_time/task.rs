@@ -112,11 +112,12 @@ impl<T> Future for Task<T> {
     ///
     /// If the output of the task has been taken before.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Cloning and dropping a waker run user code, so both happen while the state is not locked.
-        let mut new = Some(cx.waker().clone());
+        // Cloning the new waker and dropping the old one run user code, so neither happens while
+        // the state is locked.
+        let mut new_or_old_waker = Some(cx.waker().clone());
         match &mut *self.lock_state() {
             State::Running(waker) => {
-                mem::swap(waker, &mut new);
+                mem::swap(waker, &mut new_or_old_waker);
                 Poll::Pending
             }
             State::Finished(output) => {
