@@ -28,7 +28,7 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// /// Waits twice, on any backend.
-/// async fn twice<H: Backend>(mut sleep: Sleep<H>, again: Duration) {
+/// async fn twice<B: Backend>(mut sleep: Sleep<B>, again: Duration) {
 ///     (&mut sleep).await;
 ///     sleep.reset_after(again);
 ///     sleep.await;
@@ -40,12 +40,11 @@ use crate::{
 /// ```
 pub trait Backend: BackendOps {}
 
-impl<P: BackendOps> Backend for P {}
+impl<B: BackendOps> Backend for B {}
 
 /// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock. Even for this thread's wheel, handles have the type `TimerHandle`, which is
-/// `Send`. With a `LocalHandle`, a future would be `!Send` for two reasons, and a compiler error
-/// would name both instead of only `LocalTimer`.
+/// wheel's clock. Handles have the type `TimerHandle`, which is `Send`, even for this thread's
+/// wheel. So a compiler error about a `!Send` future names only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 

@@ -35,8 +35,9 @@ const SLEEP_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 /// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
 /// the wheel instead of this task.
 ///
-/// The executor's sleep must follow the clock of the wheel. With tokio's paused clock, which jumps
-/// to the end of each sleep, the driving task would turn the wheel again and again.
+/// The executor's sleep must follow the clock of the wheel. Tokio's paused clock jumps to the end
+/// of each sleep, but the wheel's clock does not. So the driving task would turn the wheel again
+/// and again.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, this requires the feature `sync`.
@@ -67,10 +68,11 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_yield(None::<S>, true).await;
             // Timers that this turn fires usually came due while other tasks ran. More timers may
-            // come due while the woken tasks run, so the next sleep is short.
+            // come due while the woken tasks run, so a short sleep makes the next turn follow these
+            // tasks.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
-            // A request that must end the sleep wakes the task.
-            let announced = poll_fn(|cx| {
+            // A request that must end the announced sleep wakes this task by `cx.waker()`.
+            let announced_sleep = poll_fn(|cx| {
                 let prepare = |id| {
                     ThreadWheel::with(|local| local.prepare_sleep_of_task(id, cx.waker())).ok()
                 };
@@ -80,28 +82,28 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let timeout = if ThreadWheel::has_ended() {
                 Some(SLEEP_AFTER_WHEEL_END)
             } else {
-                announced.timeout()
+                announced_sleep.timeout()
             };
-            // With a zero timeout, the task does not sleep, but lets other tasks run before the
-            // next turn.
+            // Instead of a sleep of zero length, lets other tasks run before the next turn.
             let must_yield = timeout == Some(Duration::ZERO);
-            let slept = timeout.filter(|_| !must_yield).map(|time| {
+            let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
             });
-            sleep_or_yield(slept, must_yield).await;
+            sleep_or_yield(executor_sleep, must_yield).await;
         }
     }
 }
 
-/// Polls `sleep` once. Unless it is ready, waits until the task is polled again for any reason. If
-/// `yields` is true, wakes the task at once, so that the wait ends after other tasks have run.
-async fn sleep_or_yield<S: Future>(sleep: Option<S>, yields: bool) {
+/// Polls `sleep` once, if any. Unless it is ready, waits until the task is polled again for any
+/// reason. If `must_yield` is true, wakes the task, so that the wait ends after other tasks have
+/// run.
+async fn sleep_or_yield<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
         if mem::replace(&mut was_polled, true) {
             return Poll::Ready(());
         }
-        if yields {
+        if must_yield {
             cx.waker().wake_by_ref();
         }
         let Some(sleep) = sleep.as_mut().as_pin_mut() else { return Poll::Pending };

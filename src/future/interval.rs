@@ -36,11 +36,10 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// assert_eq!(times, [10, 20, 30]); // the schedule does not drift
 /// ```
 #[derive(Debug)]
-pub struct Interval<H: Backend = LocalTimer> {
-    sleep: Sleep<H>,
-    /// In nanoseconds.
-    period: u64,
-    missed_behavior: MissedTickBehavior,
+pub struct Interval<B: Backend = LocalTimer> {
+    sleep: Sleep<B>,
+    period_nanos: u64,
+    missed_tick_behavior: MissedTickBehavior,
 }
 
 /// How an [`Interval`] handles missed ticks.
@@ -101,18 +100,18 @@ impl MissedTickBehavior {
     }
 }
 
-impl<H: Backend> Interval<H> {
+impl<B: Backend> Interval<B> {
     /// Creates an interval whose first tick comes when `sleep` ends.
-    pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
+    pub(super) fn new(sleep: Sleep<B>, period: Duration) -> Self {
         let mut interval =
-            Self { sleep, period: 0, missed_behavior: MissedTickBehavior::default() };
+            Self { sleep, period_nanos: 0, missed_tick_behavior: MissedTickBehavior::default() };
         interval.set_period(period);
         interval
     }
 
-    /// Waits for the next tick. Returns the instant for which it was scheduled.
+    /// Waits for the next tick. Returns the instant for which the tick was scheduled.
     ///
-    /// Dropping the future before it is ready loses no tick, so it can be a branch of a `select!`.
+    /// Dropping a pending future loses no tick, so the future can be a branch of a `select!`.
     ///
     /// # Panics
     ///
@@ -122,7 +121,7 @@ impl<H: Backend> Interval<H> {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick. Returns the instant for which it was scheduled.
+    /// Polls for the next tick. Returns the instant for which the tick was scheduled.
     ///
     /// # Panics
     ///
@@ -177,7 +176,7 @@ impl<H: Backend> Interval<H> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend.now_nanos()?;
         let (due, instant) = (self.sleep.deadline, self.sleep.deadline());
-        let next = self.missed_behavior.next_deadline(due, now, self.period);
+        let next = self.missed_tick_behavior.next_deadline(due, now, self.period_nanos);
         self.sleep.set_deadline_unarmed(Ok(next));
         Poll::Ready(Ok(instant))
     }
@@ -201,7 +200,7 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(waited, 14);
     /// ```
     pub fn reset(&mut self) {
-        self.reset_after(Duration::from_nanos(self.period));
+        self.reset_after(Duration::from_nanos(self.period_nanos));
     }
 
     /// Restarts the schedule: the next poll is ready. A task that is already waiting for the
@@ -280,7 +279,7 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(interval(Duration::ZERO).period(), Duration::from_millis(1)); // a tick of the wheel
     /// ```
     pub fn period(&self) -> Duration {
-        Duration::from_nanos(self.period)
+        Duration::from_nanos(self.period_nanos)
     }
 
     /// Changes the time between two ticks. The minimum is one tick of the wheel. The next tick
@@ -306,7 +305,7 @@ impl<H: Backend> Interval<H> {
     pub fn set_period(&mut self, period: Duration) {
         let nanos = self.sleep.backend.period_nanos(period);
         // Without a wheel, no tick length is known, so the minimum period is a nanosecond.
-        self.period = nanos.unwrap_or_else(|_| saturating_nanos(period).max(1));
+        self.period_nanos = nanos.unwrap_or_else(|_| saturating_nanos(period).max(1));
     }
 
     /// Returns the behavior for missed ticks; initially [`MissedTickBehavior::Burst`].
@@ -321,7 +320,7 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Burst);
     /// ```
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
-        self.missed_behavior
+        self.missed_tick_behavior
     }
 
     /// Sets the behavior for missed ticks from now on.
@@ -337,7 +336,7 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Skip);
     /// ```
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
-        self.missed_behavior = behavior;
+        self.missed_tick_behavior = behavior;
     }
 }
 

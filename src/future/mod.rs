@@ -41,8 +41,8 @@
 //!   see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another wheel. If the `Timers` has no other live wheel, see [Without a
-//!   timer](#without-a-timer). Only a [`drain`](crate::LocalTimer::drain) wakes no future, but
-//!   returns the timers. Running or dropping a returned timer wakes its future.
+//!   timer](#without-a-timer). But a [`drain`](crate::LocalTimer::drain) returns the timers and
+//!   wakes no future. Running or dropping a returned timer wakes its future.
 //!
 //! # Without a driver
 //!
@@ -62,10 +62,10 @@
 //! # Without a timer
 //!
 //! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
-//! its limit of live timers ([`Config::limit`](crate::Config::limit)). Nor is one available on a
-//! thread that gets no wheel because the process has 16,384 shards, the maximum. If a poll needs a
-//! timer in one of these cases, a [`Timeout`] ends with [`TimeoutError::NoTimer`]; a [`Sleep`] and
-//! an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
+//! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread also gets no wheel,
+//! and so no timer, if the process has 16,384 shards, the maximum. If a poll needs a timer in one
+//! of these cases, a [`Timeout`] ends with [`TimeoutError::NoTimer`]; a [`Sleep`] and an
+//! [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
 //! [`Timeout::even_without_timer`], the `Timeout` keeps waiting for its future.
 //! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not panic.
 //!
@@ -186,7 +186,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
 
-/// Ticks every `period` on this thread's wheel, the first time at once. See [`Interval`].
+/// Returns an interval that ticks every `period`, the first time at once, on this thread's wheel.
+/// See [`Interval`].
 ///
 /// A period shorter than the wheel's tick is rounded up to one tick.
 ///
@@ -210,8 +211,8 @@ pub fn interval(period: Duration) -> Interval {
     Interval::new(sleep(Duration::ZERO), period)
 }
 
-/// Ticks every `period`, the first time at `start`, an instant of this thread's clock. If `start`
-/// is before the creation of the clock, the first tick is scheduled for the clock's creation. See
+/// Returns an interval that ticks every `period`, the first time at `start`, an instant of this
+/// thread's clock. A `start` before the creation of the clock counts as the clock's creation. See
 /// [`interval`].
 ///
 /// # Examples

@@ -31,9 +31,8 @@ use crate::{
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
 /// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
-/// first poll adds a timer without reading the clock. If the deadline has already elapsed, the next
-/// turn fires this timer. Further polls with the same waker only check whether the timer is
-/// pending. Nothing is allocated in the steady state.
+/// first poll adds a timer without reading the clock. If the deadline has elapsed, the next turn
+/// fires this timer. Further polls with the same waker only check whether the timer is pending.
 ///
 /// # Panics
 ///
@@ -63,8 +62,8 @@ use crate::{
 /// assert_eq!(time.elapsed(), Duration::from_secs(3 * 20 + 30));
 /// ```
 #[must_use = "futures do nothing unless polled"]
-pub struct Sleep<H: Backend = LocalTimer> {
-    pub(super) backend: H,
+pub struct Sleep<B: Backend = LocalTimer> {
+    pub(super) backend: B,
     /// The deadline, in nanoseconds of the backend's clock.
     pub(super) deadline: u64,
     call_site: CallSite,
@@ -74,10 +73,9 @@ pub struct Sleep<H: Backend = LocalTimer> {
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
-    /// The first poll does so without comparing the deadline with the clock.
+    /// The first poll adds a timer without comparing the deadline with the clock.
     LongUnpolled,
-    /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
-    /// inexact clock might not yet show that the deadline has elapsed.
+    /// The delay is zero, so the next poll is ready without reading the clock.
     ZeroDelay,
     /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
@@ -92,10 +90,10 @@ enum State {
     NoWheel(AddErrorReason),
 }
 
-impl<H: Backend> Sleep<H> {
+impl<B: Backend> Sleep<B> {
     #[inline]
     #[track_caller]
-    pub(super) fn after(backend: H, delay: Duration) -> Self {
+    pub(super) fn after(backend: B, delay: Duration) -> Self {
         let mut sleep = Self::new(backend, |backend| backend.nanos_after(delay));
         if matches!(sleep.state, State::Unarmed) {
             sleep.state = match saturating_nanos(delay) {
@@ -108,13 +106,13 @@ impl<H: Backend> Sleep<H> {
     }
 
     #[track_caller]
-    pub(super) fn until(backend: H, instant: Instant) -> Self {
+    pub(super) fn until(backend: B, instant: Instant) -> Self {
         Self::new(backend, |backend| backend.nanos_at(instant))
     }
 
     #[track_caller]
-    fn new(backend: H, deadline: impl FnOnce(&H) -> Result<u64, AddErrorReason>) -> Self {
-        let (deadline, state) = match deadline(&backend) {
+    fn new(backend: B, deadline_of: impl FnOnce(&B) -> Result<u64, AddErrorReason>) -> Self {
+        let (deadline, state) = match deadline_of(&backend) {
             Ok(deadline) => (deadline, State::Unarmed),
             Err(reason) => (0, State::NoWheel(reason)),
         };
@@ -167,11 +165,11 @@ impl<H: Backend> Sleep<H> {
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
     /// If a timer is pending, the call resets it to the new deadline. When the timer fires, it
-    /// wakes the task of the latest poll. If the new deadline has elapsed already, the next poll is
-    /// ready, and the task is woken at the wheel's next tick at the latest. If no timer is pending,
+    /// wakes the task of the latest poll. If the new deadline has elapsed, the next poll is ready,
+    /// and a pending timer fires at the wheel's next tick at the latest. If no timer is pending,
     /// the next poll that must wait adds one.
     ///
-    /// Cost if a timer is pending: at most one reading of the clock, and the reset itself. On this
+    /// Cost if a timer is pending: usually one reading of the clock, and the reset itself. On this
     /// thread's wheel, a reset to a later deadline is usually one store.
     ///
     /// # Examples
@@ -297,9 +295,9 @@ impl<H: Backend> Sleep<H> {
             }
             State::Armed { handle, .. } => {
                 if self.backend.is_pending(handle) {
-                    let clone = WakerCallback::new(cx.waker());
+                    let new_waker = WakerCallback::new(cx.waker());
                     if self.backend.cancel(handle) == Cancel::Cancelled {
-                        waker = Some(clone);
+                        waker = Some(new_waker);
                     }
                 }
                 self.state = State::Unarmed;
@@ -323,7 +321,8 @@ impl<H: Backend> Sleep<H> {
         };
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // If the first `match` made a waker, the deadline has not been compared with the clock yet.
+        // A sleep with an elapsed deadline needs no timer. If the first `match` made a waker, the
+        // deadline is not yet checked.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
@@ -334,7 +333,7 @@ impl<H: Backend> Sleep<H> {
     }
 }
 
-impl<H: Backend> Future for Sleep<H> {
+impl<B: Backend> Future for Sleep<B> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -343,7 +342,7 @@ impl<H: Backend> Future for Sleep<H> {
     }
 }
 
-impl<H: Backend> Drop for Sleep<H> {
+impl<B: Backend> Drop for Sleep<B> {
     fn drop(&mut self) {
         if let State::Armed { handle, .. } = self.state {
             self.backend.cancel(handle);
@@ -351,7 +350,7 @@ impl<H: Backend> Drop for Sleep<H> {
     }
 }
 
-impl<H: Backend> fmt::Debug for Sleep<H> {
+impl<B: Backend> fmt::Debug for Sleep<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sleep")
             .field("backend", &self.backend)

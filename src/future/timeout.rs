@@ -18,9 +18,11 @@ pin_project! {
     ///
     /// Each poll first polls the future. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
-    /// [`into_inner`](Self::into_inner) returns it. If the duration exceeds a second, the first
-    /// poll does not check whether the deadline has elapsed, but adds a timer. If the deadline has
-    /// elapsed, the next turn wakes the task, and the timeout ends.
+    /// [`into_inner`](Self::into_inner) returns it.
+    ///
+    /// If the duration exceeds a second, the first poll adds a timer without checking whether the
+    /// deadline has elapsed. If it has, the next turn wakes the task, and the next poll ends the
+    /// timeout.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
@@ -42,10 +44,10 @@ pin_project! {
     /// ```
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
-    pub struct Timeout<F, H: Backend = LocalTimer> {
+    pub struct Timeout<F, B: Backend = LocalTimer> {
         #[pin]
         future: F,
-        sleep: Sleep<H>,
+        sleep: Sleep<B>,
         even_without_timer: bool,
     }
 }
@@ -72,8 +74,8 @@ pub enum TimeoutError {
     NoTimer(AddErrorReason),
 }
 
-impl<F, H: Backend> Timeout<F, H> {
-    pub(super) fn new(future: F, sleep: Sleep<H>) -> Self {
+impl<F, B: Backend> Timeout<F, B> {
+    pub(super) fn new(future: F, sleep: Sleep<B>) -> Self {
         Self { future, sleep, even_without_timer: false }
     }
 
@@ -169,12 +171,12 @@ impl<F, H: Backend> Timeout<F, H> {
     /// });
     /// assert_eq!(time.elapsed(), Duration::from_secs(60));
     /// ```
-    pub fn sleep(self: Pin<&mut Self>) -> &mut Sleep<H> {
+    pub fn sleep(self: Pin<&mut Self>) -> &mut Sleep<B> {
         self.project().sleep
     }
 }
 
-impl<F: Future, H: Backend> Future for Timeout<F, H> {
+impl<F: Future, B: Backend> Future for Timeout<F, B> {
     type Output = Result<F::Output, TimeoutError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

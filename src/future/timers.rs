@@ -96,7 +96,7 @@ struct WheelSet {
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
-// As for `Shared`: user code runs only between two steps.
+// User code runs only between two steps of a wheel, so a panic leaves no step half done.
 impl RefUnwindSafe for WheelSet {}
 
 struct OnDrop<F: Fn()>(F);
@@ -156,8 +156,8 @@ impl Timers {
         Self::start_with(Cores::builder().shards(threads).pin(false))
     }
 
-    /// Starts threads that run timers. The builder `threads` sets the number of threads, whether
-    /// they are pinned, and the configuration of each wheel. See [`start`](Self::start).
+    /// Starts threads that run timers. The `builder` sets the number of threads, whether they are
+    /// pinned, and the configuration of each wheel. See [`start`](Self::start).
     ///
     /// The threads park between their turns. Each thread calls the function given to
     /// [`CoresBuilder::config`]. If this function sets a wake hook
@@ -184,8 +184,8 @@ impl Timers {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[cfg(feature = "cores")]
-    pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
-        let cores = threads.start(|core| core.run_timers())?;
+    pub fn start_with(builder: CoresBuilder) -> io::Result<Self> {
+        let cores = builder.start(|core| core.run_timers())?;
         Ok(Self::from_wheel_set(&WheelSet {
             shards: cores.shards().into(),
             worker_wheels: None,
@@ -205,9 +205,9 @@ impl Timers {
     ///
     /// Cost: to add, reset or cancel a timer, a thread claims the timer's wheel by one
     /// compare-and-swap. If several attempts fail, because another thread has claimed the wheel,
-    /// the thread usually sends a message. If the message cancels a timer, the watcher drops the
-    /// timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add or reset
-    /// may wake the watcher if the deadline is the earliest of the wheel.
+    /// the thread usually sends the watcher a message. If the message cancels a timer, the watcher
+    /// drops the timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add
+    /// or reset may wake the watcher if the deadline is the earliest of the wheel.
     ///
     /// # Errors
     ///
@@ -513,9 +513,9 @@ impl Remote {
         Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
     }
 
-    /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Then `self`
-    /// refers to the accepting wheel, and `nanos` is a time of that wheel's clock. If no wheel
-    /// accepts the timer, drops `callback` without waking the task.
+    /// Tries to add a timer to each wheel in the order of the indices, beginning with this wheel.
+    /// When a wheel accepts the timer, `self` refers to that wheel, and `nanos` is converted to its
+    /// clock. If no wheel accepts the timer, drops `callback` without waking the task.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
@@ -523,28 +523,29 @@ impl Remote {
         mut callback: Option<RunOnce<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
-        let (first, shards) = (self.wheel_index, self.wheel_set.shards.len());
-        for index in (first..shards).chain(0..first) {
-            let converted = self.convert_to_clock_of(index, *nanos);
+        let (first, wheel_count) = (self.wheel_index, self.wheel_set.shards.len());
+        for index in (first..wheel_count).chain(0..first) {
+            let converted_nanos = self.convert_to_clock_of(index, *nanos);
             let wheel = self.worker_wheel(index);
-            let added = wheel.and_then(|wheel| wheel.try_add(converted, call_site, &mut callback));
+            let added =
+                wheel.and_then(|wheel| wheel.try_add(converted_nanos, call_site, &mut callback));
             let added = added.unwrap_or_else(|| {
                 let shard = &self.wheel_set.shards[index];
                 if shard.is_of_this_thread() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
                 let RunOnce(wake) = callback.take().expect("a refused callback stays");
-                shard.try_add_with_call_site(call_site, When::at_nanos(converted), wake).map_err(
-                    |error| {
+                shard
+                    .try_add_with_call_site(call_site, When::at_nanos(converted_nanos), wake)
+                    .map_err(|error| {
                         let reason = error.reason();
                         callback = Some(RunOnce(error.into_inner()));
                         reason
-                    },
-                )
+                    })
             });
             match added {
                 Ok(handle) => {
-                    (self.wheel_index, *nanos) = (index, converted);
+                    (self.wheel_index, *nanos) = (index, converted_nanos);
                     return Ok(handle);
                 }
                 Err(reason) => refusal = reason,
@@ -554,9 +555,9 @@ impl Remote {
         Err(refusal)
     }
 
-    fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
+    fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
         match self.worker_wheel(self.wheel_index) {
-            Some(wheel) => wheel.reset_to_nanos(handle, nanos),
+            Some(wheel) => wheel.try_reset_to_nanos(handle, nanos),
             None => handle.reset(When::at_nanos(nanos)),
         }
     }
@@ -633,13 +634,13 @@ impl BackendOps for Remote {
 
     fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
         let nanos = self.shard().shared().nanos_after(delay);
-        self.reset_to_nanos(handle, nanos).then_some(nanos)
+        self.try_reset_to_nanos(handle, nanos).then_some(nanos)
     }
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
         let shared = self.shard().shared();
         let nanos = shared.clock.nanos_at(instant);
-        self.reset_to_nanos(handle, nanos).then(|| (nanos, shared.has_elapsed(nanos)))
+        self.try_reset_to_nanos(handle, nanos).then(|| (nanos, shared.has_elapsed(nanos)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The callback of a future's timer: the waker of the last poll.
+//! The callback of a future's timer: the waker of the latest poll.
 
 use std::{cell::Cell, ptr, task::Waker};
 
@@ -51,19 +51,19 @@ thread_local! {
 }
 
 /// Drops a callback that no wheel has accepted, without waking its task. Catches a panic of the
-/// waker.
+/// waker's destructor.
 #[cold]
 pub(super) fn drop_refused<F>(callback: F) {
     with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
 }
 
-/// Calls `drops`. A `WakerCallback` that this thread drops during the call wakes its task only if
+/// Calls `action`. A `WakerCallback` that this thread drops during the call wakes its task only if
 /// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise each poll
-/// that cancels a timer or is refused one would wake its own task, perhaps for ever.
+/// that cancels a timer or is refused one would wake its own task, and so cause the next such poll.
 #[inline]
-pub(super) fn with_wake_on_drop<R>(wakes: bool, drops: impl FnOnce() -> R) -> R {
+pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let before = WAKES_ON_DROP.replace(Some(wakes));
-    let result = drops();
+    let result = action();
     WAKES_ON_DROP.set(before);
     result
 }
@@ -71,14 +71,14 @@ pub(super) fn with_wake_on_drop<R>(wakes: bool, drops: impl FnOnce() -> R) -> R 
 /// Identifies a waker without owning it. The identifier is valid while the waker's data lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakerId {
-    data: usize,
+    data_addr: usize,
     vtable_addr: usize,
 }
 
 impl WakerId {
     #[inline]
     pub(super) fn of(waker: &Waker) -> Self {
-        Self { data: waker.data().addr(), vtable_addr: ptr::from_ref(waker.vtable()).addr() }
+        Self { data_addr: waker.data().addr(), vtable_addr: ptr::from_ref(waker.vtable()).addr() }
     }
 }
 

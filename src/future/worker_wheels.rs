@@ -5,9 +5,9 @@
 //!
 //! ```text
 //! a worker                                    the watcher
-//! claim: free -> taken (Acquire)              claim and turn each wheel, release it to run a waker
+//! claim: free -> claimed (Acquire)            claim and turn each wheel, release it to run a waker
 //! add, cancel or reset a timer                claim each wheel, announce a sleep, release it
-//! release: taken -> free (Release)            sleep until the earliest announced end
+//! release: claimed -> free (Release)          sleep until the earliest announced end
 //! wake the watcher if it sleeps beyond the new deadline
 //! ```
 //!
@@ -23,24 +23,25 @@
 //! # No missed wake-up
 //!
 //! Only the watcher turns wheels, so it must wake up for each deadline. The watcher holds the claim
-//! while it announces its sleep, and a worker holds it while it adds a timer. So one of these two
-//! steps comes first. If the add comes first, the watcher includes the new deadline in its
-//! announcement. If the announcement comes first, the worker reads `announced_until`, and wakes the
-//! watcher if the announced sleep ends after the new deadline. A watcher that is awake, or is being
-//! woken, claims the wheel again before its next long sleep, and then sees the new timer.
+//! while it announces its sleep, and a worker holds the claim while it adds a timer. So either the
+//! add or the announcement comes first. If the add comes first, the watcher includes the new
+//! deadline in its announcement. If the announcement comes first, the worker reads
+//! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
+//! watcher that is awake, or is being woken, claims the wheel again for its next announcement, and
+//! then sees the new timer.
 //!
 //! A remote request needs no claim. It wakes the watcher as it would wake the sleeping owner of any
 //! other wheel. The watcher also checks the mailbox after each announcement (see
 //! `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
-//! watcher sleeps briefly and tries again.
+//! watcher sleeps at most `WATCHER_RETRY` and tries again.
 //!
 //! An add or reset whose deadline is before the end of the latest announced sleep also lowers
 //! `sleep_limit` to the deadline. Until `sleep_limit` has elapsed, no announced sleep lasts beyond
-//! it, even if the timer was cancelled. This saves wake-ups. For example, if a program keeps adding
-//! and cancelling timeouts of equal length, the adds to a wheel wake the watcher only about once
-//! per timeout length.
+//! it, even if the timer was cancelled. So adds with later deadlines do not wake the watcher. If a
+//! program keeps adding and cancelling timeouts of equal length, only about one add per timeout
+//! length and wheel wakes the watcher.
 //!
 //! # The end
 //!
@@ -89,12 +90,12 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct WorkerWheel {
     is_claimed: AtomicBool,
-    owner_state: Exclusive<UnsafeCell<OwnerState>>,
+    claimed_state: Exclusive<UnsafeCell<ClaimedState>>,
     shared: Arc<Shared>,
 }
 
 /// The part of a wheel that a thread may use only while it has claimed the wheel.
-struct OwnerState {
+struct ClaimedState {
     engine: Engine<Callback>,
     /// The end of the watcher's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
@@ -109,7 +110,7 @@ struct OwnerState {
 // engine whose payloads are `Send` is `Send`.
 unsafe impl Send for WorkerWheel {}
 
-// SAFETY: `owner_state` is reached through `ClaimGuard` alone, by the one thread that has claimed
+// SAFETY: `claimed_state` is reached through `ClaimGuard` alone, by the one thread that has claimed
 // the wheel. The other fields are `Sync`.
 unsafe impl Sync for WorkerWheel {}
 
@@ -117,12 +118,12 @@ unsafe impl Sync for WorkerWheel {}
 struct ClaimGuard<'w>(&'w WorkerWheel);
 
 impl Deref for ClaimGuard<'_> {
-    type Target = OwnerState;
+    type Target = ClaimedState;
 
     #[inline]
-    fn deref(&self) -> &OwnerState {
+    fn deref(&self) -> &ClaimedState {
         // SAFETY: this thread alone has claimed the wheel.
-        let state = unsafe { self.0.owner_state.get() };
+        let state = unsafe { self.0.claimed_state.get() };
         // SAFETY: no other guard of this wheel exists. While `self` is borrowed, `deref_mut` cannot
         // be called.
         unsafe { &*state.get() }
@@ -131,9 +132,9 @@ impl Deref for ClaimGuard<'_> {
 
 impl DerefMut for ClaimGuard<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut OwnerState {
+    fn deref_mut(&mut self) -> &mut ClaimedState {
         // SAFETY: this thread alone has claimed the wheel.
-        let state = unsafe { self.0.owner_state.get() };
+        let state = unsafe { self.0.claimed_state.get() };
         // SAFETY: no other guard of this wheel exists, and this one is borrowed exclusively.
         unsafe { &mut *state.get() }
     }
@@ -156,7 +157,7 @@ impl WorkerWheel {
         let shard_ref = ShardRef::new(engine.number, Arc::clone(&shared));
         let wheel = Self {
             is_claimed: AtomicBool::new(false),
-            owner_state: Exclusive::new(UnsafeCell::new(OwnerState {
+            claimed_state: Exclusive::new(UnsafeCell::new(ClaimedState {
                 engine,
                 announced_until: 0,
                 sleep_limit: u64::MAX,
@@ -166,20 +167,19 @@ impl WorkerWheel {
         Ok((wheel, shard_ref))
     }
 
-    /// Makes this thread the owner, or returns `None` if another thread is the owner. The caller
-    /// must not call user code while it is the owner.
+    /// Claims the wheel, or returns `None` if another thread has claimed it. The caller must not
+    /// call user code before it drops the guard.
     #[inline]
     fn try_claim(&self) -> Option<ClaimGuard<'_>> {
         // Acquire: sees the writes of the previous owner (pairs with the Release of `ClaimGuard`).
-        // Relaxed: after a failure, this thread reads none of the owner's data.
+        // Relaxed: after a failed claim, this thread reads no `claimed_state`.
         self.is_claimed
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             .then(|| ClaimGuard(self))
     }
 
-    /// Makes this thread the owner, or returns `None` if another thread is still the owner after a
-    /// few attempts.
+    /// Claims the wheel, or returns `None` if a few attempts have failed.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
         self.try_claim().or_else(|| self.spin_for_claim())
@@ -222,8 +222,8 @@ impl WorkerWheel {
         self.try_add_as_owner(nanos, call_site, callback)
     }
 
-    /// Claims the wheel and adds a timer. Returns `None` if another thread is still the owner after
-    /// a few attempts. Takes the callback only if it adds the timer.
+    /// Claims the wheel and adds a timer. Returns `None` if the claim has failed a few times. Takes
+    /// the callback only if it adds the timer.
     #[inline]
     pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
@@ -232,7 +232,7 @@ impl WorkerWheel {
         callback: &mut Option<RunOnce<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut guard = self.claim_with_retries()?;
-        let OwnerState { engine, .. } = &mut *guard;
+        let ClaimedState { engine, .. } = &mut *guard;
         let mut overdue_nanos = None;
         if !engine.may_add()
             && let Err(reason) = Self::allow_adds(engine, &mut overdue_nanos)
@@ -312,8 +312,8 @@ impl WorkerWheel {
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
         let Some(mut guard) = self.claim_with_retries() else { return handle.cancel() };
         let cancelled = guard.engine.cancel(handle, OwnerNodes::needs_drop);
-        let payload_left = cancelled.ok().flatten();
-        let callback = payload_left
+        let free_when = cancelled.ok().flatten();
+        let callback = free_when
             .map(|free_when| guard.engine.take_payload_cancelled_by_owner(handle, free_when));
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
         guard.engine.publish_live_count();
@@ -324,7 +324,7 @@ impl WorkerWheel {
         cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled)
     }
 
-    pub(super) fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
+    pub(super) fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
         let Some(mut guard) = self.claim_with_retries() else {
             return handle.reset(When::at_nanos(nanos));
         };
@@ -380,7 +380,7 @@ impl WorkerWheel {
         guard
     }
 
-    /// Waits until no thread has claimed the wheel, and makes this thread the owner.
+    /// Waits until no other thread has claimed the wheel, and claims it.
     fn wait_for_claim(&self) -> ClaimGuard<'_> {
         loop {
             if let Some(guard) = self.try_claim() {
@@ -396,7 +396,7 @@ impl WorkerWheel {
         let mut guard = self.try_claim()?;
         let (until, ends_on_cancel) = guard.engine.sleep_end();
         guard.engine.trim_before_long_sleep(until);
-        let OwnerState { engine, announced_until, sleep_limit } = &mut *guard;
+        let ClaimedState { engine, announced_until, sleep_limit } = &mut *guard;
         if engine.has_elapsed(*sleep_limit) {
             *sleep_limit = u64::MAX;
         }
@@ -435,29 +435,29 @@ pub(super) struct WorkerWheels {
 
 impl WorkerWheels {
     pub(super) fn new(
-        wheels: usize,
+        wheel_count: usize,
         config: impl FnMut(usize) -> Config,
     ) -> Result<Arc<Self>, ConfigError> {
-        let made = (0..wheels.max(1)).map(config).map(WorkerWheel::new);
-        let (wheels, shards): (Vec<_>, Vec<_>) = made.collect::<Result<_, _>>()?;
-        let made =
-            Arc::new(Self { wheels, shards: shards.into(), is_stopping: AtomicBool::new(false) });
-        for (index, wheel) in made.wheels.iter().enumerate() {
-            let made = Arc::downgrade(&made);
+        let pairs = (0..wheel_count.max(1)).map(config).map(WorkerWheel::new);
+        let (wheels, shards): (Vec<_>, Vec<_>) = pairs.collect::<Result<_, _>>()?;
+        let is_stopping = AtomicBool::new(false);
+        let worker_wheels = Arc::new(Self { wheels, shards: shards.into(), is_stopping });
+        for (index, wheel) in worker_wheels.wheels.iter().enumerate() {
+            let worker_wheels = Arc::downgrade(&worker_wheels);
             let refresh = move || {
-                if let Some(made) = made.upgrade() {
-                    made.wheels[index].publish_counts();
+                if let Some(worker_wheels) = worker_wheels.upgrade() {
+                    worker_wheels.wheels[index].publish_counts();
                 }
             };
             let _ = wheel.shared.gauges.refresh.set(Refresh(Box::new(refresh)));
         }
-        Ok(made)
+        Ok(worker_wheels)
     }
 
     pub(super) fn stop_watcher(&self) {
         // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
         // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
-        // reads this `true`.
+        // reads this `true` before it sleeps.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.sleep_to_interrupt() {
