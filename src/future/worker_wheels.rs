@@ -37,11 +37,11 @@
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps at most `WATCHER_RETRY` and tries again.
 //!
-//! An add or reset whose deadline is before the end of the latest announced sleep also lowers
-//! `sleep_limit` to the deadline. Until `sleep_limit` has elapsed, no announced sleep lasts beyond
-//! it, even if the timer was cancelled. So adds with later deadlines do not wake the watcher. If a
-//! program keeps adding and cancelling timeouts of equal length, only about one add per timeout
-//! length and wheel wakes the watcher.
+//! An add or reset under the claim lowers `sleep_limit` to its deadline if the deadline is before
+//! the end of the latest announced sleep. Until `sleep_limit` has elapsed, no later announced sleep
+//! lasts beyond it, even if the timer was cancelled. So adds with later deadlines do not wake the
+//! watcher. If a program keeps adding and cancelling timeouts of equal length, only about one add
+//! per timeout length and wheel wakes the watcher.
 //!
 //! # The end
 //!
@@ -51,7 +51,7 @@
 //!
 //! # Models
 //!
-//! The loom models are in `loom-tests/tests/future.rs`.
+//! `loom-tests/tests/future.rs`.
 
 #![allow(unsafe_code)]
 
@@ -101,8 +101,8 @@ struct ClaimedState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none. No announced sleep lasts beyond this deadline. The first announcement after
-    /// the deadline sets `u64::MAX` again.
+    /// there is none. No later announced sleep lasts beyond this deadline. The first announcement
+    /// after the deadline sets `u64::MAX` again.
     sleep_limit: u64,
 }
 
