@@ -85,8 +85,8 @@ pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24
 /// Loom models try once, because each step multiplies the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
-/// Maximum number of retired pages that one call of `RetiredPages::free_some` frees. The limit
-/// keeps turns short (P7).
+/// Maximum number of retired pages that one call of `RetiredPages::free_some_reclaimable` frees.
+/// The limit keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read

@@ -31,9 +31,9 @@
 //! page's first generation, and each later timer the node's previous generation plus one. So adders
 //! share no counter. The first generation of a new adders' page is above all generations of earlier
 //! adders' pages with the same number. Each remote add uses one generation of its node, and the
-//! owner returns the node to its page between two adds. So the number of nodes that were returned
-//! to a page gives an upper bound of the page's generations. When the owner retires the page, it
-//! raises the first generation of new adders' pages to this bound.
+//! owner returns the node to its page between two adds. So the number of returns to a page limits
+//! how far the page's generations have grown. When the owner retires the page, it raises the first
+//! generation of new adders' pages above the page's generations.
 //!
 //! # Publication and retirement
 //!
@@ -139,7 +139,7 @@ struct Hints {
     /// The number of an adders' page that probably has free nodes.
     page_with_room: AtomicHint,
     /// The approximate count of adders' pages whose nodes are all free.
-    empty_page_count: AtomicHint,
+    empty_adders_page_count: AtomicHint,
     /// The generation of the first timer in each node of a new adders' page, without the bit that
     /// marks remote timers.
     first_generation: AtomicU64,
@@ -156,7 +156,7 @@ pub(crate) struct NodeView<'p> {
 }
 
 /// A node that this thread has taken for a remote timer. The value keeps the thread pinned.
-/// Dropping it does not give the node back: the caller must arm and push the node.
+/// Dropping it does not free the node: the caller must arm and push the node.
 #[derive(Debug)]
 pub(crate) struct TakenNode {
     page: PagePtr,
@@ -188,15 +188,15 @@ impl PageSlot {
 impl Slab {
     /// Creates a slab to which only the owner may add timers, and its `OwnerNodes`.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
-        Self::with_layout(false)
+        Self::with_payload_type(false)
     }
 
     /// Creates a slab to which other threads may add timers, and its `OwnerNodes`.
     pub(crate) fn for_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
-        Self::with_layout::<Callback>(true)
+        Self::with_payload_type::<Callback>(true)
     }
 
-    fn with_layout<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
+    fn with_payload_type<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
         let slab = Arc::new(Self {
             pages: PageSlot::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
@@ -205,7 +205,7 @@ impl Slab {
             hints: Hints {
                 vacant_slot_hint: AtomicHint::new(1),
                 page_with_room: AtomicHint::new(1),
-                empty_page_count: AtomicHint::new(0),
+                empty_adders_page_count: AtomicHint::new(0),
                 first_generation: AtomicU64::new(1),
             },
         });
@@ -225,8 +225,8 @@ impl Slab {
     }
 
     #[inline]
-    fn page(&self, number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        self.pages.get(number)?.load(pinned)
+    fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
+        self.pages.get(page_number)?.load(pinned)
     }
 
     /// Takes a free node for a remote timer. Returns `None` if no adders' page has a free node, and
@@ -243,17 +243,17 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let first = self.hints.page_with_room.get() as usize / 64;
-        for word in (first..ROOM_BITMAP_WORDS).chain(0..first) {
+        let first_word = self.hints.page_with_room.get() as usize / 64;
+        for word in (first_word..ROOM_BITMAP_WORDS).chain(0..first_word) {
             // Relaxed: a hint; `take_from_page` acquires the page and its free nodes.
             let mut bits = self.room_bits[word].load(Ordering::Relaxed);
             while bits != 0 {
-                let number = word * 64 + bits.trailing_zeros() as usize;
-                if let Some(taken) = self.take_from_page(number, pinned) {
-                    self.hints.page_with_room.set(as_u32(number));
+                let page_number = word * 64 + bits.trailing_zeros() as usize;
+                if let Some(taken) = self.take_from_page(page_number, pinned) {
+                    self.hints.page_with_room.set(as_u32(page_number));
                     return Some(taken);
                 }
-                self.clear_room_bit(number, pinned);
+                self.clear_room_bit(page_number, pinned);
                 bits &= bits - 1;
             }
         }
@@ -261,64 +261,64 @@ impl Slab {
     }
 
     #[inline(always)]
-    fn take_from_page(&self, number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let page = self.page(number, pinned)?;
+    fn take_from_page(&self, page_number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
+        let page = self.page(page_number, pinned)?;
         // SAFETY: a published page lives while the thread is pinned, and all pages of this slab
         // have its layout.
         let link = |place| unsafe { &page.node(&self.layout, place).link };
         // SAFETY: the page lives while the thread is pinned.
-        let (place, left) = unsafe { page.header() }.free_list.pop(link)?;
-        if left == 0 {
-            self.clear_room_bit(number, pinned);
+        let (place, free_count) = unsafe { page.header() }.free_list.pop(link)?;
+        if free_count == 0 {
+            self.clear_room_bit(page_number, pinned);
         }
-        if left + 1 == PAGE_LEN {
-            self.hints.empty_page_count.decrement();
+        if free_count + 1 == PAGE_LEN {
+            self.hints.empty_adders_page_count.decrement();
         }
-        Some((page, index_of(number, place)))
+        Some((page, index_of(page_number, place)))
     }
 
     /// Clears the room bit of a page, but sets it again if the page now has a free node.
     #[cold]
     #[inline(never)]
-    fn clear_room_bit(&self, number: usize, pinned: &Pinned) {
+    fn clear_room_bit(&self, page_number: usize, pinned: &Pinned) {
         // Acquire (R1): sees nodes that were returned, or a page that was published, before the bit
         // was set.
-        self.room_bits[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
-        let page = self.page(number, pinned);
+        self.room_bits[page_number / 64].fetch_and(!(1 << (page_number % 64)), Ordering::Acquire);
+        let page = self.page(page_number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
         if page.is_some_and(|page| unsafe { page.header() }.free_list.has_free()) {
-            self.set_room_bit(number);
+            self.set_room_bit(page_number);
         }
     }
 
     /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty. The count is approximate.
     fn has_surplus_adders_pages(&self) -> bool {
-        self.hints.empty_page_count.get() > SPARE_PAGES
+        self.hints.empty_adders_page_count.get() > SPARE_PAGES
     }
 
-    fn set_room_bit(&self, number: usize) {
+    fn set_room_bit(&self, page_number: usize) {
         // Release (R1): publishes the returned nodes, or the new page.
-        self.room_bits[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
-        self.hints.page_with_room.lower_to(as_u32(number));
+        self.room_bits[page_number / 64].fetch_or(1 << (page_number % 64), Ordering::Release);
+        self.hints.page_with_room.lower_to(as_u32(page_number));
     }
 
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
         // Makes no page if less than half of all generations would be left to its nodes. No node
-        // can use up that many.
+        // can use up half of all generations.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
-        let (page, number) = self.publish_new_page::<Callback>()?;
+        let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
         // Reads the first generation after the publication. So this generation exceeds all
         // generations of earlier adders' pages with this number.
         header.init_for_adders(self.first_generation());
-        self.set_room_bit(number);
-        self.hints.page_with_room.set(as_u32(number));
-        Some((page, index_of(number, 0)))
+        self.set_room_bit(page_number);
+        self.hints.page_with_room.set(as_u32(page_number));
+        Some((page, index_of(page_number, 0)))
     }
 
     pub(crate) fn first_generation(&self) -> u64 {
@@ -342,28 +342,29 @@ impl Slab {
         // The hint may be too high, so this also tries lower numbers.
         let hint = self.hints.vacant_slot_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
-        let Some(number) = numbers.find(|&number| self.try_publish_at(number, page)) else {
+        let Some(page_number) = numbers.find(|&page_number| self.try_publish_at(page_number, page))
+        else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
             return None;
         };
-        self.hints.vacant_slot_hint.set(as_u32(number + 1));
-        Some((page, number))
+        self.hints.vacant_slot_hint.set(as_u32(page_number + 1));
+        Some((page, page_number))
     }
 
-    fn try_publish_at(&self, number: usize, page: PagePtr) -> bool {
-        let slot = &self.pages[number];
+    fn try_publish_at(&self, page_number: usize, page: PagePtr) -> bool {
+        let slot = &self.pages[page_number];
         slot.loom_order.before_store();
         slot.page.publish_if_empty(page.0)
     }
 
     /// Removes a page from the table. Deferred work later marks the page as reclaimable. The owner
     /// must not free the page earlier.
-    fn retract(&self, number: usize) {
-        let slot = &self.pages[number];
+    fn retract(&self, page_number: usize) {
+        let slot = &self.pages[page_number];
         slot.loom_order.before_store();
         slot.page.retract(retired_pages::mark_reclaimable);
-        self.hints.vacant_slot_hint.lower_to(as_u32(number));
+        self.hints.vacant_slot_hint.lower_to(as_u32(page_number));
     }
 }
 
@@ -406,9 +407,9 @@ impl NodeView<'_> {
         generation: u64,
         payload_out: &mut Option<SendCallback>,
     ) -> (Cancel, NextStep) {
-        let (answer, next) = self.state.cancel(generation);
-        let takes_payload = next == NextStep::TakePayload;
-        (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next })
+        let (answer, next_step) = self.state.cancel(generation);
+        let takes_payload = next_step == NextStep::TakePayload;
+        (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next_step })
     }
 
     /// Ends a reset that this thread has begun. If another thread has cancelled the timer during
@@ -418,7 +419,7 @@ impl NodeView<'_> {
     pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<NextStep> {
         match self.state.end_reset_or_cancel(ResetBy::Remote) {
             Some(NextStep::TakePayload) => Some(self.take_remote_payload(payload_out)),
-            next => next,
+            next_step => next_step,
         }
     }
 
@@ -492,7 +493,7 @@ impl TakenNode {
     pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();
         node.header.state.undo_arm_remote().then(|| {
-            // SAFETY: the transition has given the payload to this thread.
+            // SAFETY: `undo_arm_remote` has given the payload to this thread.
             let callback = unsafe { node.payload().read() };
             // SAFETY: this thread had armed the node with a callback that is `Send`.
             unsafe { SendCallback::assume_send(callback) }

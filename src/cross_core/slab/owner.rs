@@ -35,12 +35,12 @@ use crate::{
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
 /// Freed nodes of one adders' page, before the owner returns them to the page's free list. They
-/// form a chain from `first` to `last`.
+/// form a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page_number: usize,
-    first: u32,
-    last: u32,
+    first_index: u32,
+    last_index: u32,
     count: u32,
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct OwnerNodes<T> {
     /// The free nodes of the owner's pages, linked through `Links`.
     free_places: FreePlaces,
     adopted_page_numbers: Vec<usize>,
-    /// The schedules of periodic timers, by page number and by place in the page.
-    schedules: Vec<Vec<TimerSchedule>>,
+    /// The schedules of periodic timers. The inner index is the place in the page.
+    schedules_by_page: Vec<Vec<TimerSchedule>>,
     freed_remote_nodes: FreedRemoteNodes,
     /// The retired pages that are not freed yet. The field is a `RefCell`, because announcing a
     /// sleep takes `&self` and frees retired pages.
@@ -76,7 +76,7 @@ impl<T> OwnerNodes<T> {
             pages: PageTable::new(first),
             free_places: FreePlaces::new(),
             adopted_page_numbers: Vec::new(),
-            schedules: Vec::new(),
+            schedules_by_page: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
             retired_pages: RefCell::default(),
             may_need_trim: false,
@@ -85,10 +85,10 @@ impl<T> OwnerNodes<T> {
     }
 
     #[inline]
-    fn page_at(&self, number: usize) -> &Page<T> {
+    fn page_at(&self, page_number: usize) -> &Page<T> {
         // SAFETY: the table's pages are of type `T` (`new`). Retiring a page takes `&mut self` and
         // removes the page from the table. Other pages live as long as the slab.
-        unsafe { self.pages.get(number).as_typed() }
+        unsafe { self.pages.get(page_number).as_typed() }
     }
 
     /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
@@ -110,11 +110,11 @@ impl<T> OwnerNodes<T> {
     #[inline(always)]
     fn take_from_current_page(&mut self) -> Option<u32> {
         let pages = &self.pages;
-        self.free_places.take_from_current_page(|number, place| {
+        self.free_places.take_from_current_page(|page_number, place| {
             // SAFETY: as in `page_at`.
-            let page: &Page<T> = unsafe { pages.get(number).as_typed() };
+            let page: &Page<T> = unsafe { pages.get(page_number).as_typed() };
             // SAFETY: this is the owner.
-            unsafe { page.links[place].get() }.next.get()
+            unsafe { page.wheel_links[place].get() }.next.get()
         })
     }
 
@@ -125,9 +125,9 @@ impl<T> OwnerNodes<T> {
         if generation & REMOTE_GENERATION_BIT != 0 {
             return self.free_remote(index);
         }
-        let before = self.free_places.replace_last_freed(index);
-        if before != 0 {
-            self.put_in_free_list(before);
+        let previous = self.free_places.replace_last_freed(index);
+        if previous != 0 {
+            self.put_in_free_list(previous);
         }
     }
 
@@ -160,11 +160,11 @@ impl<T> OwnerNodes<T> {
 
     #[inline(always)]
     fn add_freed_remote(&mut self, index: u32) {
-        let FreedRemoteNodes { first, last, count, .. } = &mut self.freed_remote_nodes;
+        let FreedRemoteNodes { first_index, last_index, count, .. } = &mut self.freed_remote_nodes;
         let place = place_of(index);
-        let link = relative_link(place, place_of(mem::replace(first, index)));
+        let link = relative_link(place, place_of(mem::replace(first_index, index)));
         if *count == 0 {
-            *last = index;
+            *last_index = index;
         }
         *count += 1;
         let node = self.entry(index);
@@ -182,17 +182,18 @@ impl<T> OwnerNodes<T> {
     /// now free, and more than [`SPARE_PAGES`] adders' pages are empty, calls [`trim`](Self::trim).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
-            let FreedRemoteNodes { first, last, count, .. } =
+            let FreedRemoteNodes { first_index, last_index, count, .. } =
                 mem::take(&mut self.freed_remote_nodes);
-            let header = &self.page_at(page_number_of(first)).header;
-            let last = (place_of(last), self.entry(last).link());
-            let (before, now) = header.free_list.push(place_of(first), last, count);
+            let header = &self.page_at(page_number_of(first_index)).header;
+            let last = (place_of(last_index), self.entry(last_index).link());
+            let (count_before, count_after) =
+                header.free_list.push(place_of(first_index), last, count);
             header.add_to_returned_count(count);
-            if before == 0 {
-                self.slab.set_room_bit(page_number_of(first));
+            if count_before == 0 {
+                self.slab.set_room_bit(page_number_of(first_index));
             }
-            if now == PAGE_LEN {
-                self.slab.hints.empty_page_count.increment();
+            if count_after == PAGE_LEN {
+                self.slab.hints.empty_adders_page_count.increment();
                 if self.slab.has_surplus_adders_pages() {
                     self.trim();
                 }
@@ -204,10 +205,10 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
-        let Some(fresh) = self.free_places.switch_to_page_with_room() else {
+        let Some(new_places) = self.free_places.switch_to_page_with_room() else {
             return self.take_from_new_page();
         };
-        for (index, next) in fresh {
+        for (index, next) in new_places {
             self.entry(index).links().next.set(next);
         }
         self.take_from_current_page()
@@ -215,24 +216,24 @@ impl<T> OwnerNodes<T> {
 
     /// Adds a page for the owner, and takes a free node. Returns `None` if no page number is left.
     fn take_from_new_page(&mut self) -> Option<u32> {
-        let (page, number) = self.slab.publish_new_page::<T>()?;
-        self.pages.set(number, page);
-        self.free_places.add_page(number);
+        let (page, page_number) = self.slab.publish_new_page::<T>()?;
+        self.pages.set(page_number, page);
+        self.free_places.add_page(page_number);
         self.take_from_other_page()
     }
 
     /// Adds the page `number` to the owner's table. Returns false if the page is not published.
     #[inline]
-    fn try_adopt_page(&mut self, number: usize) -> bool {
-        self.pages.has(number) || self.try_adopt_page_slow(number)
+    fn try_adopt_page(&mut self, page_number: usize) -> bool {
+        self.pages.has(page_number) || self.try_adopt_page_slow(page_number)
     }
 
     #[cold]
     #[inline(never)]
-    fn try_adopt_page_slow(&mut self, number: usize) -> bool {
-        let Some(page) = self.slab.page(number, &pin()) else { return false };
-        self.pages.set(number, page);
-        self.adopted_page_numbers.push(number);
+    fn try_adopt_page_slow(&mut self, page_number: usize) -> bool {
+        let Some(page) = self.slab.page(page_number, &pin()) else { return false };
+        self.pages.set(page_number, page);
+        self.adopted_page_numbers.push(page_number);
         true
     }
 
@@ -243,26 +244,26 @@ impl<T> OwnerNodes<T> {
     /// Returns the link of a message's node. Adopts the node's page if necessary.
     #[inline]
     pub(crate) fn link_of_message(&mut self, index: u32) -> &MailboxLink {
-        let is_there = self.try_adopt_page(page_number_of(index));
-        debug_assert!(is_there, "a message of a node that is gone");
+        let is_adopted = self.try_adopt_page(page_number_of(index));
+        debug_assert!(is_adopted, "a message of a node that is gone");
         self.entry(index).link()
     }
 
     pub(crate) fn adopt_all_pages(&mut self) {
         let pinned = pin();
-        for number in 0..PAGES_MAX {
-            if self.slab.page(number, &pinned).is_some() {
-                self.try_adopt_page(number);
+        for page_number in 0..PAGES_MAX {
+            if self.slab.page(page_number, &pinned).is_some() {
+                self.try_adopt_page(page_number);
             }
         }
     }
 
-    /// Allocates pages for `timers` timers, or fewer pages if the page numbers run out. The owner
-    /// then keeps enough empty pages for `timers` timers, until a call of [`shrink`](Self::shrink).
-    pub(crate) fn reserve(&mut self, timers: u32) {
+    /// Allocates pages for `timer_count` timers, or fewer pages if the page numbers run out. Until
+    /// a call of [`shrink`](Self::shrink), the owner keeps enough empty pages for these timers.
+    pub(crate) fn reserve(&mut self, timer_count: u32) {
         let spare = &mut self.free_places.spare_pages_to_keep;
-        *spare = (timers / as_u32(PAGE_LEN) + 1).max(*spare);
-        while self.free_places.capacity() < timers as usize {
+        *spare = (timer_count / as_u32(PAGE_LEN) + 1).max(*spare);
+        while self.free_places.capacity() < timer_count as usize {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
@@ -284,32 +285,33 @@ impl<T> OwnerNodes<T> {
     /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may
     /// be free.
     pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let places = |number| (number, self.free_places.possibly_used_places(number));
+        let places =
+            |page_number| (page_number, self.free_places.possibly_used_places(page_number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
-        let indices = pages
-            .into_iter()
-            .flat_map(|(number, places)| places.map(move |place| index_of(number, place)));
+        let indices = pages.into_iter().flat_map(|(page_number, places)| {
+            places.map(move |place| index_of(page_number, place))
+        });
         indices.filter(|&index| index != 0)
     }
 
     /// Retires surplus empty pages, as long as fewer than [`RETIRED_PAGES_MAX`] retired pages wait
-    /// to be freed. Also frees some retired pages that no other thread can see.
+    /// to be freed. Also frees some reclaimable pages.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
         self.flush_last_freed();
-        self.retired_pages.get_mut().free_some();
+        self.retired_pages.get_mut().free_some_reclaimable();
         while self.retired_pages.get_mut().0.len() < RETIRED_PAGES_MAX {
-            let Some(number) =
+            let Some(page_number) =
                 self.free_places.remove_surplus_page().or_else(|| self.take_empty_adders_page())
             else {
                 break;
             };
-            self.retire_page(number);
+            self.retire_page(page_number);
         }
-        // The second call also hands the deferred work of these retractions to all threads
+        // This second call also hands the deferred work of the retractions to all threads
         // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
-        self.retired_pages.get_mut().free_some();
+        self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.free_places.has_surplus_pages() || self.slab.has_surplus_adders_pages();
         self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
@@ -336,10 +338,10 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees all retired pages that no other thread can see.
+    /// Frees retired pages, the oldest first, until it finds one that is not reclaimable yet.
     pub(crate) fn free_retired(&self) {
         if self.may_need_trim {
-            self.retired_pages.borrow_mut().free_all();
+            self.retired_pages.borrow_mut().free_all_reclaimable();
         }
     }
 
@@ -349,12 +351,13 @@ impl<T> OwnerNodes<T> {
         if !self.slab.has_surplus_adders_pages() {
             return None;
         }
-        let is_taken = |&number: &usize| self.page_at(number).header.free_list.try_take_all();
-        let at = self.adopted_page_numbers.iter().position(is_taken)?;
-        self.slab.hints.empty_page_count.decrement();
-        let number = self.adopted_page_numbers.swap_remove(at);
-        self.slab.raise_first_generation(self.page_at(number).header.generation_bound());
-        Some(number)
+        let try_take_all =
+            |&page_number: &usize| self.page_at(page_number).header.free_list.try_take_all();
+        let position = self.adopted_page_numbers.iter().position(try_take_all)?;
+        self.slab.hints.empty_adders_page_count.decrement();
+        let page_number = self.adopted_page_numbers.swap_remove(position);
+        self.slab.raise_first_generation(self.page_at(page_number).header.generations_end());
+        Some(page_number)
     }
 
     /// Returns a number above the generations of all remote timers, ignoring
@@ -364,20 +367,20 @@ impl<T> OwnerNodes<T> {
         let bounds = self
             .adopted_page_numbers
             .iter()
-            .map(|&number| self.page_at(number).header.generation_bound());
+            .map(|&page_number| self.page_at(page_number).header.generations_end());
         bounds.fold(self.slab.first_generation(), u64::max)
     }
 
-    fn retire_page(&mut self, number: usize) {
+    fn retire_page(&mut self, page_number: usize) {
         debug_assert!(
-            (0..PAGE_LEN).all(|place| self.entry(index_of(number, place)).state().is_free())
+            (0..PAGE_LEN).all(|place| self.entry(index_of(page_number, place)).state().is_free())
         );
-        if let Some(schedules) = self.schedules.get_mut(number) {
+        if let Some(schedules) = self.schedules_by_page.get_mut(page_number) {
             *schedules = Vec::new();
         }
-        let page = self.pages.get(number);
-        self.pages.remove(number);
-        self.slab.retract(number);
+        let page = self.pages.get(page_number);
+        self.pages.remove(page_number);
+        self.slab.retract(page_number);
         self.retired_pages.get_mut().0.push_back(page);
     }
 
@@ -390,11 +393,11 @@ impl<T> OwnerNodes<T> {
     }
 
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut TimerSchedule {
-        let (number, place) = (page_number_of(index), place_of(index));
-        if self.schedules.len() <= number {
-            self.schedules.resize_with(number + 1, Vec::new);
+        let (page_number, place) = (page_number_of(index), place_of(index));
+        if self.schedules_by_page.len() <= page_number {
+            self.schedules_by_page.resize_with(page_number + 1, Vec::new);
         }
-        let schedules = &mut self.schedules[number];
+        let schedules = &mut self.schedules_by_page[page_number];
         if schedules.len() <= place {
             schedules.resize(place + 1, TimerSchedule::default());
         }
@@ -418,8 +421,8 @@ impl<T> OwnerNodes<T> {
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
-    /// Lends the payload of a periodic timer that the owner has added, claimed and armed again. The
-    /// payload is present even if another thread has cancelled the timer since then.
+    /// Returns the payload of a periodic timer that the owner has added, claimed and armed again.
+    /// The payload is present even if another thread has cancelled the timer since then.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner, and other threads never take the payload of a timer that the
@@ -578,8 +581,8 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A timer that the owner has claimed and ended. Without the field `generation`, `freed` would be
-/// next to the payload, and moves of the payload would wait for the store of `freed`.
+/// A timer that the owner has claimed and ended. The field `generation` separates `freed` from the
+/// payload, because a move of adjacent fields would wait for the store of `freed`.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
     pub(crate) freed: FreeWhen,
@@ -607,7 +610,7 @@ impl<T> Entry for NodeRef<'_, T> {
     #[inline]
     fn links(&self) -> &Links {
         // SAFETY: this is the owner.
-        unsafe { self.page.links[place_of(self.index)].get() }
+        unsafe { self.page.wheel_links[place_of(self.index)].get() }
     }
 
     #[inline]

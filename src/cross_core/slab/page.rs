@@ -21,7 +21,7 @@ use crate::{
 ///
 /// A node's [`Exclusive`] values are in this header, in `Node` and in the arrays of the page. One
 /// thread at a time uses them: the owner, or the adder that has taken the node. The state word can
-/// give the payload, and nothing else, to a third thread, such as a canceller.
+/// give the payload, and nothing else, to another thread, such as a canceller.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -71,7 +71,7 @@ pub(super) struct PageHeader {
     pub(super) free_list: FreeList,
     /// The generation of the first timer in each node, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// How many nodes the owner has returned to `free_list`. A node counts each time.
+    /// How often the owner has returned a node to `free_list`.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// Set when the page has been retracted and no thread but the owner can read it.
@@ -94,7 +94,7 @@ pub(super) struct Page<T> {
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
-    pub(super) links: [Exclusive<Links>; PAGE_LEN],
+    pub(super) wheel_links: [Exclusive<Links>; PAGE_LEN],
     pub(super) creation_records: [Exclusive<Cell<CreationRecord>>; PAGE_LEN],
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Page<T> {
 pub(super) struct PageLayout {
     nodes_offset: usize,
     /// The distance between consecutive nodes.
-    stride: usize,
+    node_stride: usize,
     pub(super) requested_deadlines_offset: usize,
     pub(super) linked_deadlines_offset: usize,
 }
@@ -121,7 +121,7 @@ impl PageLayout {
     pub(super) const fn of<T>() -> Self {
         Self {
             nodes_offset: std::mem::offset_of!(Page<T>, nodes),
-            stride: size_of::<Node<T>>(),
+            node_stride: size_of::<Node<T>>(),
             requested_deadlines_offset: std::mem::offset_of!(Page<T>, requested_deadlines),
             linked_deadlines_offset: std::mem::offset_of!(Page<T>, linked_deadlines),
         }
@@ -146,7 +146,7 @@ impl PageHeader {
 
     /// Returns a number above the generations of all remote timers that this page has had, ignoring
     /// [`REMOTE_GENERATION_BIT`] (see Generations in `slab`).
-    pub(super) fn generation_bound(&self) -> u64 {
+    pub(super) fn generations_end(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
         (self.first_generation() & !REMOTE_GENERATION_BIT) + returned + PAGE_LEN as u64
@@ -203,7 +203,7 @@ impl<T> Page<T> {
             }),
             requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
             linked_deadlines: array::from_fn(|_| SharedDeadline::default()),
-            links: array::from_fn(|_| Exclusive::new(Links::default())),
+            wheel_links: array::from_fn(|_| Exclusive::new(Links::default())),
             creation_records: array::from_fn(|_| Exclusive::new(Cell::default())),
         };
         // SAFETY: guaranteed by the caller.
@@ -240,16 +240,21 @@ impl PagePtr {
     ///
     /// The page is alive for `'p`, and has this layout.
     #[inline]
-    pub(super) unsafe fn node<'p>(self, layout: &PageLayout, place: usize) -> &'p NodeHeader {
-        // SAFETY: the nodes of a page with this layout (caller) are `stride` bytes apart, and a
-        // place is below `PAGE_LEN`.
-        let node =
-            unsafe { self.0.byte_add(layout.nodes_offset + layout.stride * (place % PAGE_LEN)) };
+    pub(super) unsafe fn node<'p>(
+        self,
+        layout: &PageLayout,
+        place_in_page: usize,
+    ) -> &'p NodeHeader {
+        // SAFETY: the nodes of a page with this layout (caller) are `node_stride` bytes apart, and
+        // a place is below `PAGE_LEN`.
+        let node = unsafe {
+            self.0.byte_add(layout.nodes_offset + layout.node_stride * (place_in_page % PAGE_LEN))
+        };
         // SAFETY: a node begins with its header, which is never borrowed mutably.
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }
 
-    /// Returns the deadline of the node at `place`, from the array at this offset in the page.
+    /// Returns the deadline of a node, from the array at this offset in the page.
     ///
     /// # Safety
     ///
@@ -259,12 +264,12 @@ impl PagePtr {
     pub(super) unsafe fn deadline<'p>(
         self,
         array_offset: usize,
-        place: usize,
+        place_in_page: usize,
     ) -> &'p SharedDeadline {
         // SAFETY: the array is in the page (caller).
         let deadlines = unsafe { self.0.byte_add(array_offset) };
         // SAFETY: the array has `PAGE_LEN` deadlines (caller).
-        let deadline = unsafe { deadlines.cast::<SharedDeadline>().add(place % PAGE_LEN) };
+        let deadline = unsafe { deadlines.cast::<SharedDeadline>().add(place_in_page % PAGE_LEN) };
         // SAFETY: the deadline is in the array, and is never borrowed mutably.
         unsafe { deadline.as_ref() }
     }
@@ -304,8 +309,8 @@ impl<T> Node<T> {
 
 /// The free nodes of an adders' page: a stack that is linked through the nodes' mailbox links.
 ///
-/// A taker that stalls between reading the first node's link and swapping the head must not install
-/// a stale link (ABA). So the head has a tag, which each take increments.
+/// A pop that stalls between reading the first node's link and swapping the head must not install
+/// a stale link (ABA). So the head has a tag, which each pop and `try_take_all` increment.
 ///
 /// A link is relative: zero means the next place in the page. So the nodes of a new page, whose
 /// bytes are all zero, are already linked. The link of the last free node has no meaning: the count
@@ -342,37 +347,40 @@ impl FreeList {
         // Acquire (G1): sees the links.
         let mut head = self.0.load(Ordering::Acquire);
         loop {
-            let place = first_free_of(head)?;
-            let left = free_count_of(head) - 1;
-            let next = if left == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
-            let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
+            let place = first_free_place_of(head)?;
+            let free_count = free_count_of(head) - 1;
+            let next_plus_one =
+                if free_count == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
+            let new = (head >> 32).wrapping_add(1) << 32
+                | (free_count as u64) << 16
+                | u64::from(next_plus_one);
             // Acquire, both (G1): sees the writes of the node's previous user. After a failed swap,
             // sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some((place, left)),
+                Ok(_) => return Some((place, free_count)),
                 Err(found) => head = found,
             }
         }
     }
 
-    /// Pushes the chain of `count` nodes from `first` to `last`; `link` is the link of `last`.
-    /// Returns the numbers of free nodes before and after the push.
+    /// Pushes the chain of `count` nodes from `first_place` to `last_place`. `last_link` is the
+    /// link of the last node. Returns the numbers of free nodes before and after the push.
     pub(super) fn push(
         &self,
-        first: usize,
-        (last, link): (usize, &MailboxLink),
+        first_place: usize,
+        (last_place, last_link): (usize, &MailboxLink),
         count: u32,
     ) -> (usize, usize) {
         // Relaxed: the swap confirms the value.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
-            link.set(relative_link(last, first_free_of(head).unwrap_or(0)));
-            let counted = free_count_of(head) + count as usize;
-            let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
-            // Release (G1): publishes the links, and the state of the nodes. Relaxed: a failure
-            // only returns another head.
+            last_link.set(relative_link(last_place, first_free_place_of(head).unwrap_or(0)));
+            let count_after = free_count_of(head) + count as usize;
+            let new = head >> 32 << 32 | (count_after as u64) << 16 | (first_place as u64 + 1);
+            // Release (G1): publishes the links, and the writes of the nodes' previous users.
+            // Relaxed: a failed swap is retried.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return (free_count_of(head), counted),
+                Ok(_) => return (free_count_of(head), count_after),
                 Err(found) => head = found,
             }
         }
@@ -383,8 +391,8 @@ impl FreeList {
         // Relaxed: the swap confirms the value.
         let head = self.0.load(Ordering::Relaxed);
         let taken = (head >> 32).wrapping_add(1) << 32;
-        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed swap's value
-        // is unused.
+        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed swap's
+        // value is unused.
         free_count_of(head) == PAGE_LEN
             && self.0.compare_exchange(head, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -395,9 +403,9 @@ impl FreeList {
     }
 }
 
-/// Returns the link from the node at `place` to the node at `next`.
-pub(super) fn relative_link(place: usize, next: usize) -> u32 {
-    as_u32(next).wrapping_sub(as_u32(place + 1))
+/// Returns the link from the node at `from_place` to the node at `to_place`.
+pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
+    as_u32(to_place).wrapping_sub(as_u32(from_place + 1))
 }
 
 /// Returns one plus the place that follows `place` in the list. `link` is the link of the node at
@@ -412,7 +420,7 @@ fn free_count_of(head: u64) -> usize {
 }
 
 #[allow(clippy::cast_possible_truncation)] // Masked.
-fn first_free_of(head: u64) -> Option<usize> {
+fn first_free_place_of(head: u64) -> Option<usize> {
     (head as u32 as usize & 0xFFFF).checked_sub(1)
 }
 

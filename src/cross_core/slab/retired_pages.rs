@@ -29,9 +29,9 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
 }
 
 impl RetiredPages {
-    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`] pages
-    /// that no thread can see any more.
-    pub(super) fn free_some(&mut self) {
+    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`]
+    /// reclaimable pages.
+    pub(super) fn free_some_reclaimable(&mut self) {
         if !self.0.is_empty() {
             reclaim::advance_epoch();
             self.free_reclaimable(PAGES_FREED_PER_CALL_MAX);
@@ -40,7 +40,7 @@ impl RetiredPages {
 
     /// Tries to advance the epoch by several steps. Then frees pages, the oldest first, until it
     /// finds a page that is not reclaimable yet.
-    pub(super) fn free_all(&mut self) {
+    pub(super) fn free_all_reclaimable(&mut self) {
         for _ in 0..EPOCH_ADVANCE_TRIES {
             reclaim::advance_epoch();
         }
@@ -60,10 +60,10 @@ impl Drop for RetiredPages {
     }
 }
 
-/// Frees each page in `ORPHANED_PAGES` that no thread can see any more.
+/// Frees the reclaimable pages in `ORPHANED_PAGES`.
 pub(crate) fn free_orphaned_pages() {
     for _ in 0..ORPHANED_PAGES.len() {
-        // Another thread may be taking pages at the same time.
+        // Another thread may pop pages at the same time.
         let Some(page) = ORPHANED_PAGES.pop() else { break };
         if is_reclaimable(page) {
             free(page);

@@ -279,7 +279,7 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
     let (slab, mut own) = Slab::new();
     let live = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let others = [(); 2].map(|()| {
+        let cancellers = [(); 2].map(|()| {
             scope.spawn(|| {
                 let mut won = 0;
                 loop {
@@ -289,19 +289,19 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
                     }
                     let (index, generation) = ((now >> 32) as u32, now & 0xFFFF_FFFF);
                     let answer = cancel(&slab, index, generation);
-                    let old = cancel(&slab, index, generation.saturating_sub(1));
-                    assert!(matches!(old, None | Some(Cancel::Ended)));
+                    let stale_answer = cancel(&slab, index, generation.saturating_sub(1));
+                    assert!(matches!(stale_answer, None | Some(Cancel::Ended)));
                     won += u64::from(answer == Some(Cancel::Cancelled));
                 }
             })
         });
         let mut lost = 0;
         // Adds several timers. Freeing them retires pages.
-        let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
+        let add_several = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
             (0..9).map(|extra| add(own, (1 << 40) + extra, 7)).collect()
         };
         for generation in 1..=rounds {
-            let others = many(&mut own);
+            let extra_indices = add_several(&mut own);
             let index = add(&mut own, generation, 7);
             live.store(u64::from(index) << 32 | generation, SeqCst);
             if own.entry(index).state().cancel_by_owner(generation).is_err() {
@@ -312,7 +312,7 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
                 lost += 1;
             }
             own.free(index, generation);
-            for (index, extra) in others.into_iter().zip(0..) {
+            for (index, extra) in extra_indices.into_iter().zip(0..) {
                 cancel_and_free(&mut own, index, (1 << 40) + extra);
             }
             for _ in 0..9 {
@@ -320,6 +320,6 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
             }
         }
         live.store(u64::MAX, SeqCst);
-        assert_eq!(others.map(|other| other.join().unwrap()).iter().sum::<u64>(), lost);
+        assert_eq!(cancellers.map(|canceller| canceller.join().unwrap()).iter().sum::<u64>(), lost);
     });
 }
