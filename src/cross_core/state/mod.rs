@@ -69,9 +69,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! Other threads make the transitions below. The owner uses `begin_reset` and `end_reset_or_cancel`
-//! too, to reset a remote timer that it has not *admitted* yet, because the message of the add is
-//! not consumed:
+//! Other threads make the transitions below. The owner also uses `begin_reset` and
+//! `end_reset_or_cancel`, to reset a remote timer that it has not *admitted* yet (`slab`):
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -104,8 +103,8 @@
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
 //!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry.
-//!    The entry of a pending or cancelled timer may be in no slot, for three reasons. The owner has
-//!    not admitted the timer, has cancelled it, or has popped it as due and failed to claim it.
+//!    The entry of a pending or cancelled timer may be in no slot. Then the owner has not admitted
+//!    the timer, has cancelled it, or has unlinked it as due and failed to claim it.
 //!    Such a timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before
 //!    the owner unlinks or relinks the entry of a timer in one of these states, it checks whether
 //!    the entry is in a slot.
@@ -171,10 +170,10 @@
 //!   has acquired them by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
-//!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always acquire.
-//!   So each write of the requested deadline happens after all earlier writes of it, and the owner
-//!   reads the most recently requested deadline and the adder's period. `set_postponable` releases
-//!   the linked deadline to the next `begin_reset`.
+//!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
+//!   acquire. So each write of the requested deadline happens after all earlier writes of it, and
+//!   the owner reads the most recently requested deadline and the adder's period. `set_postponable`
+//!   releases the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -192,8 +191,8 @@
 //! timer `Cancelled`. If another remote thread is resetting the timer, that thread, not the
 //! canceller, drops the payload. The swap that sets *payload taken* acquires the adder's writes
 //! and the effects of a periodic timer's runs (S2). The swap to `Cancelled` releases the node to
-//! the owner's `consume_message` (S1). If the shard ends between the two swaps, `sweep` leaves the
-//! payload to the thread that has taken it.
+//! the owner's `consume_message` (S1). If the shard ends before the swap to `Cancelled`, `sweep`
+//! leaves the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -258,7 +257,7 @@ impl Phase {
     }
 
     /// Returns `word` in the phase `Idle`, without flags except *queued*.
-    const fn idle(word: u64) -> u64 {
+    const fn make_idle(word: u64) -> u64 {
         word & (u64::MAX << GENERATION_SHIFT | QUEUED)
     }
 }
@@ -523,7 +522,7 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let running = Phase::Running.set_in(word);
-            let (to, claim) = match Phase::of(word) {
+            let (to, outcome) = match Phase::of(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     word & !(NEW_DEADLINE | POSTPONABLE),
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
@@ -538,7 +537,7 @@ impl StateWord {
             };
             // Acquire (S3): sees the requested deadline. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return claim;
+                return outcome;
             }
         }
     }
@@ -584,8 +583,8 @@ impl StateWord {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
-                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(FreeWhen::Later)),
-                Phase::Armed => (Phase::idle(word), Ok(FreeWhen::Now)),
+                Phase::Armed if word & QUEUED != 0 => (Phase::make_idle(word), Ok(FreeWhen::Later)),
+                Phase::Armed => (Phase::make_idle(word), Ok(FreeWhen::Now)),
                 Phase::Resetting => {
                     (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::Later))
                 }
@@ -597,8 +596,8 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Acquire (S3): the write of this timer's requested deadline happens before all such
-            // writes for the node's next timer. Relaxed: a failed swap is retried.
+            // Acquire (S3): the write of this timer's requested deadline happens before the node's
+            // next timer gets a requested deadline. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return answer;
             }
@@ -633,7 +632,7 @@ impl StateWord {
         // Release (S2): a thread that gets `Ended` sees the callback's effects. A plain store
         // suffices: the only change that another thread may make is to `Stopping`, and that phase
         // ends here too.
-        self.0.store(Phase::idle(word), Ordering::Release);
+        self.0.store(Phase::make_idle(word), Ordering::Release);
         if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
 
@@ -657,7 +656,7 @@ impl StateWord {
         }
         // Release (S2): a thread with a stale handle sees the effects of this node's earlier
         // callbacks. Only the owner changes a `Cancelled` word.
-        self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
+        self.0.store(Phase::make_idle(word) & !QUEUED, Ordering::Release);
         if word & CANCELLED_BY_OWNER == 0 {
             ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
         } else {
@@ -710,7 +709,8 @@ impl StateWord {
             };
             // Acquire: sees the writes of a canceller that could not push (S1), and the requested
             // deadline (S3). Relaxed: a failed swap is retried.
-            if self.cas(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.cas(word, Phase::make_idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
                 return swept;
             }
         }
@@ -721,9 +721,9 @@ impl StateWord {
     /// message.
     #[inline]
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> OwnerResetOutcome {
-        let plain = generation << GENERATION_SHIFT;
+        let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
+        if word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle) {
             return OwnerResetOutcome::LinkedOneShot;
         }
         self.prepare_owner_reset_slow(generation)
@@ -849,7 +849,7 @@ impl StateWord {
         // callbacks. Relaxed: a failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
-                .cas(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
+                .cas(word, Phase::make_idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 
@@ -873,7 +873,7 @@ impl StateWord {
             if word >> GENERATION_SHIFT != generation {
                 return (Cancel::Ended, NextStep::Nothing);
             }
-            let (to, answer, next) = match Phase::of(word) {
+            let (to, answer, next_step) = match Phase::of(word) {
                 Phase::Armed if generation & REMOTE_GENERATION_BIT != 0 => (
                     Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
@@ -897,7 +897,7 @@ impl StateWord {
             // periodic timer's earlier runs (S2). If this thread takes the payload, it also
             // acquires the adder's writes. On failure, Acquire (S2): the answer may become `Ended`.
             match self.cas(word, to, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(()) => return (answer, next),
+                Ok(()) => return (answer, next_step),
                 Err(found) => word = found,
             }
         }
@@ -908,8 +908,9 @@ impl StateWord {
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
         // `likely` is the word of a timer whose latest reset sent no message.
-        let idle = generation << GENERATION_SHIFT | NEW_DEADLINE;
-        let [likely, to] = [Phase::Armed, Phase::Resetting].map(|to| to.set_in(idle) | POSTPONABLE);
+        let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
+        let [likely, to] =
+            [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
         // Acquire, both: as in `begin_reset_slow`.
         match self.cas(likely, to, Ordering::Acquire, Ordering::Acquire) {
             Ok(()) => ResetOutcome::Begun { postponable: true },
@@ -992,9 +993,9 @@ impl StateWord {
             // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If it
             // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
-                let next = NextStep::push_unless_queued(word);
-                return Some(if takes { NextStep::TakePayload } else { next });
+                let takes_payload = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
+                let next_step = NextStep::push_unless_queued(word);
+                return Some(if takes_payload { NextStep::TakePayload } else { next_step });
             }
         }
     }
@@ -1002,8 +1003,8 @@ impl StateWord {
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         // Acquire (S3): `TimerHandle::from_bits` can return a handle to a thread that has not
-        // synchronized with the timer's adder. After a relaxed load, `Engine::set_period` may then
-        // overwrite the period that the adder wrote.
+        // synchronized with the timer's adder. So the adder's write of the period happens before
+        // that thread's write in `Engine::set_period`.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -1016,10 +1017,10 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the generations are equal, `rest` contains only the phase and the flags. The pending
+        // If the generations are equal, this contains only the phase and the flags. The pending
         // phases are `Private`, `Armed` and `Resetting`, in this order.
-        let rest = word ^ generation << GENERATION_SHIFT;
-        (Phase::Private as u64..=Phase::Resetting as u64).contains(&(rest & !FLAGS))
+        let phase_and_flags = word ^ generation << GENERATION_SHIFT;
+        (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS))
     }
 }
 
