@@ -3,8 +3,8 @@
 //! The owner checks its own adds against its exact count of live timers. A remote add is accepted
 //! if this sum is below the limit:
 //!
-//! * the live count that the owner has last published. The owner has subtracted up to 1,024
-//!   cancelled timers whose messages it has taken out of the mailbox but not consumed,
+//! * the owner's last published live count, which omits up to 1,024 cancelled timers whose messages
+//!   are in the backlog (`mailbox::backlog`),
 //! * plus the *reserved count*: the remote timers that the owner has not yet admitted (`slab`),
 //! * minus up to 1,024 cancelled timers whose messages are in the mailbox.
 //!
@@ -12,8 +12,8 @@
 //! loop computes or announces a sleep. From the announcement to the next turn, and before the loop
 //! begins, the owner also publishes after each cancel. In a wheel of `Timers::per_worker`, the
 //! owner publishes after each add and cancel. Remote adds may exceed the limit by about the number
-//! of timers that the owner has added since its last publication. Without a limit, nothing is
-//! counted.
+//! of timers that the owner has added since its last publication. Without a limit, no reservations
+//! are counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -23,27 +23,30 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct AdmissionLimit {
     limit: u32,
-    published_live: AtomicU32,
+    published_live_count: AtomicU32,
     reserved_count: AtomicU32,
 }
 
 impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { limit, published_live: AtomicU32::new(0), reserved_count: AtomicU32::new(0) }
+        Self { limit, published_live_count: AtomicU32::new(0), reserved_count: AtomicU32::new(0) }
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled` returns the number of cancelled timers to leave out of the count.
-    pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
+    /// no room. `cancelled_in_mailbox` returns how many timers to subtract because their messages
+    /// are in the mailbox.
+    pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `release`, so that `published_live`, read next, includes every
+        // Acquire: pairs with `release`, so that `published_live_count`, read next, includes every
         // admitted timer that `reserved_count` no longer includes.
         let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
         // Relaxed: the Acquire above orders this load.
-        let occupied = reserved_count.saturating_add(self.published_live.load(Ordering::Relaxed));
-        let has_room = occupied < self.limit || occupied.saturating_sub(cancelled()) < self.limit;
+        let occupied =
+            reserved_count.saturating_add(self.published_live_count.load(Ordering::Relaxed));
+        let has_room =
+            occupied < self.limit || occupied.saturating_sub(cancelled_in_mailbox()) < self.limit;
         if !has_room {
             self.release();
         }
@@ -63,17 +66,17 @@ impl AdmissionLimit {
     /// or whose add has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
-            // Release: publishes `published_live` to `try_reserve`.
+            // Release: publishes `published_live_count` to `try_reserve`.
             self.reserved_count.fetch_sub(1, Ordering::Release);
         }
     }
 
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
-        // Relaxed, both: only the owner writes this number. After an admission, the Release in
+        // Relaxed, both: only the owner writes the count. After an admission, the Release in
         // `release` publishes it.
-        if self.published_live.load(Ordering::Relaxed) != live {
-            self.published_live.store(live, Ordering::Relaxed);
+        if self.published_live_count.load(Ordering::Relaxed) != live {
+            self.published_live_count.store(live, Ordering::Relaxed);
         }
     }
 

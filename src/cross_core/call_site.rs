@@ -2,7 +2,7 @@
 //! feature `origins`, the types are empty and cost nothing.
 #![cfg_attr(
     not(feature = "origins"),
-    allow(unused_variables, clippy::unused_self, reason = "nothing is kept")
+    allow(unused_variables, clippy::unused_self, reason = "the types are empty")
 )]
 
 #[cfg(feature = "origins")]
@@ -14,7 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the call site of the calling function, which must be `#[track_caller]`.
+    /// Returns the place from which the calling function, which is `#[track_caller]`, was called.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {
@@ -25,8 +25,8 @@ impl CallSite {
     }
 }
 
-/// The call that added a timer, and the time of the add. A remotely added timer has the time of its
-/// admission instead (`slab`). In a node without a timer, the record has no meaning.
+/// The call that added a timer, and the time of the add. For a remote timer, the time is when the
+/// owner admitted it (`slab`). In a node without a timer, the record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 
@@ -48,7 +48,7 @@ impl CreationRecord {
     }
 
     #[cfg(feature = "origins")]
-    pub(crate) fn get(self) -> Option<(&'static Location<'static>, u64)> {
+    pub(crate) fn location_and_nanos(self) -> Option<(&'static Location<'static>, u64)> {
         self.0.map(|(CallSite(location), nanos)| (location, nanos))
     }
 }

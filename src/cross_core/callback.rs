@@ -113,7 +113,7 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
 /// The first vtable is for `Closure`, and the second is for `Box<Closure>`.
 pub(crate) unsafe trait IntoCallback {
     type Closure: 'static;
-    const VTABLES: [&'static VTable; 2];
+    const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2];
 
     fn into_closure(self) -> Self::Closure;
 }
@@ -127,7 +127,8 @@ pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 // SAFETY: the vtables are for `F` and `Box<F>`.
 unsafe impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
     type Closure = F;
-    const VTABLES: [&'static VTable; 2] = [&VTable::once::<F>(), &VTable::once::<Box<F>>()];
+    const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] =
+        [&VTable::once::<F>(), &VTable::once::<Box<F>>()];
 
     fn into_closure(self) -> F {
         self.0
@@ -137,7 +138,8 @@ unsafe impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
 // SAFETY: the vtables are for `F` and `Box<F>`.
 unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
     type Closure = F;
-    const VTABLES: [&'static VTable; 2] = [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()];
+    const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] =
+        [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()];
 
     fn into_closure(self) -> F {
         self.0
@@ -150,7 +152,7 @@ unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
     /// read several recent small stores by one wide load, and processors stall on such a load.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
-        let (closure, [inline, boxed]) = (self.into_closure(), C::VTABLES);
+        let (closure, [inline, boxed]) = (self.into_closure(), C::INLINE_AND_BOXED_VTABLES);
         // SAFETY: `dest` is valid for writes (caller).
         let storage = unsafe { &raw mut (*dest).storage };
         let vtable = if const { fits_inline::<C::Closure>() } {

@@ -217,11 +217,13 @@ impl TimerHandle {
         if self.is_remotely_added() {
             return self.cancel_slow();
         }
-        let likely = registry::shard(self.shard(), &pin())
+        let fast = registry::shard(self.shard(), &pin())
             .and_then(|shared| shared.try_cancel_fast(self.index(), self.generation));
-        let Some(RemoteOutcome { answer, wake }) = likely else { return self.cancel_slow() };
-        if let Some(asleep) = wake {
-            self.wake_owner(asleep);
+        let Some(RemoteOutcome { answer, sleep_to_interrupt }) = fast else {
+            return self.cancel_slow();
+        };
+        if let Some(sleep) = sleep_to_interrupt {
+            self.wake_owner(sleep);
         }
         answer
     }
@@ -236,7 +238,7 @@ impl TimerHandle {
 
     /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that
     /// `request` has taken. Returns `None` if the shard has ended. The thread unpins before it
-    /// wakes and drops, because both may run user code.
+    /// wakes the owner and drops the payload, because both may run user code.
     #[inline]
     fn with_remote_shard<R>(
         self,
@@ -246,10 +248,10 @@ impl TimerHandle {
         let pinned = pin();
         let shared = registry::shard(self.shard(), &pinned)?;
         let serial = shared.gauges.serial();
-        let RemoteOutcome { answer, wake } = request(shared, &mut payload_out);
+        let RemoteOutcome { answer, sleep_to_interrupt } = request(shared, &mut payload_out);
         drop(pinned);
-        if let Some(asleep) = wake {
-            self.wake_owner(asleep);
+        if let Some(sleep) = sleep_to_interrupt {
+            self.wake_owner(sleep);
         }
         if let Some(payload) = payload_out {
             self.drop_cancelled_payload(payload, serial);
@@ -259,9 +261,9 @@ impl TimerHandle {
 
     #[cold]
     #[inline(never)]
-    fn wake_owner(self, asleep: SleepId) {
+    fn wake_owner(self, sleep: SleepId) {
         if let Some(shared) = registry::shard_arc(self.shard()) {
-            shared.wake(asleep);
+            shared.wake(sleep);
         }
     }
 
@@ -288,8 +290,8 @@ impl TimerHandle {
     /// If the callback was running, its captures have been dropped when this call returns. In all
     /// other cases, even after `Ended`, the captures may be dropped later, as `cancel` describes.
     ///
-    /// This thread polls the timer at intervals that grow to a millisecond. The polls cost the
-    /// owner nothing. The wait lasts as long as the callback runs, so the callback must not wait
+    /// This thread polls the timer at intervals that grow to a millisecond. The owner does nothing
+    /// for these polls. The wait lasts as long as the callback runs, so the callback must not wait
     /// for this thread. This call also returns when the wheel ends, because then no callback of the
     /// wheel runs.
     ///
@@ -314,10 +316,10 @@ impl TimerHandle {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
-        let mut polls = 0_u32;
+        let mut poll_count = 0_u32;
         while answer == Cancel::Running && self.status() == TimerStatus::Running {
-            pause_after(polls);
-            polls = polls.saturating_add(1);
+            pause_after(poll_count);
+            poll_count = poll_count.saturating_add(1);
         }
         Ok(answer)
     }
@@ -325,7 +327,8 @@ impl TimerHandle {
     /// Returns true if the timer is [pending](TimerStatus::Pending), and false if it is running or
     /// has ended.
     ///
-    /// The answer may be outdated at once, because any thread may cancel the timer. Cost: constant.
+    /// The answer may be outdated at once, because the timer may fire or be cancelled. Cost:
+    /// constant.
     ///
     /// # Examples
     ///
@@ -708,7 +711,7 @@ pub(crate) struct OwnerOps {
 impl Owner {
     pub(crate) fn set_current(owner: Option<Self>) {
         // Fails if the thread-locals are destroyed. Then `current` returns `None` anyway.
-        let _ = OWNER.try_with(|place| place.set(owner));
+        let _ = OWNER.try_with(|current| current.set(owner));
     }
 
     /// Returns this thread's wheel if it owns the timer of `handle`, and `None` otherwise.
@@ -739,23 +742,23 @@ per_thread! {
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
-/// because callbacks must not wait for each other. `turn` must not panic: the flag would stay set.
+/// because callbacks must not wait for each other. If `turn` panicked, the flag would stay true.
 #[cfg(feature = "futures")]
 pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
-    let before = IN_WORKER_TURN.with(|flag| flag.replace(true));
+    let previous = IN_WORKER_TURN.with(|flag| flag.replace(true));
     turn();
-    IN_WORKER_TURN.with(|flag| flag.set(before));
+    IN_WORKER_TURN.with(|flag| flag.set(previous));
 }
 
 /// Waits between polls: yields at first, and then sleeps for up to a millisecond.
-fn pause_after(polls: u32) {
+fn pause_after(poll_count: u32) {
     const YIELDS_BEFORE_SLEEP: u32 = 8;
     const SLEEP_MAX: Duration = Duration::from_millis(1);
-    if polls < YIELDS_BEFORE_SLEEP || sync::IS_LOOM {
+    if poll_count < YIELDS_BEFORE_SLEEP || sync::IS_LOOM {
         sync::yield_now();
     } else {
         let interval =
-            Duration::from_micros(10) * 2_u32.saturating_pow(polls - YIELDS_BEFORE_SLEEP);
+            Duration::from_micros(10) * 2_u32.saturating_pow(poll_count - YIELDS_BEFORE_SLEEP);
         thread::sleep(interval.min(SLEEP_MAX));
     }
 }

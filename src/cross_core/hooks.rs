@@ -143,10 +143,9 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// Without a wake hook, a wake-up unparks this thread. A shard may move between threads, so the
-    /// owner stores its thread before each sleep. No thread waits for the lock: all threads only
-    /// try to take it.
-    sleeper: TryLock<Thread>,
+    /// Used only without a wake hook. A shard may move between threads, so the owner stores its
+    /// thread before each sleep. No thread waits for the lock: all threads only try to take it.
+    thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
     /// announced, so a thread that sees the sleep also sees the waker. Unlike a `SetOnce` of
@@ -157,7 +156,7 @@ pub(crate) struct Hooks {
 }
 
 /// An unfinished call of a wake hook or a driver task's waker: the address of the shard's
-/// [`Hooks`], and the sleep to end.
+/// [`Hooks`], and the sleep that the call ends.
 type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
@@ -170,7 +169,7 @@ impl Hooks {
     pub(crate) fn new(wake_hook: Option<WakeHook>, panic_hook: Option<PanicHook>) -> Self {
         Self {
             wake_hook,
-            sleeper: TryLock::new(this_thread()),
+            thread_to_unpark: TryLock::new(this_thread()),
             descriptor: LazyDescriptor::default(),
             driver_waker: OnceLock::new(),
             panic_hook,
@@ -185,81 +184,81 @@ impl Hooks {
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside too many nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
-    pub(crate) fn wake(&self, asleep: SleepId) -> bool {
+    pub(crate) fn try_wake(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
         let task_is_woken =
-            self.driver_waker.get().is_none_or(|waker| self.wake_driver_task(asleep, waker));
-        self.call_hook_or_unpark(asleep) && task_is_woken
+            self.driver_waker.get().is_none_or(|waker| self.try_wake_driver_task(sleep, waker));
+        self.try_call_hook_or_unpark(sleep) && task_is_woken
     }
 
     /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
     /// or could not be called.
     #[cold]
-    fn wake_driver_task(&self, asleep: SleepId, waker: &TryLock<Option<Arc<Waker>>>) -> bool {
+    fn try_wake_driver_task(&self, sleep: SleepId, waker: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = waker.if_unlocked(|waker| waker.clone()) else { return false };
-        waker.is_none_or(|waker| self.call_unless_nested(asleep, move || waker.wake_by_ref()))
+        waker.is_none_or(|waker| self.call_unless_nested(sleep, move || waker.wake_by_ref()))
     }
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
     /// this. If another thread is copying the waker, changes nothing and returns false.
     pub(crate) fn set_driver_waker(&self, mut waker: Option<Arc<Waker>>) -> bool {
-        let place = self.driver_waker.get_or_init(|| TryLock::new(None));
-        let was_set = place.if_unlocked(|old| mem::swap(old, &mut waker)).is_some();
+        let stored = self.driver_waker.get_or_init(|| TryLock::new(None));
+        let was_set = stored.if_unlocked(|old| mem::swap(old, &mut waker)).is_some();
         // Dropping the old waker may run user code, so it happens outside of the lock.
         self.drop_catching_panic(waker);
         was_set
     }
 
-    fn call_hook_or_unpark(&self, asleep: SleepId) -> bool {
+    fn try_call_hook_or_unpark(&self, sleep: SleepId) -> bool {
         if let Some(hook) = &self.wake_hook {
-            return self.call_unless_nested(asleep, || hook());
+            return self.call_unless_nested(sleep, || hook());
         }
         // If the lock is taken, no wake-up is lost. Its holder is either a thread that is about to
         // unpark the owner, or the owner, which then announces a sleep and checks for requests.
         // Unparks after releasing the lock: the woken thread may run at once, and must not find
         // the lock taken.
-        let sleeper = self.sleeper.if_unlocked(|sleeper| sleeper.clone());
-        sleeper.inspect(Thread::unpark).is_some()
+        let thread = self.thread_to_unpark.if_unlocked(|thread| thread.clone());
+        thread.inspect(Thread::unpark).is_some()
     }
 
     /// Calls `hook`, unless this thread is inside a hook of this shard for the same sleep, or
     /// inside too many hooks. So a hook that sends a request to its own shard, directly or through
     /// the hook of another shard, is not called recursively for the same sleep. Returns false if
     /// `hook` was not called or panicked.
-    fn call_unless_nested(&self, asleep: SleepId, hook: impl FnOnce()) -> bool {
-        let this = Some((ptr::from_ref(self).addr(), asleep));
+    fn call_unless_nested(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
+        let this = Some((ptr::from_ref(self).addr(), sleep));
         let mut has_returned = false;
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
         // are destroyed.
         let _ = ACTIVE_HOOK_CALLS.try_with(|calls| {
             let enclosing = calls.iter().take_while(|call| call.get().is_some());
             let is_inside = enclosing.clone().any(|call| call.get() == this);
-            if let Some(place) = calls.get(enclosing.count()).filter(|_| !is_inside) {
-                place.set(this);
+            if let Some(unused) = calls.get(enclosing.count()).filter(|_| !is_inside) {
+                unused.set(this);
                 self.catch_panic(PanicPlace::Wake, || {
                     hook();
                     has_returned = true;
                 });
-                place.set(None);
+                unused.set(None);
             }
         });
         has_returned
     }
 
-    /// Makes the default wake-up unpark the calling thread. If the user has set a wake hook, does
+    /// Makes later wake-ups unpark the calling thread. If the user has set a wake hook, does
     /// nothing and returns true. If another thread is copying the stored thread handle, changes
     /// nothing and returns false.
-    pub(crate) fn set_thread_to_unpark(&self) -> bool {
+    pub(crate) fn try_set_thread_to_unpark(&self) -> bool {
         if self.wake_hook.is_some() {
             return true;
         }
-        let remember = |sleeper: &mut Thread| {
+        let store_this_thread = |stored: &mut Thread| {
             let this = this_thread();
-            if sleeper.id() != this.id() {
-                *sleeper = this;
+            if stored.id() != this.id() {
+                *stored = this;
             }
         };
-        self.sleeper.if_unlocked(remember).is_some()
+        self.thread_to_unpark.if_unlocked(store_this_thread).is_some()
     }
 
     /// Runs user code, and catches and reports its panic.

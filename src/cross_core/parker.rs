@@ -1,7 +1,7 @@
 //! How a shard's owner sleeps, and how other threads wake it without losing a wake-up.
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
-//! its urgent request and then checks whether the owner sleeps, and until when. Each thread has a
+//! its request and then checks whether the owner sleeps, and until when. Each thread has a
 //! sequentially consistent fence between its two steps. So at least one of the two threads sees the
 //! other's first step, as in Dekker's algorithm:
 //!
@@ -39,7 +39,7 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
-    /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
+    /// The number of the latest sleep, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
     announced: AtomicU64,
     /// The latest time at which the most recently announced sleep ends, in nanoseconds of the
@@ -69,23 +69,26 @@ impl Parker {
         // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        let number =
-            before + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
+        let previous =
+            self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
+        let announcement =
+            previous + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
         // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
         // cannot clear this announcement: its exchange comes before this swap or fails.
-        self.announced.swap(number, Ordering::Release);
+        self.announced.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
-        SleepId(number)
+        SleepId(announcement)
     }
 
+    /// Records that no loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_undriven(&self) {
         // Relaxed: the store of `announced` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Release: publishes `until` to `sleeps_past`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        self.announced.store(before + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
+        let previous =
+            self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
+        self.announced.store(previous + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
@@ -93,9 +96,9 @@ impl Parker {
         // Relaxed, both: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence F1
         // of the owner's next announcement. So the owner sees the request of that thread before the
         // owner sleeps.
-        let before = self.announced.load(Ordering::Relaxed);
-        if before & UNDRIVEN != 0 {
-            self.announced.store(before & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
+        let previous = self.announced.load(Ordering::Relaxed);
+        if previous & UNDRIVEN != 0 {
+            self.announced.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
     }
 
@@ -106,12 +109,12 @@ impl Parker {
 
     /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
     /// or has woken the owner.
-    pub(crate) fn clear_announcement(&self, SleepId(number): SleepId) {
+    pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
         // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
-            number,
-            number & !ASLEEP,
+            announcement,
+            announcement & !ASLEEP,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
@@ -122,7 +125,7 @@ impl Parker {
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
         // load.
-        SleepId::of(self.announced.load(Ordering::Relaxed))
+        SleepId::if_asleep(self.announced.load(Ordering::Relaxed))
     }
 
     /// Returns the sleep in progress, after the caller has queued a request. The caller must then
@@ -136,7 +139,7 @@ impl Parker {
     /// Returns the sleep in progress if it [ends on a cancel](SleepId::ends_on_cancel), after the
     /// caller has left a payload to the owner. The caller must then wake the owner.
     pub(crate) fn sleep_to_interrupt_for_cancel(&self) -> Option<SleepId> {
-        self.sleep_to_interrupt().filter(|asleep| asleep.ends_on_cancel())
+        self.sleep_to_interrupt().filter(|sleep| sleep.ends_on_cancel())
     }
 
     /// Returns the sleep in progress, after the caller has requested a deadline. If the owner
@@ -151,7 +154,7 @@ impl Parker {
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `sleeps_past` then reads the end of this sleep or of a later one. The owner sees
         // the request before it begins a later sleep.
-        SleepId::of(self.announced.load(Ordering::Acquire))
+        SleepId::if_asleep(self.announced.load(Ordering::Acquire))
     }
 
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
@@ -173,7 +176,7 @@ impl SleepId {
         self.0 & ENDS_ON_CANCEL != 0
     }
 
-    fn of(announced: u64) -> Option<Self> {
+    fn if_asleep(announced: u64) -> Option<Self> {
         (announced & ASLEEP != 0).then_some(Self(announced))
     }
 }
@@ -232,8 +235,8 @@ mod tests {
         let parker = Parker::default();
         assert!(!parker.is_undriven());
         parker.set_undriven();
-        let asleep = sleep_past(&parker, u64::MAX - 1).expect("the sleep has no end");
-        assert!(asleep.is_undriven() && parker.is_undriven());
+        let sleep = sleep_past(&parker, u64::MAX - 1).expect("the sleep has no end");
+        assert!(sleep.is_undriven() && parker.is_undriven());
         assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
         parker.set_driven();
         assert_eq!((parker.sleep_to_interrupt(), parker.is_undriven()), (None, false));

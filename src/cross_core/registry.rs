@@ -56,7 +56,7 @@ impl Registry {
 
 impl FreeNumbers {
     fn take(&mut self) -> Option<ShardNumber> {
-        let free = self.reusable.pop().or_else(|| {
+        let assigned = self.reusable.pop().or_else(|| {
             let number = self.first_never_used_number;
             (number < SHARDS_MAX).then(|| {
                 self.first_never_used_number += 1;
@@ -64,20 +64,20 @@ impl FreeNumbers {
             })
         })?;
         self.created_shard_count += 1;
-        Some(free)
+        Some(assigned)
     }
 }
 
 /// Assigns a number to a shard. After this call, handles with this number find the shard.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<ShardNumber, ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
-    let free = free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
+    let assigned = free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
     let created_shard_count = free_numbers.created_shard_count;
     drop(free_numbers);
-    shared.gauges.set_identity(created_shard_count, free.number);
-    shared.slab.raise_first_generation(free.next_generation);
-    REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
-    Ok(free)
+    shared.gauges.set_identity(created_shard_count, assigned.number);
+    shared.slab.raise_first_generation(assigned.next_generation);
+    REGISTRY.shards[assigned.number as usize].publish(Arc::clone(shared));
+    Ok(assigned)
 }
 
 /// Removes a shard from the table. Handles with its number find no shard until a new shard gets the

@@ -50,7 +50,8 @@ pub(crate) struct Shared {
     pub(crate) drop_within_nanos: u64,
 }
 
-// User code runs only between two steps, so a panic leaves no step half done (P5, P6).
+// User code runs only between operations on this state, so its panic leaves no operation half done
+// (P5, P6).
 impl RefUnwindSafe for Shared {}
 
 /// A value that shares no cache line with other values. It is aligned to two lines, because many
@@ -71,9 +72,9 @@ impl<T> std::ops::Deref for CachePadded<T> {
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
-    /// The sleep from which the caller must wake the owner, once the caller holds no borrow of
+    /// The caller must wake the owner from this sleep, once the caller holds no borrow of
     /// corewheel's state.
-    pub(crate) wake: Option<SleepId>,
+    pub(crate) sleep_to_interrupt: Option<SleepId>,
 }
 
 /// Identifies a remotely added timer within its shard.
@@ -93,7 +94,7 @@ pub(crate) enum RefusedAdd<B> {
 
 impl<R> RemoteOutcome<R> {
     fn without_wake(answer: R) -> Self {
-        Self { answer, wake: None }
+        Self { answer, sleep_to_interrupt: None }
     }
 }
 
@@ -130,9 +131,9 @@ impl Shared {
     /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
     /// the owner must consume messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
-        let reachable = self.hooks.set_thread_to_unpark();
+        let is_reachable = self.hooks.try_set_thread_to_unpark();
         let announcement = self.parker.announce(until, ends_on_cancel);
-        if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, ends_on_cancel) {
+        if is_reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, ends_on_cancel) {
             return Some(announcement);
         }
         self.parker.clear_announcement(announcement);
@@ -141,14 +142,14 @@ impl Shared {
 
     /// Wakes the owner, and returns true if this call has woken it. If no loop drives the wheel,
     /// only reports an overdue timer.
-    pub(crate) fn wake(&self, asleep: SleepId) -> bool {
-        if asleep.is_undriven() {
+    pub(crate) fn wake(&self, sleep: SleepId) -> bool {
+        if sleep.is_undriven() {
             self.report_if_overdue();
             return false;
         }
-        let has_woken = self.hooks.wake(asleep);
+        let has_woken = self.hooks.try_wake(sleep);
         if has_woken {
-            self.parker.clear_announcement(asleep);
+            self.parker.clear_announcement(sleep);
         }
         has_woken
     }
@@ -192,9 +193,9 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
-            && let Some(asleep) = self.parker.sleep_to_interrupt()
+            && let Some(sleep) = self.parker.sleep_to_interrupt()
         {
-            self.wake(asleep);
+            self.wake(sleep);
         }
     }
 
@@ -243,20 +244,20 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `nanos`. If the shard has ended, and its
+    /// Pushes a node that was armed with a timer due at `due`. If the shard has ended, and its
     /// sweep has not found the timer, returns the callback as the error.
     #[inline(always)]
     fn push_armed(
         &self,
         node: TakenNode,
         generation: u64,
-        nanos: u64,
+        due: u64,
     ) -> Result<RemoteOutcome<RemoteTimerId>, SendCallback> {
         let armed = RemoteTimerId { index: node.index, generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer: armed,
-                wake: self.sleep_to_interrupt_for_deadline(depth, || nanos),
+                sleep_to_interrupt: self.sleep_to_interrupt_for_deadline(depth, || due),
             }),
             PushOutcome::Closed => {
                 self.admission.release();
@@ -276,7 +277,7 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline, before rounding to a tick, of a timer that is added or reset now.
+    /// Returns the deadline of a timer that is added or reset now, in nanoseconds of the clock.
     #[inline(always)]
     pub(crate) fn deadline_nanos(&self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
@@ -289,10 +290,9 @@ impl Shared {
         }
     }
 
-    /// Returns the deadline, before rounding to a tick, of a timer that is reset now. An elapsed
-    /// deadline is moved back by almost a tick (`backdate_if_elapsed`). The second value is the
-    /// deadline without this move, from which a periodic timer counts its next periods; `None`
-    /// stands for the first value.
+    /// Returns the deadline of a timer that is reset now, in nanoseconds of the clock. An elapsed
+    /// deadline is moved back by almost a tick (`backdate_if_elapsed`). From the second value, the
+    /// unmoved deadline, a periodic timer counts its next periods; `None` means the first value.
     pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, Option<u64>) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
@@ -303,12 +303,12 @@ impl Shared {
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within
-    /// the slack, chooses the one of them that is divisible by the largest power of two, so that
-    /// timers share ticks.
+    /// the slack, chooses the tick that is divisible by the largest power of two, so that timers
+    /// share ticks.
     #[inline(never)]
     pub(crate) fn deadline_nanos_with_slack(&self, when: When, now: Reading) -> u64 {
-        let offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
-        let nanos_after_deadline = |offset: Duration| match when.deadline {
+        let spread_offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
+        let deadline_plus = |offset: Duration| match when.deadline {
             Deadline::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
@@ -319,21 +319,21 @@ impl Shared {
             }
             Deadline::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
-        let start = nanos_after_deadline(offset);
-        let first = self.tick.deadline_tick(start).max(self.tick.tick_at(now.max) + 1);
-        let last = self.tick.tick_at(nanos_after_deadline(offset.saturating_add(when.slack)));
-        if first <= last && !when.slack.is_zero() {
-            return self.tick.start_nanos(coarsest_tick(first, last));
+        let spread_due = deadline_plus(spread_offset);
+        let first_tick = self.tick.deadline_tick(spread_due).max(self.tick.tick_at(now.max) + 1);
+        let last_tick = self.tick.tick_at(deadline_plus(spread_offset.saturating_add(when.slack)));
+        if first_tick <= last_tick && !when.slack.is_zero() {
+            return self.tick.start_nanos(coarsest_tick(first_tick, last_tick));
         }
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
-            Deadline::After(delay) => delay.is_zero() && start <= now.max,
-            // If the start is between the bounds of `now`, only an exact reading shows whether it
-            // has elapsed.
-            _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
+            Deadline::After(delay) => delay.is_zero() && spread_due <= now.max,
+            // If the deadline is between the bounds of `now`, only an exact reading shows whether
+            // the deadline has elapsed.
+            _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
         };
-        let start = if has_elapsed { start.min(now.min) } else { start };
-        self.tick.backdate_if_elapsed(start, has_elapsed)
+        let deadline = if has_elapsed { spread_due.min(now.min) } else { spread_due };
+        self.tick.backdate_if_elapsed(deadline, has_elapsed)
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {
@@ -342,21 +342,21 @@ impl Shared {
 
     /// Returns the sleep from which this thread must wake the owner, if any, after this thread has
     /// requested the deadline `nanos()`. If no loop drives the wheel, also publishes the deadline.
-    /// `depth` is the number of urgent messages after this thread's push, or 0 if this thread has
-    /// pushed no message.
+    /// `urgent_depth` is the number of urgent messages after this thread's push, or 0 if this
+    /// thread has pushed none.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
-        depth: u32,
+        urgent_depth: u32,
         nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
-        let asleep = self.parker.sleep_in_progress_after_swap()?;
+        let sleep = self.parker.sleep_in_progress_after_swap()?;
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
-        if sleeps_past && asleep.is_undriven() {
+        if sleeps_past && sleep.is_undriven() {
             self.publish_remote_due(due);
         }
-        (sleeps_past || is_wake_depth(depth)).then_some(asleep)
+        (sleeps_past || is_wake_depth(urgent_depth)).then_some(sleep)
     }
 
     /// Publishes the deadline of a remote request while no loop drives the wheel. A deadline that
@@ -396,7 +396,7 @@ impl Protected<'_, Shared> {
         let is_cancelled = node.state.try_cancel_fast(generation);
         is_cancelled.then(|| RemoteOutcome {
             answer: Cancel::Cancelled,
-            wake: self.push_cancelled(index, node.link, Priority::Low),
+            sleep_to_interrupt: self.push_cancelled(index, node.link, Priority::Low),
         })
     }
 
@@ -409,26 +409,26 @@ impl Protected<'_, Shared> {
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
         // If the node has no page, the timer has ended: the page was retired, or the handle belongs
-        // to an earlier shard, which had more pages.
+        // to an earlier shard with this number, which had more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::without_wake(Cancel::Ended);
         };
-        let (answer, next) = node.cancel(generation, payload_out);
-        let wake = match next {
+        let (answer, next_step) = node.cancel(generation, payload_out);
+        let sleep_to_interrupt = match next_step {
             NextStep::Push => {
-                let is_taken = payload_out.is_some();
-                let priority = if is_taken { Priority::LowPayloadTaken } else { Priority::Low };
+                let priority =
+                    if payload_out.is_some() { Priority::LowPayloadTaken } else { Priority::Low };
                 self.push_cancelled(index, node.link, priority)
             }
             // A message about an add or reset is queued or about to be pushed, so this cancel
-            // pushes none. This cancel ends only a long sleep, so that the owner drops the payload
-            // in time.
+            // pushes none. It ends a sleep that is marked `ends_on_cancel`, so that the owner
+            // drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.parker.sleep_to_interrupt_for_cancel()
             }
             _ => None,
         };
-        RemoteOutcome { answer, wake }
+        RemoteOutcome { answer, sleep_to_interrupt }
     }
 
     /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
@@ -459,37 +459,37 @@ impl Protected<'_, Shared> {
                 }
             }
         }
-        let next = node.end_reset(payload_out);
-        let answer = next.is_some();
+        let next_step = node.end_reset(payload_out);
+        let answer = next_step.is_some();
         if payload_out.is_some() {
             // This thread has taken the payload, because another thread cancelled the timer during
             // the reset.
             let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
-            let wake = (next == Some(NextStep::Push)).then(push).flatten();
-            return RemoteOutcome { answer, wake };
+            let sleep_to_interrupt = (next_step == Some(NextStep::Push)).then(push).flatten();
+            return RemoteOutcome { answer, sleep_to_interrupt };
         }
         let mut depth = 0;
-        if next == Some(NextStep::Push) {
+        if next_step == Some(NextStep::Push) {
             match self.mailbox.push(index, node.link, Priority::Urgent) {
-                PushOutcome::Queued { depth: pushed, .. } => depth = pushed,
+                PushOutcome::Queued { depth: new_depth, .. } => depth = new_depth,
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
         }
         // Reads the requested deadline after the push: another thread may have reset the timer
         // again and pushed nothing, because *queued* was set.
-        let mut wake =
+        let mut sleep_to_interrupt =
             self.sleep_to_interrupt_for_deadline(depth, || node.requested_deadline().load_nanos());
         // Reads the word after the fence in `sleep_to_interrupt_for_deadline`. If another thread
-        // has cancelled the timer, this thread must end a long sleep, so that the payload is
-        // dropped in time.
-        if wake.is_none()
-            && let Some(asleep) = self.parker.sleep_in_progress()
-            && asleep.ends_on_cancel()
+        // has cancelled the timer, this thread must end a sleep that is marked `ends_on_cancel`,
+        // so that the owner drops the payload in time.
+        if sleep_to_interrupt.is_none()
+            && let Some(sleep) = self.parker.sleep_in_progress()
+            && sleep.ends_on_cancel()
             && !node.state.is_pending(generation)
         {
-            wake = Some(asleep);
+            sleep_to_interrupt = Some(sleep);
         }
-        RemoteOutcome { answer, wake }
+        RemoteOutcome { answer, sleep_to_interrupt }
     }
 
     /// Pushes the message of a cancelled timer. Returns the sleep from which the caller must wake
@@ -502,8 +502,8 @@ impl Protected<'_, Shared> {
         priority: Priority,
     ) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
-            // The first message about a payload ends a long sleep, so that the owner drops the
-            // payload in time.
+            // The first message about a payload ends a sleep that is marked `ends_on_cancel`, so
+            // that the owner drops the payload in time.
             PushOutcome::Queued { depth, is_first_payload: true } => self
                 .parker
                 .sleep_to_interrupt_for_cancel()

@@ -271,7 +271,7 @@ impl ShardRef {
         let due_at_once = TimerSchedule { due: 0, period: 0 };
         let added = self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true);
         let wake = match added {
-            Ok(RemoteOutcome { wake, .. }) => wake,
+            Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
                 // `callback` may own a `StopRequest`, whose drop sets a flag. The owner must wake
                 // up to see the flag.
@@ -429,8 +429,11 @@ impl ShardRef {
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         match self.shared.add(schedule, call_site, callback, false) {
-            Ok(RemoteOutcome { answer: RemoteTimerId { index, generation }, wake }) => {
-                if let Some(asleep) = wake {
+            Ok(RemoteOutcome {
+                answer: RemoteTimerId { index, generation },
+                sleep_to_interrupt,
+            }) => {
+                if let Some(asleep) = sleep_to_interrupt {
                     self.shared.wake(asleep);
                 }
                 Ok(TimerHandle::new(self.number, index, generation))

@@ -57,7 +57,7 @@ pub struct LiveCallSite {
 impl LiveReport {
     pub(crate) fn new(live: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
         let mut call_sites = HashMap::new();
-        for (location, nanos) in live.filter_map(CreationRecord::get) {
+        for (location, nanos) in live.filter_map(CreationRecord::location_and_nanos) {
             let age = Duration::from_nanos(now.saturating_sub(nanos));
             let empty = LiveCallSite { location, live: 0, oldest_age: Duration::ZERO };
             let call_site = call_sites.entry(location).or_insert(empty);

@@ -13,7 +13,7 @@ pub use self::timerfd::*;
 pub(crate) struct LazyDescriptor {}
 
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
-#[expect(clippy::unused_self, reason = "the interface is that of the real one")]
+#[expect(clippy::unused_self, reason = "the interface of `timerfd::LazyDescriptor`")]
 impl LazyDescriptor {
     pub(crate) fn trigger(&self) {}
 }

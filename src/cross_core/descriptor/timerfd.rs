@@ -71,14 +71,14 @@ impl Descriptor {
         })
     }
 
-    /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock, unless it
-    /// is still armed for `until`. `time_left` returns the time from now to the deadline. To disarm
-    /// the descriptor, pass `None` as `until`, and let `time_left` return `None`.
-    pub(crate) fn arm(&self, until: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
-        let until = until.unwrap_or(NONE);
+    /// Arms the descriptor for `deadline`, in nanoseconds of the owner's clock, unless it is still
+    /// armed for `deadline`. `time_left` returns the time from now to the deadline. To disarm the
+    /// descriptor, pass `None` as `deadline`, and let `time_left` return `None`.
+    pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
+        let deadline = deadline.unwrap_or(NONE);
         let begun = self.trigger_count_unless_triggering();
         // Relaxed, both: only the owner uses these fields.
-        let is_armed = until == self.armed_deadline.load(Ordering::Relaxed);
+        let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
@@ -86,7 +86,7 @@ impl Descriptor {
         // Relaxed, both: only the owner uses these fields. `begun` was read before `set_expiry`,
         // because a call of `trigger` that began later may have replaced this deadline.
         self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
-        self.armed_deadline.store(until, Ordering::Relaxed);
+        self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
 
     /// Makes the descriptor readable at once, until it is read or the owner arms it again. Any
@@ -102,14 +102,14 @@ impl Descriptor {
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
     fn trigger_count_unless_triggering(&self) -> Option<u64> {
-        // Acquire: `triggers_begun`, read next, counts at least the finished calls; pairs with the
+        // Acquire: `triggers_begun`, read next, counts at least the ended calls; pairs with the
         // Release of `trigger`.
-        let done = self.triggers_ended.load(Ordering::Acquire);
+        let ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
         // does not arm the descriptor, that call makes the descriptor readable. If the owner arms
         // the descriptor, this may undo that call, but the owner then checks for requests.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
-        (begun == done).then_some(begun)
+        (begun == ended).then_some(begun)
     }
 
     fn set_expiry(&self, after: Option<Duration>) {

@@ -16,11 +16,11 @@
 //!   shard ends before the page is marked, a thread that later ends another shard frees the page
 //!   (`slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, `GARBAGE` then usually
-//!   contains even the reference to the shard that this thread ends.
+//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, these usually include
+//!   the reference to the shard that this thread ends.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
-//! crate cannot delay the freeing of memory here, and their deferred work never runs here.
+//! crate cannot delay corewheel's freeing of memory, and corewheel never runs their deferred work.
 //!
 //! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
 //! again, so that deferred work never waits.

@@ -109,7 +109,7 @@ fn the_global_epoch_collector_is_independent() {
         free_garbage();
     }
     assert!(!done.load(Ordering::Relaxed), "`free_garbage` ran work of the global collector");
-    let _stays = epoch::pin();
+    let _pinned = epoch::pin();
     garbage_is_freed_when_no_thread_is_pinned();
 }
 
@@ -130,9 +130,9 @@ fn a_pointer_is_published_once_and_released_after_unpinning() {
         RELEASED.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(cell.load(&pinned), None);
-    let is_over = || RELEASED.load(Ordering::Relaxed) == 1;
+    let is_released = || RELEASED.load(Ordering::Relaxed) == 1;
     (0..100).for_each(|_| advance_epoch());
-    assert!(!is_over(), "this thread is pinned");
+    assert!(!is_released(), "this thread is pinned");
     drop(pinned);
-    assert!(is_done_eventually(is_over));
+    assert!(is_done_eventually(is_released));
 }
