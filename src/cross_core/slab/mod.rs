@@ -152,7 +152,7 @@ pub(crate) struct NodeView<'p> {
     pub(crate) link: &'p MailboxLink,
     layout: &'p PageLayout,
     page: PagePtr,
-    place: usize,
+    place_in_page: usize,
 }
 
 /// A node that this thread has taken for a remote timer. The value keeps the thread pinned.
@@ -221,7 +221,7 @@ impl Slab {
         // SAFETY: a published page lives while the thread is pinned (`retired_pages`), and all
         // pages of this slab have its layout.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
-        Some(NodeView { state, link, layout: &self.layout, page, place: place_of(index) })
+        Some(NodeView { state, link, layout: &self.layout, page, place_in_page: place_of(index) })
     }
 
     #[inline]
@@ -390,13 +390,13 @@ impl NodeView<'_> {
     #[inline]
     pub(crate) fn requested_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.requested_deadlines_offset, self.place) }
+        unsafe { self.page.deadline(self.layout.requested_deadlines_offset, self.place_in_page) }
     }
 
     #[inline]
     pub(crate) fn linked_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.linked_deadlines_offset, self.place) }
+        unsafe { self.page.deadline(self.layout.linked_deadlines_offset, self.place_in_page) }
     }
 
     /// Cancels the timer. Returns the answer and this thread's next step. If this thread gets the
@@ -433,7 +433,7 @@ impl NodeView<'_> {
         // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_typed() };
         // SAFETY: the state word has given the payload to this thread alone.
-        let callback = unsafe { page.nodes[self.place].payload().read() };
+        let callback = unsafe { page.nodes[self.place_in_page].payload().read() };
         // SAFETY: the timer was armed with a callback that is `Send` (`TakenNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
         self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(NextStep::Nothing)

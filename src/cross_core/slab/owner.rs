@@ -123,7 +123,7 @@ impl<T> OwnerNodes<T> {
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
         if generation & REMOTE_GENERATION_BIT != 0 {
-            return self.free_remote(index);
+            return self.free_remote_node(index);
         }
         let previous = self.free_places.replace_last_freed(index);
         if previous != 0 {
@@ -143,23 +143,23 @@ impl<T> OwnerNodes<T> {
 
     /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
-    fn free_remote(&mut self, index: u32) {
+    fn free_remote_node(&mut self, index: u32) {
         if self.freed_remote_nodes.page_number == page_number_of(index) {
-            self.add_freed_remote(index);
+            self.add_freed_remote_node(index);
         } else {
-            self.free_remote_of_other_page(index);
+            self.free_remote_node_of_other_page(index);
         }
     }
 
     #[inline(never)]
-    fn free_remote_of_other_page(&mut self, index: u32) {
+    fn free_remote_node_of_other_page(&mut self, index: u32) {
         self.return_freed_remote_nodes();
         self.freed_remote_nodes.page_number = page_number_of(index);
-        self.add_freed_remote(index);
+        self.add_freed_remote_node(index);
     }
 
     #[inline(always)]
-    fn add_freed_remote(&mut self, index: u32) {
+    fn add_freed_remote_node(&mut self, index: u32) {
         let FreedRemoteNodes { first_index, last_index, count, .. } = &mut self.freed_remote_nodes;
         let place = place_of(index);
         let link = relative_link(place, place_of(mem::replace(first_index, index)));
