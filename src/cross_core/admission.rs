@@ -33,8 +33,8 @@ impl AdmissionLimit {
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled_in_mailbox` returns how many timers to subtract because their messages
-    /// are in the mailbox.
+    /// no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract from
+    /// the sum.
     pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;

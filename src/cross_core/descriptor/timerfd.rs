@@ -37,7 +37,7 @@ const NONE: u64 = u64::MAX;
 /// read.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
-    timer: OwnedFd,
+    timerfd: OwnedFd,
     triggers_begun: AtomicU64,
     triggers_ended: AtomicU64,
     /// Only the owner uses `armed_deadline` and `triggers_begun_when_armed`.
@@ -63,7 +63,7 @@ impl Descriptor {
     /// Opens a disarmed descriptor.
     pub(crate) fn open(clock: TimerfdClockId) -> io::Result<Self> {
         Ok(Self {
-            timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
+            timerfd: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
             triggers_begun: AtomicU64::new(0),
             triggers_ended: AtomicU64::new(0),
             armed_deadline: AtomicU64::new(NONE),
@@ -116,14 +116,14 @@ impl Descriptor {
         let expires =
             Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
         // The call fails only for an invalid time, or a descriptor that is no timerfd.
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
+        timerfd_settime(&self.timerfd, TimerfdTimerFlags::empty(), &expires)
             .expect("a timerfd can be armed");
     }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+        self.timerfd.as_fd()
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn remaining(descriptor: &Descriptor) -> Duration {
-        let left = rustix::time::timerfd_gettime(&descriptor.timer).expect("a timerfd").it_value;
+        let left = rustix::time::timerfd_gettime(&descriptor.timerfd).expect("a timerfd").it_value;
         Duration::try_from(left).expect("not negative")
     }
 
