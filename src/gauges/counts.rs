@@ -20,7 +20,7 @@ macro_rules! counts {
             #[inline]
             pub(crate) fn to_words(self) -> [u64; WORD_COUNT] {
                 let words = [$(self.$field),*];
-                std::array::from_fn(|place| words[place])
+                std::array::from_fn(|index| words[index])
             }
 
             /// Builds the counts from their words. Fields without a word are zero.
@@ -66,18 +66,17 @@ counts! {
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
         /// message, or when the shard ends.
         pub cancelled: u64,
-        /// The timers of `cancelled` that other threads cancelled.
+        /// The timers in `cancelled` that other threads cancelled.
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
-        /// The timers of `live` that other threads have cancelled, and that the owner has not
-        /// unlinked yet.
+        /// Live timers that other threads have cancelled, and that the owner has not unlinked yet.
         ///
-        /// The owner reads the exact number of timers whose cancel messages are queued. If a timer
-        /// is cancelled during another thread's reset, the cancel message is queued when the reset
-        /// ends. Other threads read the number of queued cancel messages, which is inexact from
-        /// 3,072 on. That number may include timers that are not yet in the published `live`. It
-        /// may lack timers that were cancelled during a reset, or while a reset message was queued.
+        /// The owner reads the exact number of cancelled timers with a queued message. If a timer
+        /// is cancelled during another thread's reset, the message is queued when the reset ends.
+        /// Other threads read the number of queued cancel messages, which is inexact from 3,072 on.
+        /// This number may include timers that are not yet in the published `live`. It may lack
+        /// timers that were cancelled during a reset, or while a reset message was queued.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. The
         /// number is exact for the owner. Once 3,072 cancels, or 3,072 adds and resets, are queued,
@@ -126,7 +125,7 @@ mod tests {
 
     #[test]
     fn counts_round_trip_through_words() {
-        let words = std::array::from_fn(|place| place as u64 + 1);
+        let words = std::array::from_fn(|index| index as u64 + 1);
         assert_eq!(Counts::from_words(words).to_words(), words);
     }
 }

@@ -13,15 +13,15 @@ const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram {
-    counts: [AtomicU64; HISTOGRAM_CELLS],
-    sum: AtomicU64,
-    max: AtomicU64,
+    cell_counts: [AtomicU64; HISTOGRAM_CELLS],
+    sum_nanos: AtomicU64,
+    max_nanos: AtomicU64,
 }
 
 impl Default for AtomicHistogram {
     fn default() -> Self {
-        let counts = [(); HISTOGRAM_CELLS].map(|()| AtomicU64::new(0));
-        Self { counts, sum: AtomicU64::new(0), max: AtomicU64::new(0) }
+        let cell_counts = [(); HISTOGRAM_CELLS].map(|()| AtomicU64::new(0));
+        Self { cell_counts, sum_nanos: AtomicU64::new(0), max_nanos: AtomicU64::new(0) }
     }
 }
 
@@ -30,31 +30,33 @@ impl AtomicHistogram {
     pub(super) fn add(&self, nanos: u64, times: u32) {
         // Relaxed, also below: only one thread writes. The store of the count below publishes the
         // sum and the maximum.
-        if nanos > self.max.load(Ordering::Relaxed) {
-            self.max.store(nanos, Ordering::Relaxed);
+        if nanos > self.max_nanos.load(Ordering::Relaxed) {
+            self.max_nanos.store(nanos, Ordering::Relaxed);
         }
-        let total = self.sum.load(Ordering::Relaxed);
-        self.sum.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
-        let cell = &self.counts[cell_of(nanos)];
+        let total = self.sum_nanos.load(Ordering::Relaxed);
+        self.sum_nanos
+            .store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
+        let cell = &self.cell_counts[cell_index_of(nanos)];
         // Relaxed: one thread writes. Release: pairs with the Acquire in `read`.
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
     }
 
     pub(crate) fn read(&self) -> Histogram {
         // Acquire: pairs with the Release in `add`.
-        let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
-        // Relaxed: after the loads above, sum and maximum include all values in `counts`, and
+        let cell_counts =
+            self.cell_counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
+        // Relaxed: after the loads above, sum and maximum include all values in `cell_counts`, and
         // perhaps later ones.
         Histogram {
-            counts,
-            sum: self.sum.load(Ordering::Relaxed),
-            max: self.max.load(Ordering::Relaxed),
+            cell_counts,
+            sum_nanos: self.sum_nanos.load(Ordering::Relaxed),
+            max_nanos: self.max_nanos.load(Ordering::Relaxed),
         }
     }
 }
 
-/// Returns the cell of `nanos`. The first cell counts values below 1,024.
-fn cell_of(nanos: u64) -> usize {
+/// Returns the index of the cell that counts `nanos`. The first cell counts values below 1,024.
+fn cell_index_of(nanos: u64) -> usize {
     if nanos < 1 << HISTOGRAM_MIN_NANOS_LOG2 {
         return 0;
     }
@@ -64,8 +66,8 @@ fn cell_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// Returns the largest value of a cell. For the unbounded last cell, the result is wrong.
-fn upper_bound_of(cell: usize) -> u64 {
+/// Returns the largest value of a cell. The last cell is unbounded: its result means nothing.
+fn largest_nanos_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) = (
         HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
@@ -102,9 +104,9 @@ fn upper_bound_of(cell: usize) -> u64 {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// The count of each cell; empty in a default histogram.
-    counts: Vec<u64>,
-    sum: u64,
-    max: u64,
+    cell_counts: Vec<u64>,
+    sum_nanos: u64,
+    max_nanos: u64,
 }
 
 impl Histogram {
@@ -119,7 +121,7 @@ impl Histogram {
     /// println!("{} timers have fired", lateness.count());
     /// ```
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.cell_counts.iter().sum()
     }
 
     /// Returns the longest duration.
@@ -133,7 +135,7 @@ impl Histogram {
     /// println!("timers were up to {:?} late", lateness.max());
     /// ```
     pub fn max(&self) -> Duration {
-        Duration::from_nanos(self.max)
+        Duration::from_nanos(self.max_nanos)
     }
 
     /// Returns the average duration, or zero if there is no duration. The average is too short
@@ -150,7 +152,7 @@ impl Histogram {
     pub fn mean(&self) -> Duration {
         // The sum may include durations that the count lacks, so the quotient may exceed the
         // maximum.
-        let mean = self.sum.checked_div(self.count()).unwrap_or(0);
+        let mean = self.sum_nanos.checked_div(self.count()).unwrap_or(0);
         Duration::from_nanos(mean).min(self.max())
     }
 
@@ -165,7 +167,7 @@ impl Histogram {
     /// println!("timers were {:?} late in total", lateness.sum());
     /// ```
     pub fn sum(&self) -> Duration {
-        Duration::from_nanos(self.sum)
+        Duration::from_nanos(self.sum_nanos)
     }
 
     /// Returns the duration that `percent` percent of the durations do not exceed, or zero if there
@@ -187,12 +189,12 @@ impl Histogram {
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
         // An `f64` represents each count up to 2^53 exactly.
-        let wanted = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64)
+        let rank = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64)
             .clamp(1, count.max(1));
         let mut seen = 0;
-        let cell = self.counts.iter().position(|&count| {
+        let cell = self.cell_counts.iter().position(|&count| {
             seen += count;
-            seen >= wanted
+            seen >= rank
         });
         // The end of a range may exceed the longest duration.
         cell.map_or(Duration::ZERO, |cell| self.range_end(cell).min(self.max()))
@@ -202,7 +204,7 @@ impl Histogram {
         if cell == HISTOGRAM_CELLS - 1 {
             self.max()
         } else {
-            Duration::from_nanos(upper_bound_of(cell))
+            Duration::from_nanos(largest_nanos_of(cell))
         }
     }
 
@@ -219,7 +221,7 @@ impl Histogram {
     /// }
     /// ```
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let counted = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+        let counted = self.cell_counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         counted.map(|(cell, &count)| (self.range_end(cell), count))
     }
 
@@ -239,10 +241,11 @@ impl Histogram {
     /// ```
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = earlier.counts.iter().chain(std::iter::repeat(&0));
-        let counts = self.counts.iter().zip(before).map(|(now, past)| now.saturating_sub(*past));
-        let sum = self.sum.saturating_sub(earlier.sum);
-        Self { counts: counts.collect(), sum, max: self.max }
+        let before = earlier.cell_counts.iter().chain(std::iter::repeat(&0));
+        let cell_counts =
+            self.cell_counts.iter().zip(before).map(|(now, past)| now.saturating_sub(*past));
+        let sum_nanos = self.sum_nanos.saturating_sub(earlier.sum_nanos);
+        Self { cell_counts: cell_counts.collect(), sum_nanos, max_nanos: self.max_nanos }
     }
 }
 
@@ -276,16 +279,17 @@ mod tests {
         let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
-            let cell = cell_of(nanos);
-            assert!(nanos <= upper_bound_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
-            assert!(cell == 0 || nanos > upper_bound_of(cell - 1), "{nanos}");
+            let cell = cell_index_of(nanos);
+            assert!(nanos <= largest_nanos_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
+            assert!(cell == 0 || nanos > largest_nanos_of(cell - 1), "{nanos}");
             assert!(
                 cell == 0
-                    || upper_bound_of(cell) - upper_bound_of(cell - 1) <= upper_bound_of(cell) / 4,
+                    || largest_nanos_of(cell) - largest_nanos_of(cell - 1)
+                        <= largest_nanos_of(cell) / 4,
                 "{nanos}: the range is too wide"
             );
         }
-        assert!(upper_bound_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
+        assert!(largest_nanos_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
     }
 
     #[test]
@@ -317,7 +321,8 @@ mod tests {
                 let histogram = cells.read();
                 count = histogram.count();
                 assert!(
-                    histogram.max >= count * 2_000 && histogram.sum >= count * (count + 1) * 1_000,
+                    histogram.max_nanos >= count * 2_000
+                        && histogram.sum_nanos >= count * (count + 1) * 1_000,
                     "{histogram:?}"
                 );
             }

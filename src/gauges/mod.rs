@@ -2,14 +2,13 @@
 //!
 //! The owner counts in its own fields. It copies the counts here when its loop computes how long to
 //! sleep, and about every 64 turns. Other threads write only `stalls`, `occupancy_requested`,
-//! `remote_due_while_undriven` and `undriven_grace_nanos`. A reader never delays the owner, and a
-//! stalled owner never delays a reader.
+//! `remote_due_while_undriven` and `undriven_grace_nanos`. A reader never makes the owner wait, and
+//! a stalled owner never delays a reader.
 //!
-//! A wheel of `Timers::per_worker` can publish its counts at any time, so its `refresh` does so
-//! before each reading.
+//! Before each reading of a wheel of `Timers::per_worker`, `refresh` publishes the counts, unless
+//! another thread has claimed the wheel.
 //!
-//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older than this
-//! snapshot.
+//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
 
 mod counts;
 mod histogram;
@@ -30,18 +29,18 @@ use crate::{
 pub(crate) enum LateCause {
     /// The loop called `turn` late: no earlier turn could have fired the timer.
     Loop = 0,
-    /// An earlier turn left the timer to a later one.
+    /// The previous turn reached the timer's deadline, but did not finish.
     LeftOver = 1,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    has_name: bool,
+    shard_has_name: bool,
     /// Identifies the shard: no other shard of the process has this serial.
     serial: AtomicU64,
     number: AtomicU64,
     counts: Snapshot<WORD_COUNT>,
-    /// Publishes the current counts, if any thread may do that.
+    /// Publishes the current counts of a wheel of `Timers::per_worker`.
     pub(crate) refresh: OnceLock<Refresh>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
@@ -55,14 +54,13 @@ pub(crate) struct Gauges {
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
     undriven_grace_nanos: AtomicU64,
-    longest_turn: AtomicU64,
-    /// Indexed by [`LateCause`].
-    pub(crate) lateness: [AtomicHistogram; 2],
+    longest_turn_nanos: AtomicU64,
+    pub(crate) lateness_by_cause: [AtomicHistogram; 2],
     pub(crate) callback_durations: AtomicHistogram,
-    /// Nonzero if a thread has requested `occupied_slots`. They cost more to publish than the other
-    /// numbers, so the owner publishes them only on request.
+    /// Nonzero if a thread has requested `occupied_slots_by_level`. These numbers cost more to
+    /// publish than the others, so the owner publishes them only on request.
     occupancy_requested: AtomicU64,
-    occupied_slots: [AtomicU64; SHARD_WHEEL_LEVELS],
+    occupied_slots_by_level: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
 }
 
@@ -74,39 +72,39 @@ impl fmt::Debug for Refresh {
     }
 }
 
-/// The value of `occupied_slots` for a level that was never published.
+/// The value in `occupied_slots_by_level` of a level that was never published.
 const UNPUBLISHED: u64 = u64::MAX;
 
 /// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnState {
-    pub(crate) begun: u64,
+    pub(crate) turns_begun: u64,
     pub(crate) is_in_turn: bool,
-    pub(crate) began_at: u64,
+    pub(crate) latest_turn_began_at: u64,
     /// The time at which the loop must begin its next turn; `u64::MAX` means never.
     pub(crate) next_due: u64,
 }
 
 impl TurnState {
     /// Returns the due time of the next turn. Returns `None` during a turn, and if no turn is
-    /// needed. Also returns `None` if the latest turn began at or after the due time, because the
-    /// loop has not published a new due time since.
+    /// needed. Also returns `None` if the latest turn began at or after the published due time:
+    /// then the due time of the next turn is not published yet.
     pub(crate) fn next_turn_due(self) -> Option<u64> {
-        let Self { is_in_turn, began_at, next_due, .. } = self;
-        (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
+        let Self { is_in_turn, latest_turn_began_at, next_due, .. } = self;
+        (!is_in_turn && latest_turn_began_at < next_due && next_due < u64::MAX).then_some(next_due)
     }
 }
 
 impl Gauges {
     /// Creates the gauges of a new shard. In loom models, shards without a name publish nothing,
     /// because each published counter adds interleavings.
-    pub(crate) fn new(has_name: bool) -> Self {
+    pub(crate) fn new(shard_has_name: bool) -> Self {
         Self {
-            has_name,
+            shard_has_name,
             next_due: AtomicU64::new(u64::MAX),
             remote_due_while_undriven: AtomicU64::new(u64::MAX),
             undriven_grace_nanos: AtomicU64::new(u64::MAX),
-            occupied_slots: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
+            occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             ..Self::default()
         }
     }
@@ -133,27 +131,27 @@ impl Gauges {
     /// Returns false only in loom models, for a shard without a name.
     #[inline]
     fn is_enabled(&self) -> bool {
-        !IS_LOOM || self.has_name
+        !IS_LOOM || self.shard_has_name
     }
 
-    /// Records that the owner begins its `begun`-th turn. Idle turns are not recorded.
+    /// Records that the owner begins a turn. Not called for an idle turn.
     #[inline]
-    pub(crate) fn record_turn_begin(&self, now: u64, begun: u64) {
+    pub(crate) fn record_turn_begin(&self, now: u64, turn_number: u64) {
         if self.is_enabled() {
             // Relaxed: published by the next store.
             self.turn_began_at.store(now, Ordering::Relaxed);
             // Release: publishes `turn_began_at`, and the `turns_ended` of earlier turns. Pairs
             // with the Acquire in `turn_state`.
-            self.turns_begun.store(begun, Ordering::Release);
+            self.turns_begun.store(turn_number, Ordering::Release);
         }
     }
 
     #[inline]
-    pub(crate) fn record_turn_end(&self, begun: u64) {
+    pub(crate) fn record_turn_end(&self, turn_number: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word. To a thread that sees this store late, the turn seems a
             // little longer.
-            self.turns_ended.store(begun, Ordering::Relaxed);
+            self.turns_ended.store(turn_number, Ordering::Relaxed);
         }
     }
 
@@ -172,12 +170,12 @@ impl Gauges {
         }
     }
 
-    /// Records that no loop drives the shard, and sets the shorter grace period. `due` is the
-    /// earliest deadline that another thread has requested; `u64::MAX` means none.
-    pub(crate) fn record_undriven(&self, due: u64) {
+    /// Records that no loop drives the shard, and sets the shorter grace period. Queued remote
+    /// requests count as due at `remote_due`; `u64::MAX` means that none is queued.
+    pub(crate) fn record_undriven(&self, remote_due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
-            self.remote_due_while_undriven.store(due, Ordering::Relaxed);
+            self.remote_due_while_undriven.store(remote_due, Ordering::Relaxed);
             self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
         }
     }
@@ -190,8 +188,8 @@ impl Gauges {
         }
     }
 
-    /// Raises the grace period to the longer one when a driver registers, unless the report is
-    /// disabled.
+    /// Raises the grace period to the longer one when a driver registers or the thread installs a
+    /// configuration, unless the report is disabled.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -199,14 +197,14 @@ impl Gauges {
         }
     }
 
-    /// Returns true if the caller must report a timer that has been overdue for `overdue`
-    /// nanoseconds. After a call has returned true, all calls return false until the shard has lost
-    /// its last driver.
-    pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
-        // Relaxed, both: only the first swap returns the grace period, and it publishes no other
-        // data.
+    /// Returns true if the caller must report a timer that has been overdue for `overdue_nanos`.
+    /// After a call has returned true, all calls return false until the shard has lost its last
+    /// driver.
+    pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
+        // Relaxed, both: only the first swap returns the grace period, and no other data depends on
+        // it.
         self.is_enabled()
-            && overdue >= self.undriven_grace_nanos.load(Ordering::Relaxed)
+            && overdue_nanos >= self.undriven_grace_nanos.load(Ordering::Relaxed)
             && self.undriven_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
@@ -225,14 +223,14 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_turn_length(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
-        if self.is_enabled() && nanos > self.longest_turn.load(Ordering::Relaxed) {
-            self.longest_turn.store(nanos, Ordering::Relaxed);
+        if self.is_enabled() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
+            self.longest_turn_nanos.store(nanos, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64, timers: u32) {
+    pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64, timer_count: u32) {
         if self.is_enabled() {
-            self.lateness[cause as usize].add(nanos, timers);
+            self.lateness_by_cause[cause as usize].add(nanos, timer_count);
         }
     }
 
@@ -244,17 +242,17 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn occupancy_is_requested(&self) -> bool {
-        // Relaxed: a request, which may be seen a little later.
+        // Relaxed: the owner may see a request a little later.
         !IS_LOOM && self.occupancy_requested.load(Ordering::Relaxed) != 0
     }
 
-    pub(crate) fn publish_occupancy(&self, occupied_slots: impl Iterator<Item = u32>) {
-        for (place, slots) in self.occupied_slots.iter().zip(occupied_slots) {
+    pub(crate) fn publish_occupancy(&self, occupied_slots_by_level: impl Iterator<Item = u32>) {
+        for (published, slots) in self.occupied_slots_by_level.iter().zip(occupied_slots_by_level) {
             // Relaxed: each word is read independently.
-            place.store(slots.into(), Ordering::Relaxed);
+            published.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: a request at this moment may be lost, but each reading of the metrics makes a
-        // new request.
+        // Relaxed: a request at this moment may be lost. The reader's next reading requests the
+        // slots again.
         self.occupancy_requested.store(0, Ordering::Relaxed);
     }
 
@@ -264,11 +262,11 @@ impl Gauges {
     }
 
     /// Returns the number of occupied slots of each level, if the owner has published them.
-    pub(crate) fn occupied_slots(&self) -> Option<[u64; SHARD_WHEEL_LEVELS]> {
+    pub(crate) fn occupied_slots_by_level(&self) -> Option<[u64; SHARD_WHEEL_LEVELS]> {
         // Relaxed: each word is read independently.
-        let occupied_slots =
-            self.occupied_slots.each_ref().map(|place| place.load(Ordering::Relaxed));
-        (!occupied_slots.contains(&UNPUBLISHED)).then_some(occupied_slots)
+        let slots =
+            self.occupied_slots_by_level.each_ref().map(|level| level.load(Ordering::Relaxed));
+        (!slots.contains(&UNPUBLISHED)).then_some(slots)
     }
 
     pub(crate) fn count_stall(&self) {
@@ -288,21 +286,21 @@ impl Gauges {
         Counts::from_words(self.counts.read())
     }
 
-    pub(crate) fn longest_turn(&self) -> u64 {
+    pub(crate) fn longest_turn_nanos(&self) -> u64 {
         // Relaxed: an independent word.
-        self.longest_turn.load(Ordering::Relaxed)
+        self.longest_turn_nanos.load(Ordering::Relaxed)
     }
 
     pub(crate) fn turn_state(&self) -> TurnState {
-        // Acquire: the load of `turn_began_at` below returns the time of turn `begun` or of a later
-        // turn. Pairs with the Release in `record_turn_begin`.
-        let begun = self.turns_begun.load(Ordering::Acquire);
+        // Acquire: the load of `turn_began_at` below returns the time of turn `turns_begun`, or of
+        // a later turn. Pairs with the Release in `record_turn_begin`.
+        let turns_begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed: these three words are independent of each other.
         let ended = self.turns_ended.load(Ordering::Relaxed);
         TurnState {
-            begun,
-            is_in_turn: begun > ended,
-            began_at: self.turn_began_at.load(Ordering::Relaxed),
+            turns_begun,
+            is_in_turn: turns_begun > ended,
+            latest_turn_began_at: self.turn_began_at.load(Ordering::Relaxed),
             next_due: self.next_due.load(Ordering::Relaxed),
         }
     }
@@ -317,13 +315,16 @@ mod tests {
     #[test]
     fn occupancy_is_published_once_per_request() {
         let gauges = Gauges::new(true);
-        assert_eq!((gauges.occupancy_is_requested(), gauges.occupied_slots()), (false, None));
+        assert_eq!(
+            (gauges.occupancy_is_requested(), gauges.occupied_slots_by_level()),
+            (false, None)
+        );
         gauges.request_occupancy();
         assert!(gauges.occupancy_is_requested());
         gauges.publish_occupancy(0..);
         assert!(
             !gauges.occupancy_is_requested()
-                && gauges.occupied_slots().is_some_and(|slots| slots[..3] == [0, 1, 2])
+                && gauges.occupied_slots_by_level().is_some_and(|slots| slots[..3] == [0, 1, 2])
         );
     }
 
@@ -344,10 +345,11 @@ mod tests {
             while begun < last {
                 let turns = gauges.turn_state();
                 assert!(
-                    turns.begun >= begun && turns.began_at >= turns.begun * TURN_NANOS,
+                    turns.turns_begun >= begun
+                        && turns.latest_turn_began_at >= turns.turns_begun * TURN_NANOS,
                     "{turns:?}"
                 );
-                begun = turns.begun;
+                begun = turns.turns_begun;
             }
         });
         assert!(!gauges.turn_state().is_in_turn);

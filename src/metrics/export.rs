@@ -45,7 +45,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// final changes and sets its gauges to zero. A shard that begins and ends between two calls is not
 /// exported.
 ///
-/// Do not call `export` on a busy core. It may be slow, because most recorders record the lateness
+/// Do not call `export` on a busy core. It may be slow, because many recorders record the lateness
 /// of each fired timer separately.
 ///
 /// Every metric has the labels `shard` and `name`.
@@ -160,9 +160,9 @@ impl Exporter {
         // Ended shards come first: setting their gauges to zero must not overwrite the gauges of a
         // new shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
-            let is_present = registry::shard(exported.number, &pin())
+            let is_registered = registry::shard(exported.number, &pin())
                 .is_some_and(|current| current.gauges.serial() == serial);
-            if is_present {
+            if is_registered {
                 return true;
             }
             let last = ShardMetrics::of(exported.number, shared);
@@ -200,32 +200,32 @@ fn labels(shard: &ShardMetrics, by: Option<&'static str>) -> Vec<Label> {
     [number, name].into_iter().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }
 
-fn export_changes(now: &ShardMetrics, before: Option<&ShardMetrics>) {
+fn export_changes(current: &ShardMetrics, previous: Option<&ShardMetrics>) {
     for (name, by, count) in COUNTERS {
-        let since = count(now).saturating_sub(before.map_or(0, count));
-        counter!(name, labels(now, by)).increment(since);
+        let change = count(current).saturating_sub(previous.map_or(0, count));
+        counter!(name, labels(current, by)).increment(change);
     }
     for (name, by, durations) in HISTOGRAMS {
-        let recorder = histogram!(name, labels(now, by));
-        let since = durations(now).since(before.map_or(&Histogram::default(), durations));
-        for (duration, count) in since.ranges() {
+        let recorder = histogram!(name, labels(current, by));
+        let change = durations(current).since(previous.map_or(&Histogram::default(), durations));
+        for (duration, count) in change.ranges() {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             recorder.record_many(duration.as_secs_f64(), count);
         }
     }
 }
 
-fn export_gauges(now: &ShardMetrics) {
+fn export_gauges(current: &ShardMetrics) {
     // An `f64` represents each count up to 2^53 exactly.
     #[allow(clippy::cast_precision_loss)]
-    let [live, queued] = [now.counts.live, now.counts.queued].map(|count| count as f64);
+    let [live, queued] = [current.counts.live, current.counts.queued].map(|count| count as f64);
     for (name, value) in [
         ("corewheel_live", live),
         ("corewheel_queued", queued),
-        ("corewheel_longest_turn_seconds", now.longest_turn.as_secs_f64()),
-        ("corewheel_overdue_seconds", now.overdue.as_secs_f64()),
+        ("corewheel_longest_turn_seconds", current.longest_turn.as_secs_f64()),
+        ("corewheel_overdue_seconds", current.overdue.as_secs_f64()),
     ] {
-        gauge!(name, labels(now, None)).set(value);
+        gauge!(name, labels(current, None)).set(value);
     }
 }
 

@@ -26,7 +26,7 @@ use crate::cross_core::call_site::CreationRecord;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveReport {
-    call_sites: Vec<LiveCallSite>,
+    sorted_by_live_count: Vec<LiveCallSite>,
 }
 
 /// A call site in the program, and the live timers that it added.
@@ -55,10 +55,10 @@ pub struct LiveCallSite {
 }
 
 impl LiveReport {
-    pub(crate) fn new(live: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
+    pub(crate) fn new(live_timers: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
         let mut call_sites = HashMap::new();
-        for (location, nanos) in live.filter_map(CreationRecord::location_and_nanos) {
-            let age = Duration::from_nanos(now.saturating_sub(nanos));
+        for (location, added_at) in live_timers.filter_map(CreationRecord::location_and_nanos) {
+            let age = Duration::from_nanos(now.saturating_sub(added_at));
             let empty = LiveCallSite { location, live: 0, oldest_age: Duration::ZERO };
             let call_site = call_sites.entry(location).or_insert(empty);
             call_site.live += 1;
@@ -66,7 +66,7 @@ impl LiveReport {
         }
         let mut call_sites: Vec<_> = call_sites.into_values().collect();
         call_sites.sort_by_key(|it| Reverse((it.live, it.oldest_age, it.location)));
-        Self { call_sites }
+        Self { sorted_by_live_count: call_sites }
     }
 
     /// Returns the call sites, the one with the most live timers first.
@@ -83,7 +83,7 @@ impl LiveReport {
     /// println!("{} live timers from {}", call_site.live, call_site.location);
     /// ```
     pub fn by_live_count(&self) -> &[LiveCallSite] {
-        &self.call_sites
+        &self.sorted_by_live_count
     }
 
     /// Returns the call sites, the one with the oldest timer first.
@@ -100,7 +100,7 @@ impl LiveReport {
     /// println!("a timer from {} is {:?} old", call_site.location, call_site.oldest_age);
     /// ```
     pub fn by_age(&self) -> Vec<LiveCallSite> {
-        let mut call_sites = self.call_sites.clone();
+        let mut call_sites = self.sorted_by_live_count.clone();
         call_sites.sort_by_key(|call_site| Reverse(call_site.oldest_age));
         call_sites
     }
@@ -109,8 +109,10 @@ impl LiveReport {
 impl fmt::Display for LiveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:>10}  {:>12}  added at", "live", "oldest")?;
-        self.call_sites.iter().try_for_each(|LiveCallSite { location, live, oldest_age }| {
-            writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest_age.as_secs_f64())
-        })
+        self.sorted_by_live_count.iter().try_for_each(
+            |LiveCallSite { location, live, oldest_age }| {
+                writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest_age.as_secs_f64())
+            },
+        )
     }
 }

@@ -4,8 +4,9 @@
 //! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
 //! The owner publishes these counts when its loop computes how long to sleep, and about every 64
 //! turns. A wheel of `Timers::per_worker` publishes them for each reading, unless another thread is
-//! using the wheel at this moment. Any thread can read the published counts without delaying the owner. [`shards`] reads all
-//! shards of the process. [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! using the wheel at this moment. Any thread can read the published counts without blocking the
+//! owner. [`shards`] reads all shards of the process.
+//! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
 //! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. The latest call of
@@ -131,8 +132,8 @@ pub struct ShardMetrics {
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
     /// [`Shard`](crate::Shard), the time counts from the deadline that an add last found to be the
-    /// earliest. At least one in 256 adds looks for it. A remote cancel of the overdue timer does
-    /// not change the time.
+    /// earliest. At least one in 256 adds looks for the earliest deadline. A remote cancel of the
+    /// overdue timer does not change the time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.
@@ -189,10 +190,11 @@ impl ShardMetrics {
             uncollected: published.uncollected + u64::from(shared.mailbox.cancelled_count()),
             queued: published.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panic_count(),
-            turns: turns.begun,
+            turns: turns.turns_begun,
             ..published
         };
-        let levels = shard_level_slots().zip(gauges.occupied_slots().into_iter().flatten());
+        let levels =
+            shard_level_slots().zip(gauges.occupied_slots_by_level().into_iter().flatten());
         let level = |((ticks, slot_count), occupied)| Level {
             slot_span: Duration::from_nanos(shared.tick.start_nanos(ticks)),
             slot_count,
@@ -202,9 +204,9 @@ impl ShardMetrics {
             number,
             name: shared.name.to_string(),
             counts,
-            loop_lateness: gauges.lateness[LateCause::Loop as usize].read(),
-            leftover_lateness: gauges.lateness[LateCause::LeftOver as usize].read(),
-            longest_turn: Duration::from_nanos(gauges.longest_turn()),
+            loop_lateness: gauges.lateness_by_cause[LateCause::Loop as usize].read(),
+            leftover_lateness: gauges.lateness_by_cause[LateCause::LeftOver as usize].read(),
+            longest_turn: Duration::from_nanos(gauges.longest_turn_nanos()),
             overdue: Duration::from_nanos(next_turn_due.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations.read(),
             levels: levels.map(level).collect(),

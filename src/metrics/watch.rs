@@ -14,8 +14,8 @@ use crate::{
     gauges::TurnState,
 };
 
-/// The number of checks in each period of `limit`, unless a bound below applies. See
-/// [`Watch::start`].
+/// The number of checks in each period of `limit`; see [`Watch::start`]. The two bounds below limit
+/// the interval between checks.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub struct Stall {
     pub name: String,
     /// How long the stall has lasted so far.
     pub lasted: Duration,
-    /// True if the owner is inside a turn: it runs a callback or handles a payload.
+    /// True if the owner is inside a turn, for example in a callback.
     pub is_in_turn: bool,
     /// True if any turn of the shard has begun. If false, perhaps no loop drives the shard. See
     /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel,
@@ -130,10 +130,10 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let Some((sender, thread)) = self.thread.take() else { return };
         drop(sender);
-        // A report may drop its own watch, but a thread cannot join itself.
+        // `report` may drop its own watch, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
-            // If `report` has panicked, the panic hook has already printed the panic. Dropping its
-            // payload may panic again.
+            // If `report` has panicked, the panic hook has already printed the panic. Dropping the
+            // panic's payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
@@ -141,15 +141,15 @@ impl Drop for Watch {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // For each shard number, the stall at the previous check; `None` if the shard was not stalled.
-    let mut previous_stalls = HashMap::new();
+    // For each shard number, the id of the stall at the previous check, or `None`.
+    let mut previous_stall_ids = HashMap::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
             let pinned = pin();
             let Some(shared) = registry::shard(number, &pinned) else { continue };
             let (turns, stall) = check_stall(number, &shared, limit).unzip();
-            let stall_id = turns.map(|it| (shared.gauges.serial(), it.begun, it.is_in_turn));
-            if previous_stalls.insert(number, stall_id) == Some(stall_id) {
+            let stall_id = turns.map(|it| (shared.gauges.serial(), it.turns_begun, it.is_in_turn));
+            if previous_stall_ids.insert(number, stall_id) == Some(stall_id) {
                 continue;
             }
             if let Some(stall) = stall {
@@ -175,7 +175,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     }
 }
 
-/// Returns the shard's turn state and its stall, if it has stalled for longer than `limit`.
+/// Returns the shard's turn state and its stall, if the stall has lasted longer than `limit`.
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
     // The clock is read before the turn state: if this thread is delayed between the two readings,
     // the stall seems too short, not too long.
@@ -187,17 +187,16 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnSta
         name: shared.name.to_string(),
         lasted,
         is_in_turn: turns.is_in_turn,
-        has_turned: turns.begun > 0,
+        has_turned: turns.turns_begun > 0,
     };
     (lasted > limit).then(|| (turns, stall()))
 }
 
 impl TurnState {
-    /// Returns the time, in nanoseconds of the owner's clock, at which the current turn began or
-    /// the next turn is due. Returns `None` between turns if no turn is needed, or if the latest
-    /// turn began at or after the due time.
+    /// Returns the time, in nanoseconds of the shard's clock, at which the turn in progress began.
+    /// Between turns, returns [`next_turn_due`](Self::next_turn_due).
     fn stalled_since(self) -> Option<u64> {
-        if self.is_in_turn { Some(self.began_at) } else { self.next_turn_due() }
+        if self.is_in_turn { Some(self.latest_turn_began_at) } else { self.next_turn_due() }
     }
 }
 
@@ -219,8 +218,8 @@ mod tests {
 
     #[test]
     fn stalled_since_returns_the_turn_begin_or_the_due_time() {
-        let since = |is_in_turn, began_at, next_due| {
-            TurnState { begun: 3, is_in_turn, began_at, next_due }.stalled_since()
+        let since = |is_in_turn, latest_turn_began_at, next_due| {
+            TurnState { turns_begun: 3, is_in_turn, latest_turn_began_at, next_due }.stalled_since()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));
