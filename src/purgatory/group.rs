@@ -184,10 +184,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             shards[index].is_of_this_thread(),
             "shard {index} is not this thread's wheel, or has ended"
         );
-        let known = self.0.shards.get_or_init(|| shards.into());
-        let (count, others) = (shards.len(), known.len());
+        let group_shards = self.0.shards.get_or_init(|| shards.into());
+        let (count, others) = (shards.len(), group_shards.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
-        let are_same = known.iter().eq(shards);
+        let are_same = group_shards.iter().eq(shards);
         assert!(are_same, "joined with other shards, or in another order, than other threads");
         // SeqCst: pairs with the fence in `Group::shards`. This thread sets or reads the shards
         // before the fence, and its operations check their conditions after the fence.
@@ -195,9 +195,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         Member {
             group: Arc::clone(&self.0),
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-            core: index as u32,
+            own_core: index as u32,
             core_count: count,
-            unsent_batches: RefCell::new(shards.iter().map(|_| None).collect()),
+            unsent_batch_by_core: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
         }
     }
@@ -263,7 +263,7 @@ pub(super) enum Message<K> {
     Watch { key: K, operation: Id },
     /// The sender has added the watch that the receiver's operation requested.
     WatchAck { operation: Id, watch: Id },
-    /// Ends a watch that the receiver holds for another core's operation.
+    /// Requests the removal of a watch on a key of the receiver, for an operation of another core.
     Unwatch { watch: Id },
     /// Requests a check of the receiver's operation. After an event, `watch` is the operation's
     /// watch on the key, which is a key of the sender. `None` means that the operation gets no more
@@ -293,10 +293,10 @@ impl<K> Message<K> {
 /// One core's membership in a group.
 pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
-    core: u32,
+    own_core: u32,
     core_count: usize,
     /// For each core, the batch that is being filled.
-    unsent_batches: RefCell<Vec<Option<Batch<K>>>>,
+    unsent_batch_by_core: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
     spare_batches: RefCell<Vec<Batch<K>>>,
 }
@@ -306,7 +306,7 @@ impl<K: Send + 'static> Member<K> {
     #[inline]
     pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
         let core = self.group.core_of(key, self.core_count);
-        (core != self.core).then_some(core)
+        (core != self.own_core).then_some(core)
     }
 
     /// Adds a message to the batch for another core. Sends the batch if it is full.
@@ -314,7 +314,7 @@ impl<K: Send + 'static> Member<K> {
         self.add_to_batch(dest_core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event on a key of another core to the batch for that core. Sends the batch if it is full.
+    /// Adds an event to the batch for the key's core. Sends the batch if it is full.
     pub(super) fn add_event_to_batch(&self, dest_core: u32, key: K) {
         self.add_to_batch(dest_core, |batch| batch.events.push(key));
     }
@@ -322,12 +322,12 @@ impl<K: Send + 'static> Member<K> {
     #[inline]
     fn add_to_batch(&self, dest_core: u32, add: impl FnOnce(&mut BatchContent<K>)) {
         let (count, full) = {
-            let mut unsent_batches = self.unsent_batches.borrow_mut();
-            let Some(place) = unsent_batches.get_mut(dest_core as usize) else { return };
-            let batch = place.get_or_insert_with(|| self.take_empty_batch());
+            let mut unsent_batches = self.unsent_batch_by_core.borrow_mut();
+            let Some(unsent) = unsent_batches.get_mut(dest_core as usize) else { return };
+            let batch = unsent.get_or_insert_with(|| self.take_empty_batch());
             add(&mut batch.0);
             let count = batch.len();
-            (count, if count >= PURGATORY_BATCH_MESSAGES_MAX { place.take() } else { None })
+            (count, if count >= PURGATORY_BATCH_MESSAGES_MAX { unsent.take() } else { None })
         };
         if let Some(batch) = full {
             self.group.send_batch(dest_core, batch);
@@ -338,7 +338,7 @@ impl<K: Send + 'static> Member<K> {
 
     fn take_empty_batch(&self) -> Batch<K> {
         let spare = self.spare_batches.borrow_mut().pop();
-        spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
+        spare.unwrap_or_else(|| Batch::new(&self.group, self.own_core, Vec::new()))
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
@@ -350,26 +350,26 @@ impl<K: Send + 'static> Member<K> {
         on_event: impl FnMut(K),
         mut on_message: impl FnMut(u32, Message<K>),
     ) {
-        let from = mem::replace(&mut batch.0.from, self.core);
+        let sender_core = mem::replace(&mut batch.0.sender_core, self.own_core);
         batch.0.events.drain(..).for_each(on_event);
-        batch.0.messages.drain(..).for_each(|message| on_message(from, message));
+        batch.0.messages.drain(..).for_each(|message| on_message(sender_core, message));
         let mut spare = self.spare_batches.borrow_mut();
         if spare.len() < SPARE_BATCHES_MAX {
             spare.push(batch);
         }
     }
 
-    pub(super) fn flush(&self) {
-        for (core, at) in (0..).zip(0..self.core_count) {
-            let batch = self.unsent_batches.borrow_mut()[at].take();
+    pub(super) fn send_unsent_batches(&self) {
+        for (dest_core, index) in (0..).zip(0..self.core_count) {
+            let batch = self.unsent_batch_by_core.borrow_mut()[index].take();
             if let Some(batch) = batch {
-                self.group.send_batch(core, batch);
+                self.group.send_batch(dest_core, batch);
             }
         }
     }
 
     pub(super) fn unsent_message_count(&self) -> u64 {
-        self.unsent_batches.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
+        self.unsent_batch_by_core.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
     }
 
     /// Makes `receiver` the receiver of the group's messages on this thread. Returns the watches
@@ -380,7 +380,7 @@ impl<K: Send + 'static> Member<K> {
             let is_first = endpoint.receiver.is_none();
             is_first.then(|| {
                 endpoint.receiver = Some(Rc::downgrade(receiver));
-                mem::take(&mut endpoint.watches)
+                mem::take(&mut endpoint.watches_before_join)
             })
         });
         // An exiting thread receives nothing.
@@ -396,7 +396,7 @@ pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
-    from: u32,
+    sender_core: u32,
     /// The keys of events. They are not in `messages`, because a [`Message`] is larger, and the
     /// batch would move more cache lines between cores. The order of events relative to messages
     /// does not matter.
@@ -405,10 +405,10 @@ struct BatchContent<K: Send + 'static> {
 }
 
 impl<K: Send + 'static> Batch<K> {
-    fn new(group: &Arc<Group<K>>, from: u32, messages: Vec<Message<K>>) -> Self {
+    fn new(group: &Arc<Group<K>>, sender_core: u32, messages: Vec<Message<K>>) -> Self {
         Self(Box::new(BatchContent {
             group: Arc::clone(group),
-            from,
+            sender_core,
             events: Vec::new(),
             messages,
         }))
@@ -422,13 +422,13 @@ impl<K: Send + 'static> Batch<K> {
     /// Passes the batch to this thread's receiver. If the receiver has ended, drops the batch. If
     /// the thread has not joined the group, buffers the watches and drops the other messages.
     fn deliver(mut self) {
-        let BatchContent { group, from, messages, .. } = &mut *self.0;
+        let BatchContent { group, sender_core, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| {
             if let Some(receiver) = &endpoint.receiver {
                 return receiver.upgrade();
             }
             let watches = messages.extract_if(.., |message| message.is_watch());
-            endpoint.watches.extend(watches.map(|watch| (*from, watch)));
+            endpoint.watches_before_join.extend(watches.map(|watch| (*sender_core, watch)));
             None
         });
         if let Some(receiver) = receiver.flatten() {
@@ -442,8 +442,9 @@ impl<K: Send + 'static> Batch<K> {
 
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
-        let BatchContent { group, from, events, messages } = &mut *self.0;
-        group.send_answers(*from, messages.iter().filter_map(Message::refusal).collect());
+        let BatchContent { group, sender_core, events, messages } = &mut *self.0;
+        let answers = messages.iter().filter_map(Message::refusal).collect();
+        group.send_answers(*sender_core, answers);
         ThreadWheel::drop_each_catching_panic(messages.drain(..));
         ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
@@ -467,7 +468,7 @@ struct Endpoint<K: Send + 'static> {
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
     /// The watches that other cores requested before this thread joined. Events need no buffer,
     /// because each operation checks its condition when its watch is acknowledged.
-    watches: Vec<(u32, Message<K>)>,
+    watches_before_join: Vec<(u32, Message<K>)>,
 }
 
 impl<K: Send + 'static> Drop for Endpoint<K> {
@@ -476,12 +477,12 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
             receiver.notify_remote_watchers_of_end();
         }
         if let Some(group) = self.group.upgrade() {
-            for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
+            for watches in self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next) {
                 let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
                 group.send_answers(watches[0].0, answers);
             }
         }
-        ThreadWheel::drop_each_catching_panic(self.watches.drain(..));
+        ThreadWheel::drop_each_catching_panic(self.watches_before_join.drain(..));
     }
 }
 
@@ -502,26 +503,26 @@ per_thread! {
         RefCell::new(BTreeMap::new());
 }
 
-/// Calls `look` with this thread's endpoint of a group. The first call for a group creates the
+/// Calls `action` with this thread's endpoint of a group. The first call for a group creates the
 /// endpoint. Returns `None` if the thread is exiting and has dropped its endpoints.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
-    look: impl FnOnce(&mut Endpoint<K>) -> R,
+    action: impl FnOnce(&mut Endpoint<K>) -> R,
 ) -> Option<R> {
-    let looked = THREAD_ENDPOINTS.try_with(|endpoints| {
+    let result = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
         let (address, mut ended) = (Arc::as_ptr(group).addr(), BTreeMap::new());
         if !endpoints.contains_key(&address) {
             let all = mem::take(&mut *endpoints).into_iter();
             (ended, *endpoints) = all.partition(|(_, endpoint)| endpoint.group_has_ended());
             let group = Arc::downgrade(group);
-            let endpoint = Endpoint { group, receiver: None, watches: Vec::new() };
+            let endpoint = Endpoint { group, receiver: None, watches_before_join: Vec::new() };
             endpoints.insert(address, Box::new(endpoint));
         }
         let any = endpoints.get_mut(&address).map(|any| &mut **any as &mut dyn Any);
         let endpoint = any.and_then(|any| any.downcast_mut());
-        (look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
+        (action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
     });
     // The endpoints of ended groups are dropped here, while `THREAD_ENDPOINTS` is not borrowed.
-    looked.ok().map(|(found, _ended)| found)
+    result.ok().map(|(result, _ended)| result)
 }

@@ -1,11 +1,11 @@
 //! The hash of a purgatory's keys. It uses a secret, so that clients cannot choose keys that
 //! collide.
 //!
-//! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
-//! modulo the prime 2^61 - 1. Each purgatory and each group has a random point. A word of more than
-//! 58 bits becomes two coefficients. Two different keys of at most `n` coefficients have the same
-//! value at no more than `n` of the 2^60 possible points. For some secret points, the values of
-//! keys in an arithmetic progression have equal low bits, so `finish` mixes the bits.
+//! The words that a key writes are the coefficients of a polynomial, which is evaluated at a secret
+//! point modulo the prime 2^61 - 1. Each purgatory and each group has a random point. A word of
+//! more than 58 bits becomes two coefficients. Two different keys of at most `n` coefficients have
+//! the same value at no more than `n` of the 2^60 possible points. For some secret points, the
+//! values of keys in an arithmetic progression have equal low bits, so `finish` mixes the bits.
 //!
 //! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
 //! that can time single lookups.
@@ -40,23 +40,24 @@ impl BuildHasher for BuildKeyHasher {
 
     #[inline]
     fn build_hasher(&self) -> KeyHasher {
-        KeyHasher { secret_point: self.secret_point, sum: 1 }
+        KeyHasher { secret_point: self.secret_point, polynomial_value: 1 }
     }
 }
 
 pub(super) struct KeyHasher {
     secret_point: u64,
     /// The value of the polynomial so far, possibly plus a small multiple of the prime.
-    sum: u64,
+    polynomial_value: u64,
 }
 
 impl KeyHasher {
     /// Appends a coefficient, which must be below 2^59.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The product is below 2^124.
-    fn append_coefficient(&mut self, word: u64) {
-        let product = u128::from(self.sum + word) * u128::from(self.secret_point);
-        self.sum = (product as u64 & PRIME) + (product >> 61) as u64;
+    fn append_coefficient(&mut self, coefficient: u64) {
+        let product =
+            u128::from(self.polynomial_value + coefficient) * u128::from(self.secret_point);
+        self.polynomial_value = (product as u64 & PRIME) + (product >> 61) as u64;
     }
 }
 
@@ -100,9 +101,10 @@ impl Hasher for KeyHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.polynomial_value ^ (self.polynomial_value >> 32))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
         // Exchanges the halves, because the table uses the low bits, and the low bits of `mixed`
-        // depend on few bits of `sum`.
+        // depend on few bits of `polynomial_value`.
         mixed.rotate_left(32)
     }
 }

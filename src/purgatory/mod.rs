@@ -46,8 +46,8 @@
 // An operation stays on the core where it was added, so threads do not race to complete it. A
 // parked operation ends when its timer fires. To end it earlier, the purgatory first cancels the
 // timer. Either the timer fires or the cancel succeeds, so the operation ends once. After the
-// thread's wheel has ended, every cancel fails, and only `ParkedOperation::completion` prevents a
-// second completion. While its `try_complete` runs, a parked operation is *checked out* of its
+// thread's wheel has ended, every cancel fails, and only the operation's record prevents a second
+// completion. While its `try_complete` runs, a parked operation is *checked out* of its
 // record. If its timer fires or `force_complete` is called during this check, its `on_complete`
 // runs after the check.
 //
@@ -112,8 +112,8 @@ use crate::{
 /// each kind, up to eight empty pages are kept, so repeated bursts of up to 8,192 operations can
 /// reuse them. After every 64 turns, one empty page of each kind is freed if it was not needed
 /// during these turns. If the hash table was much too large throughout these turns, it shrinks in
-/// small steps. Before an announced sleep of a second or more, all of these pages are freed, and
-/// the table shrinks at once.
+/// small steps. Before an announced sleep of a second or more, all empty pages are freed, and the
+/// table shrinks at once.
 ///
 /// # Keys
 ///
@@ -185,9 +185,9 @@ per_thread! {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
-    let found = LOCAL_PURGATORIES.try_with(|all| {
-        let found = all.borrow().iter().find_map(|any| any.downcast_ref().cloned());
-        found.unwrap_or_else(|| create_local_purgatory(all))
+    let found = LOCAL_PURGATORIES.try_with(|purgatories| {
+        let found = purgatories.borrow().iter().find_map(|any| any.downcast_ref().cloned());
+        found.unwrap_or_else(|| create_local_purgatory(purgatories))
     });
     found.unwrap_or_default()
 }
@@ -195,10 +195,10 @@ pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> 
 #[cold]
 #[inline(never)]
 fn create_local_purgatory<K: WatchKey, Op: DelayedOperation>(
-    all: &RefCell<Vec<Box<dyn Any>>>,
+    purgatories: &RefCell<Vec<Box<dyn Any>>>,
 ) -> Purgatory<K, Op> {
     let new = Purgatory::new();
-    all.borrow_mut().push(Box::new(new.clone()));
+    purgatories.borrow_mut().push(Box::new(new.clone()));
     new
 }
 
@@ -262,7 +262,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         timeout: Duration,
     ) -> Result<Outcome, AddError<Op>> {
         let inner = &self.0;
-        let changes = inner.change_count.get();
+        let changes_before_check = inner.change_count.get();
         if call_try_complete(&mut operation) {
             inner.complete_at_once(operation);
             return Ok(Outcome::Completed);
@@ -270,19 +270,19 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         let mut keys = keys.into_iter();
         let first = keys.next();
         let is_own = first.as_ref().is_some_and(|key| inner.other_core_of(key).is_none());
-        let (mut key, next) = if is_own { (first, None) } else { (None, first) };
+        let (mut key, remote_key) = if is_own { (first, None) } else { (None, first) };
         if let Some(client) = inner.client_id.get()
             && key.is_some()
         {
             match inner.try_park(client, operation, key, timeout) {
-                Ok(id) => return Ok(inner.watch_remaining(id, changes, None, keys)),
+                Ok(id) => return Ok(inner.watch_remaining(id, changes_before_check, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
         match inner.park_slow(operation, key, timeout) {
-            Ok(id) => Ok(inner.watch_remaining(id, changes, next, keys)),
+            Ok(id) => Ok(inner.watch_remaining(id, changes_before_check, remote_key, keys)),
             Err((reason, (operation, key))) => {
-                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(next)));
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(remote_key)));
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
                 Err(AddError::new(reason, operation))
             }
@@ -316,15 +316,15 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[inline]
     pub fn check_and_complete(&self, key: &K) -> usize {
-        self.0.handle_event(key)
+        self.0.check_and_complete(key)
     }
 
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// A call during the operation's own `try_complete` returns false. If that `try_complete` also
-    /// returns false, it is called a second time. A call of `check` during the second
-    /// `try_complete` causes no third call of it.
+    /// A call during the operation's own `try_complete` returns false. If this `try_complete` also
+    /// returns false, the purgatory calls it a second time. A call of `check` during the second
+    /// `try_complete` has no effect.
     ///
     /// Cost: one call of `try_complete`. If it returns true, also constant time per key that the
     /// operation watches.
@@ -389,7 +389,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     pub fn notify(&self, key: &K) {
         match self.0.other_core_of(key) {
             Some((member, core)) => member.add_event_to_batch(core, key.clone()),
-            None => _ = self.0.handle_event(key),
+            None => _ = self.0.check_and_complete(key),
         }
     }
 
@@ -414,11 +414,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[inline]
     pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
-        let is_claimed = self.0.table.borrow_mut().try_cancel_timer(id);
-        if is_claimed {
+        let must_complete = self.0.table.borrow_mut().try_cancel_timer(id);
+        if must_complete {
             self.0.complete(id.index, Completion::Forced);
         }
-        is_claimed
+        must_complete
     }
 
     /// Removes the operations of this core that watch `key`, and returns them in the order in which
@@ -442,7 +442,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert_eq!((taken.len(), purgatory.len()), (1, 0));
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    #[must_use = "the operations that were taken out"]
+    #[must_use = "the removed operations"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let hash = self.0.hash_builder.hash_u32(key);
         let table = self.0.table.borrow();
@@ -452,7 +452,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         };
         let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
-        self.0.take_waiting(ids)
+        self.0.remove_waiting(ids)
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -475,10 +475,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert_eq!(purgatory.drain().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    #[must_use = "the operations that were taken out"]
+    #[must_use = "the removed operations"]
     pub fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.0.table.borrow().ids().collect();
-        self.0.take_waiting(ids)
+        self.0.remove_waiting(ids)
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -603,8 +603,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let _ = inner.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
-        for (from, watch) in watches.into_iter().flatten() {
-            inner.handle_catching_panic(from, watch);
+        for (sender_core, watch) in watches.into_iter().flatten() {
+            inner.handle_message_catching_panic(sender_core, watch);
         }
         Purgatory(inner)
     }
@@ -682,13 +682,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         };
         let id = table.park(index, operation, timer, entry);
         drop(table);
-        self.drop_removed_keys();
+        self.drop_unneeded_keys();
         ThreadWheel::wake_for_client_timer(timer);
         Ok(id)
     }
 
-    /// Parks an operation on the slow path of an add: if necessary, first registers with the wheel
-    /// and makes room.
+    /// Parks an operation. If necessary, first registers the purgatory with the wheel, and makes
+    /// room in the wheel.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -701,9 +701,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops the callbacks of
         // cancelled timers, whose destructors may use the table.
-        let with_room =
+        let make_room =
             |client| ThreadWheel::with(|local| local.engine_with_room().map(|_room| client))?;
-        match client.and_then(with_room) {
+        match client.and_then(make_room) {
             Ok(client) => self
                 .try_park(client, operation, key, timeout)
                 .map_err(|refused| (AddErrorReason::Full, refused)),
@@ -711,26 +711,27 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Watches the key `next` and all `keys`. `changes` is the value of `change_count` before the
-    /// first check of the condition. If the count has changed since then, checks the condition
-    /// again, even if the iterator or a key panics.
+    /// Adds watches on `remote_key`, a key of another core, and on all `keys`. Then checks the
+    /// condition again if `change_count` no longer is `changes_before_check`, even if the iterator
+    /// or a key has panicked.
     #[inline(always)]
     fn watch_remaining(
         &self,
         id: Id,
-        changes: u64,
-        next: Option<K>,
+        changes_before_check: u64,
+        remote_key: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
-        let second_check = SecondCheck { inner: self, id, changes };
-        let mut keys = next.into_iter().chain(keys);
+        let second_check = SecondCheck { inner: self, id, changes_before_check };
+        let mut keys = remote_key.into_iter().chain(keys);
         // Stops early if the iterator's own code has completed or removed the operation.
-        let waits = keys.all(|key| self.watch(id, key));
+        let waits = keys.all(|key| self.try_watch(id, key));
         ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
         drop(second_check);
-        // The second check or the end of the iteration may have ended the operation.
-        let waits =
-            waits && (self.change_count.get() == changes || self.table.borrow_mut().is_parked(id));
+        // The second check, or the iterator's own code, may have ended the operation.
+        let waits = waits
+            && (self.change_count.get() == changes_before_check
+                || self.table.borrow_mut().is_parked(id));
         if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
     }
 
@@ -752,7 +753,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Adds a watch of an operation on a key. For a key of another core, queues a request to that
     /// core. Returns false if the operation has ended.
-    fn watch(&self, id: Id, key: K) -> bool {
+    fn try_watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
             let waits = self.table.borrow_mut().is_parked(id);
             if waits {
@@ -761,13 +762,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return waits;
         }
         let hash = self.hash_builder.hash_u32(&key);
-        let waits = self.table.borrow_mut().watch(id, hash, key);
-        self.drop_removed_keys();
+        let waits = self.table.borrow_mut().try_watch(id, hash, key);
+        self.drop_unneeded_keys();
         waits
     }
 
     #[inline]
-    fn handle_event(&self, key: &K) -> usize {
+    fn check_and_complete(&self, key: &K) -> usize {
         self.change_count.update(|count| count + 1);
         let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();
@@ -834,12 +835,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = call_try_complete(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                CheckOutcome::ConditionHeld(latest) => {
-                    self.finish_removal(table, latest);
+                CheckOutcome::ConditionHeld { last_remote_watch_index } => {
+                    self.finish_removal(table, last_remote_watch_index);
                     self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
-                CheckOutcome::Completed(how) => {
+                CheckOutcome::ForcedOrExpired(how) => {
                     self.remove_and_complete(table, index, operation, how);
                     return false;
                 }
@@ -876,23 +877,23 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         self.change_count.update(|count| count + 1);
-        let latest = table.remove(index);
-        self.finish_removal(table, latest);
+        let last_remote_watch_index = table.remove(index);
+        self.finish_removal(table, last_remote_watch_index);
     }
 
-    /// Drops keys that are no longer watched, and removes an operation's watches on other cores.
-    /// `latest` is the index of the operation's latest [`RemoteWatch`], or [`NONE`].
+    /// Drops unneeded keys, and removes an operation's watches on other cores.
+    /// `last_remote_watch_index` may be [`NONE`].
     #[inline(always)]
-    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
+    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, last_remote_watch_index: u32) {
         drop(table);
-        self.drop_removed_keys();
-        if latest != NONE {
-            self.unwatch_remote(latest);
+        self.drop_unneeded_keys();
+        if last_remote_watch_index != NONE {
+            self.unwatch_remote(last_remote_watch_index);
         }
     }
 
     #[inline]
-    fn drop_removed_keys(&self) {
+    fn drop_unneeded_keys(&self) {
         while mem::needs_drop::<K>() {
             let key = self.table.borrow_mut().pop_key_to_drop();
             let Some(key) = key else { break };
@@ -902,18 +903,18 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     #[inline]
     fn call_or_defer_on_complete(&self, operation: Op, how: Completion) {
-        let outer = self.completion_depth.get();
-        if outer == NESTED_COMPLETIONS_MAX {
+        let outer_depth = self.completion_depth.get();
+        if outer_depth == NESTED_COMPLETIONS_MAX {
             self.deferred_completions.borrow_mut().push_back((operation, how));
             self.has_deferred_completions.set(true);
             return;
         }
-        self.completion_depth.set(outer + 1);
+        self.completion_depth.set(outer_depth + 1);
         ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
-        if outer == 0 && self.has_deferred_completions.get() {
+        if outer_depth == 0 && self.has_deferred_completions.get() {
             self.run_deferred_completions();
         }
-        self.completion_depth.set(outer);
+        self.completion_depth.set(outer_depth);
     }
 
     #[cold]
@@ -928,8 +929,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Removes the operations with these `ids` and returns them, except those that are checked out.
-    fn take_waiting(&self, ids: Vec<Id>) -> Vec<Op> {
-        let take_out = |id| {
+    fn remove_waiting(&self, ids: Vec<Id>) -> Vec<Op> {
+        let remove = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.cancel_timer_and_take(id)?;
             // Counts the operation before its removal, which may call a wake hook that reads the
@@ -938,7 +939,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             self.remove(table, id.index);
             Some(operation)
         };
-        ids.into_iter().filter_map(take_out).collect()
+        ids.into_iter().filter_map(remove).collect()
     }
 
     // ---- other cores
@@ -955,55 +956,55 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    fn handle_message(&self, from: u32, message: Message<K>) {
+    fn handle_message(&self, sender_core: u32, message: Message<K>) {
         match message {
             Message::Recheck { operation, .. } => _ = self.check_by_id(operation),
             Message::Watch { key, operation } => {
                 let hash = self.hash_builder.hash_u32(&key);
                 let watch =
-                    self.table.borrow_mut().watch_for_other_core(from, operation, hash, key);
-                self.add_message_to_batch(from, Message::WatchAck { operation, watch });
-                self.drop_removed_keys();
+                    self.table.borrow_mut().watch_for_other_core(sender_core, operation, hash, key);
+                self.add_message_to_batch(sender_core, Message::WatchAck { operation, watch });
+                self.drop_unneeded_keys();
             }
             Message::WatchAck { operation, watch } => {
-                let waits = self.table.borrow_mut().add_remote_watch(operation, from, watch);
+                let waits =
+                    self.table.borrow_mut().try_add_remote_watch(operation, sender_core, watch);
                 if waits {
-                    // Checks the condition, because there may have been an event on the key before
-                    // the watch was added.
+                    // An event on the key may have preceded the watch.
                     self.check_by_id(operation);
                 } else {
-                    self.add_message_to_batch(from, Message::Unwatch { watch });
+                    self.add_message_to_batch(sender_core, Message::Unwatch { watch });
                 }
             }
             Message::Unwatch { watch } => {
                 self.table.borrow_mut().unwatch(watch);
-                self.drop_removed_keys();
+                self.drop_unneeded_keys();
             }
         }
     }
 
     /// Handles a message, and catches panics of the key's own code. If handling a `Watch` panics,
-    /// sends its [`refusal`](Message::refusal).
-    fn handle_catching_panic(&self, from: u32, message: Message<K>) {
+    /// sends its [`refusal`](Message::refusal) to the sender.
+    fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.refusal() } else { None };
         let mut is_handled = false;
         ThreadWheel::catch_panic(PanicPlace::Operation, || {
-            self.handle_message(from, message);
+            self.handle_message(sender_core, message);
             is_handled = true;
         });
         if let Some(refusal) = refusal.filter(|_| !is_handled) {
-            self.add_message_to_batch(from, refusal);
+            self.add_message_to_batch(sender_core, refusal);
         }
     }
 
-    /// Removes an operation's watches on other cores, by messages. `latest` is the index of the
-    /// operation's latest [`RemoteWatch`].
-    fn unwatch_remote(&self, mut latest: u32) {
-        while latest != NONE {
-            let taken = self.table.borrow_mut().take_remote_watch(latest);
-            let RemoteWatch { core, watch, previous } = taken;
+    /// Removes an operation's watches on other cores, by messages. `remote_watch_index` is the
+    /// index of the operation's latest [`RemoteWatch`].
+    fn unwatch_remote(&self, mut remote_watch_index: u32) {
+        while remote_watch_index != NONE {
+            let taken = self.table.borrow_mut().take_remote_watch(remote_watch_index);
+            let RemoteWatch { core, watch, previous_index } = taken;
             self.add_message_to_batch(core, Message::Unwatch { watch });
-            latest = previous;
+            remote_watch_index = previous_index;
         }
     }
 }
@@ -1014,13 +1015,13 @@ struct SecondCheck<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,
     /// The change count before the first check.
-    changes: u64,
+    changes_before_check: u64,
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheck<'_, K, Op> {
     #[inline]
     fn drop(&mut self) {
-        if self.inner.change_count.get() != self.changes {
+        if self.inner.change_count.get() != self.changes_before_check {
             self.inner.check_by_id(self.id);
         }
     }
@@ -1030,20 +1031,24 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
         let on_event = |key: K| {
-            ThreadWheel::catch_panic(PanicPlace::Operation, move || _ = self.handle_event(&key));
+            ThreadWheel::catch_panic(PanicPlace::Operation, move || {
+                let _ = self.check_and_complete(&key);
+            });
         };
-        member.consume(batch, on_event, |from, message| self.handle_catching_panic(from, message));
+        member.consume(batch, on_event, |sender_core, message| {
+            self.handle_message_catching_panic(sender_core, message);
+        });
     }
 
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
-        // Collects the operations first, because sending may call a wake hook, which may use the
-        // table.
-        let others: Vec<_> = self.table.borrow().remote_watchers().collect();
-        for (core, operation) in others {
+        // Collects the operations first, because sending a message may call a wake hook, which may
+        // use the table.
+        let remote_watchers: Vec<_> = self.table.borrow().remote_watchers().collect();
+        for (core, operation) in remote_watchers {
             member.add_message_to_batch(core, Message::Recheck { operation, watch: None });
         }
-        member.flush();
+        member.send_unsent_batches();
     }
 }
 
@@ -1054,7 +1059,7 @@ impl<K: WatchKey, Op: DelayedOperation> WheelClient for Inner<K, Op> {
 
     fn flush(&self) {
         if let Some(member) = &self.member {
-            member.flush();
+            member.send_unsent_batches();
         }
     }
 

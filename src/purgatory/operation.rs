@@ -44,9 +44,9 @@ pub trait DelayedOperation: 'static {
     /// - when the operation is added, and again if an event occurs or a waiting operation ends
     ///   during the add,
     /// - at events on the operation's keys,
-    /// - in [`check`](crate::purgatory::Purgatory::check),
-    /// - for each key of another core: when that core has added the watch, and if that core's
-    ///   purgatory ends.
+    /// - when [`check`](crate::purgatory::Purgatory::check) is called,
+    /// - for each key of another core: when that core has added the watch, could not add it, or
+    ///   ends its purgatory.
     ///
     /// `try_complete` must be quick, and must not call `turn`.
     ///

@@ -2,8 +2,8 @@
 //! pages*.
 //!
 //! Pages have a fixed capacity, so growth moves no records. The exception is the first page, which
-//! starts small and moves its records when it grows. Each page has its own free list. Records are
-//! taken from one page, the *current* page, until it is full. Then another page becomes the current
+//! starts small and moves its records when it grows. Each page has its own free list. New records
+//! come from one page, the *current* page, until it is full. Then another page becomes the current
 //! page: a partly used page if there is one, else a spare page, else a new page.
 
 use std::mem;
@@ -30,17 +30,17 @@ pub(super) trait Record {
 pub(super) struct Records<T> {
     pages: Vec<Page<T>>,
     /// The first free record of the current page, or [`NONE`].
-    first_free: u32,
+    first_free_in_current_page: u32,
     pub(super) len: u32,
     /// The number of the current page, which is in neither of the lists below.
-    current: u32,
+    current_page: u32,
     /// The numbers of the other pages that have both free records and records in use.
     pages_with_room: Vec<u32>,
     /// The numbers of the other pages that have memory, but no record in use.
     spare_pages: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
-    fewest_spare_pages: usize,
+    fewest_spare_pages_in_interval: usize,
 }
 
 /// A page of records. If its memory was freed, `records` is empty.
@@ -48,7 +48,7 @@ struct Page<T> {
     /// The records of this page that were ever used, including free ones.
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Always [`NONE`] in the current page, whose free list
-    /// begins at [`Records::first_free`].
+    /// begins at [`Records::first_free_in_current_page`].
     first_free: u32,
     /// The number of records in use. Not updated in the current page.
     used_count: u32,
@@ -58,12 +58,12 @@ impl<T> Records<T> {
     pub(super) const fn new() -> Self {
         Self {
             pages: Vec::new(),
-            first_free: NONE,
+            first_free_in_current_page: NONE,
             len: 0,
-            current: 0,
+            current_page: 0,
             pages_with_room: Vec::new(),
             spare_pages: Vec::new(),
-            fewest_spare_pages: 0,
+            fewest_spare_pages_in_interval: 0,
         }
     }
 
@@ -102,9 +102,9 @@ impl<T> Records<T> {
         !self.spare_pages.is_empty()
     }
 
-    /// Frees spare pages until at most `kept` are left.
-    fn free_spare_pages(&mut self, kept: usize) {
-        for number in self.spare_pages.drain(kept.min(self.spare_pages.len())..) {
+    /// Frees spare pages until at most `max_kept` are left.
+    fn free_spare_pages(&mut self, max_kept: usize) {
+        for number in self.spare_pages.drain(max_kept.min(self.spare_pages.len())..) {
             let page = mem::replace(&mut self.pages[number as usize], Page::UNALLOCATED);
             pages::free_vec_to_system(page.records);
         }
@@ -116,18 +116,26 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends the trim interval that the previous call began. If `all` is true, frees all spare
-    /// pages. Otherwise frees one spare page if there was at least one during the whole interval.
-    pub(super) fn end_trim_interval(&mut self, all: bool) {
-        let unneeded = if all { self.spare_pages.len() } else { self.fewest_spare_pages.min(1) };
+    /// Ends the trim interval that the previous call began. If `frees_all` is true, frees all
+    /// spare pages. Otherwise frees one, if there was always a spare page during the interval.
+    pub(super) fn end_trim_interval(&mut self, frees_all: bool) {
+        let unneeded = if frees_all {
+            self.spare_pages.len()
+        } else {
+            self.fewest_spare_pages_in_interval.min(1)
+        };
         self.free_spare_pages(self.spare_pages.len() - unneeded);
-        self.fewest_spare_pages = self.spare_pages.len();
+        self.fewest_spare_pages_in_interval = self.spare_pages.len();
     }
 
     /// Returns the index of the record that [`occupy`](Self::occupy) must take next.
     #[inline]
     pub(super) fn vacant_index(&self) -> u32 {
-        if self.first_free == NONE { self.vacant_index_slow() } else { self.first_free }
+        if self.first_free_in_current_page == NONE {
+            self.vacant_index_slow()
+        } else {
+            self.first_free_in_current_page
+        }
     }
 
     #[inline(never)]
@@ -137,7 +145,7 @@ impl<T: Record> Records<T> {
             let index = index.filter(|&index| index < INDICES_END);
             index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
-        let current = self.current as usize;
+        let current = self.current_page as usize;
         let used = self.pages.get(current).map_or(0, |page| page.records.len());
         if used < PAGE_LEN {
             return fresh(current, used);
@@ -154,13 +162,13 @@ impl<T: Record> Records<T> {
     #[inline]
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
         self.len += 1;
-        if index != self.first_free {
+        if index != self.first_free_in_current_page {
             self.make_page_current(index);
         }
         let record = self.pages.get_mut(page_number_of(index));
         let record = record.and_then(|page| page.records.get_mut(place_of(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
-        self.first_free = *record.next_free();
+        self.first_free_in_current_page = *record.next_free();
         record
     }
 
@@ -173,25 +181,26 @@ impl<T: Record> Records<T> {
         if number >= self.pages.len() {
             self.pages.push(Page::UNALLOCATED);
         }
-        if self.current as usize != number {
-            self.pages[self.current as usize].used_count = PAGE_LEN_U32;
+        if self.current_page as usize != number {
+            self.pages[self.current_page as usize].used_count = PAGE_LEN_U32;
             // `vacant_index` chose the last page of `pages_with_room`, else the last page of
             // `spare_pages`, else a page without memory.
             if self.pages_with_room.pop().is_none() && self.spare_pages.pop().is_some() {
-                self.fewest_spare_pages = self.fewest_spare_pages.min(self.spare_pages.len());
+                self.fewest_spare_pages_in_interval =
+                    self.fewest_spare_pages_in_interval.min(self.spare_pages.len());
             }
-            self.current = index >> RECORD_PAGE_BITS;
+            self.current_page = index >> RECORD_PAGE_BITS;
         }
         let page = &mut self.pages[number];
         page.first_free = NONE;
         if page.records.len() == place_of(index) {
-            // The first page grows by doubling, because most purgatories are small.
+            // The first page grows by doubling, so that a small purgatory needs little memory.
             if number > 0 {
                 page.records.reserve_exact(PAGE_LEN - page.records.len());
             }
             page.records.push(T::FREE);
         }
-        self.first_free = index;
+        self.first_free_in_current_page = index;
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
@@ -222,16 +231,16 @@ impl<T: Record> Records<T> {
         let page = self.pages.get_mut(page_number_of(index));
         let record = page.and_then(|page| page.records.get_mut(place_of(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
-        let Self { current, first_free, len, .. } = self;
-        OccupiedRecord { record, index, current, first_free, len }
+        let Self { current_page, first_free_in_current_page, len, .. } = self;
+        OccupiedRecord { record, index, current_page, first_free_in_current_page, len }
     }
 }
 
 pub(super) struct OccupiedRecord<'a, T> {
     pub(super) record: &'a mut T,
     index: u32,
-    current: &'a u32,
-    first_free: &'a mut u32,
+    current_page: &'a u32,
+    first_free_in_current_page: &'a mut u32,
     len: &'a mut u32,
 }
 
@@ -242,10 +251,10 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
-        if self.index >> RECORD_PAGE_BITS != *self.current {
+        if self.index >> RECORD_PAGE_BITS != *self.current_page {
             return (self.record, self.index);
         }
-        *self.record.next_free() = mem::replace(self.first_free, self.index);
+        *self.record.next_free() = mem::replace(self.first_free_in_current_page, self.index);
         (self.record, NONE)
     }
 }
@@ -254,7 +263,7 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
 /// never equals [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. The function is not inlined and has no arguments, so each call needs little code.
+/// Panics. Not inlined and without arguments, so that each call needs little code.
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {
@@ -308,7 +317,7 @@ mod tests {
         for (number, page) in (0..).zip(&records.pages) {
             let own =
                 used.iter().filter(|&&(index, _)| index >> RECORD_PAGE_BITS == number).count();
-            let is_current = number == records.current;
+            let is_current = number == records.current_page;
             assert!(is_current || page.used_count as usize == own);
             let is_spare = !is_current && page.used_count == 0 && !page.records.is_empty();
             let has_room =

@@ -39,7 +39,7 @@ pub(super) struct Table<K, Op> {
     remote_watches: Records<RemoteWatch>,
     /// The first watch of the first key of each chain; see
     /// [`chain_head_mut`](Self::chain_head_mut).
-    chains: Vec<WatchIndex>,
+    chain_heads: Vec<WatchIndex>,
     /// The number of chains, rounded up to a power of two, minus one.
     chain_mask: usize,
     key_count: usize,
@@ -48,8 +48,7 @@ pub(super) struct Table<K, Op> {
     ///
     /// - zero while the table grows,
     /// - the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
-    /// - the same value from the end of a trim interval with surplus chains until there are this many
-    ///   keys,
+    ///   and after a trim interval with surplus chains until an add calls `grow_chains`,
     /// - the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`] otherwise.
     grow_threshold: usize,
     is_removing_chains: bool,
@@ -59,8 +58,8 @@ pub(super) struct Table<K, Op> {
     /// are dropped while the table is not borrowed, because dropping runs user code.
     keys_to_drop: Vec<K>,
     /// The latest number assigned to an [`Id`]. The first number is random, so an id of another
-    /// purgatory hardly ever matches an operation of this purgatory. It is at most about 2^63,
-    /// which leaves enough greater numbers for any program.
+    /// purgatory hardly ever matches an operation of this purgatory. The first number is at most
+    /// 2^63, so no program uses up the greater numbers.
     last_id_number: NonZeroU64,
     /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,
@@ -73,8 +72,8 @@ pub(super) struct Table<K, Op> {
 
 /// The record of an operation. A free record has neither an operation nor a key.
 struct ParkedOperation<K, Op> {
-    /// `None` if the record is free.
-    number: Option<NonZeroU64>,
+    /// The number in the operation's [`Id`], or `None` if the record is free.
+    id_number: Option<NonZeroU64>,
     timer: LocalHandle,
     /// `None` while the operation is checked out, and in a free record.
     operation: Option<Op>,
@@ -83,8 +82,8 @@ struct ParkedOperation<K, Op> {
     /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
     /// to the previous one. In a free record, the index of the next free record.
     last_remote_watch_index: u32,
-    /// How the operation was completed, unless by a check. If it was checked out at that time,
-    /// [`end_check`](Table::end_check) finds this value.
+    /// How the operation was completed, unless by its condition. If it was checked out at that
+    /// time, [`end_check`](Table::end_check) returns this value.
     completion: Option<Completion>,
     /// Set if another check was requested while the operation was checked out.
     check_again: bool,
@@ -110,19 +109,18 @@ struct Watch<K> {
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous_in_ring: WatchIndex,
     next_in_ring: WatchIndex,
-    /// The next extra watch of the operation.
-    next_extra: WatchIndex,
+    next_extra_of_operation: WatchIndex,
 }
 
 /// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// For an operation of this core, the number in its [`Id`]. For an operation of another core, a
-    /// number of the watch itself. `None` if the record is free.
-    number: Option<NonZeroU64>,
+    /// For an operation of this core, the number in its [`Id`]. For an operation of another core,
+    /// the number in the watch's own `Id`. `None` if the record is free.
+    id_number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
     /// record.
-    core: u32,
+    operation_core: u32,
     watch: Watch<K>,
 }
 
@@ -166,10 +164,10 @@ impl<K> Watch<K> {
         next_in_chain: WatchIndex::NONE,
         previous_in_ring: WatchIndex::NONE,
         next_in_ring: WatchIndex::NONE,
-        next_extra: WatchIndex::NONE,
+        next_extra_of_operation: WatchIndex::NONE,
     };
 
-    /// Copies the watch and takes its key.
+    /// Returns a copy of the watch, into which the key is moved.
     #[inline]
     fn copy_and_take_key(&mut self) -> Self {
         Self { key: self.key.take(), ..*self }
@@ -181,8 +179,8 @@ impl<K> Watch<K> {
 pub(super) struct RemoteWatch {
     pub(super) core: u32,
     pub(super) watch: Id,
-    /// The index of the operation's previous watch on another core.
-    pub(super) previous: u32,
+    /// The index of the operation's previous `RemoteWatch`, or [`NONE`].
+    pub(super) previous_index: u32,
 }
 
 /// The result of a lookup of a key before a watch on the key is added: the key, its hash, and the
@@ -190,7 +188,7 @@ pub(super) struct RemoteWatch {
 pub(super) struct KeyEntry<K> {
     pub(super) key: K,
     hash: u32,
-    first: WatchIndex,
+    first_watch: WatchIndex,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,11 +211,11 @@ pub(super) enum KeyWatchers<Op> {
 
 #[must_use]
 pub(super) enum CheckOutcome {
-    /// The condition holds, and the table has removed the operation. Contains the index of the
-    /// operation's latest [`RemoteWatch`], or [`NONE`].
-    ConditionHeld(u32),
+    /// The condition holds, and the table has removed the operation. `last_remote_watch_index` may
+    /// be [`NONE`].
+    ConditionHeld { last_remote_watch_index: u32 },
     /// The operation was forced or expired during the check. The caller must remove it.
-    Completed(Completion),
+    ForcedOrExpired(Completion),
     /// Another check was requested during this check. The caller must check once more.
     CheckAgain,
     /// The operation still waits. The caller must return it to its record by
@@ -247,8 +245,8 @@ impl<K> FreedOperation<K> {
     fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
         let last_remote_watch_index = occupied.record.last_remote_watch_index;
         let (parked, unlisted_index) = occupied.free();
-        debug_assert!(parked.operation.is_none(), "it would stay in a free record");
-        parked.number = None;
+        debug_assert!(parked.operation.is_none(), "the operation would stay in a free record");
+        parked.id_number = None;
         let inline_watch = parked.inline_watch.copy_and_take_key();
         Self { inline_watch, last_remote_watch_index, unlisted_index }
     }
@@ -260,7 +258,7 @@ impl<K, Op> Table<K, Op> {
             operations: Records::new(),
             extra_watches: Records::new(),
             remote_watches: Records::new(),
-            chains: Vec::new(),
+            chain_heads: Vec::new(),
             chain_mask: 0,
             key_count: 0,
             grow_threshold: 0,
@@ -289,7 +287,7 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn get(&mut self, id: Id) -> Option<&mut ParkedOperation<K, Op>> {
         let parked = self.operations.get_mut(id.index)?;
-        (parked.number == Some(id.number)).then_some(parked)
+        (parked.id_number == Some(id.number)).then_some(parked)
     }
 
     pub(super) fn is_parked(&mut self, id: Id) -> bool {
@@ -312,8 +310,8 @@ impl<K, Op> Table<K, Op> {
     /// Ends a check, and returns the caller's next step.
     ///
     /// If the operation still waits, and another check was requested during the first check, a
-    /// second check follows. There is no third check, because checks that always request another
-    /// check would never end.
+    /// second check follows. There is no third check: if each check requested another check, the
+    /// checks would never end.
     #[inline(always)]
     pub(super) fn end_check(
         &mut self,
@@ -324,11 +322,12 @@ impl<K, Op> Table<K, Op> {
         let occupied = self.operations.occupied_record(index);
         let parked = &mut *occupied.record;
         if let Some(how) = parked.completion {
-            CheckOutcome::Completed(how)
+            CheckOutcome::ForcedOrExpired(how)
         } else if condition_holds && parked.try_cancel_timer() {
             let freed = FreedOperation::free(occupied);
             self.count_completion(Completion::Condition);
-            CheckOutcome::ConditionHeld(self.unlink_watches(index, freed))
+            let last_remote_watch_index = self.unlink_watches(index, freed);
+            CheckOutcome::ConditionHeld { last_remote_watch_index }
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
             CheckOutcome::CheckAgain
@@ -349,7 +348,7 @@ impl<K, Op> Table<K, Op> {
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
     /// operation. Returns `None` if the operation is checked out: it completes after its check.
     /// Also returns `None` if the operation has already ended: the program may have drained the
-    /// wheel and run the timer late.
+    /// wheel, and later run the operation's timer.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -371,9 +370,10 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees their records. `freed` has the
-    /// contents of the operation's own record, which is already free. Puts this record into the
-    /// free list of its page, unless it is already there. Returns `freed.last_remote_watch_index`.
+    /// Unlinks an operation's watches on this core, and frees the records of its extra watches.
+    /// `freed` has the contents of the operation's own record, which is already free. Puts this
+    /// record into the free list of its page, unless it is already there. Returns
+    /// `freed.last_remote_watch_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
         let FreedOperation { inline_watch, last_remote_watch_index, unlisted_index } = freed;
@@ -399,7 +399,7 @@ impl<K, Op> Table<K, Op> {
     /// Removes an extra watch, and returns the next extra watch of the same operation.
     fn remove_extra_watch(&mut self, index: u32) -> WatchIndex {
         let (extra, unlisted_index) = self.extra_watches.occupied_record(index).free();
-        extra.number = None;
+        extra.id_number = None;
         let watch = extra.watch.copy_and_take_key();
         if unlisted_index != NONE && self.extra_watches.put_in_free_list(unlisted_index) {
             self.request_trim();
@@ -407,13 +407,12 @@ impl<K, Op> Table<K, Op> {
         self.unlink(WatchIndex::extra(index), watch)
     }
 
-    /// Records that an operation of this core has a watch on `core`. Returns false if the operation
-    /// has ended.
-    pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
-        let latest = self.remote_watches.vacant_index();
+    /// Records an operation's watch on another core. Returns false if the operation has ended.
+    pub(super) fn try_add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
+        let index = self.remote_watches.vacant_index();
         let Some(parked) = self.get(operation) else { return false };
-        let previous = mem::replace(&mut parked.last_remote_watch_index, latest);
-        *self.remote_watches.occupy(latest) = RemoteWatch { core, watch, previous };
+        let previous_index = mem::replace(&mut parked.last_remote_watch_index, index);
+        *self.remote_watches.occupy(index) = RemoteWatch { core, watch, previous_index };
         true
     }
 
@@ -431,7 +430,7 @@ impl<K, Op> Table<K, Op> {
     /// Removes a watch of another core's operation, unless the watch was removed before.
     pub(super) fn unwatch(&mut self, watch: Id) {
         let found = self.extra_watches.get(watch.index);
-        if found.is_some_and(|found| found.number == Some(watch.number)) {
+        if found.is_some_and(|found| found.id_number == Some(watch.number)) {
             self.remove_extra_watch(watch.index);
         }
     }
@@ -471,9 +470,16 @@ impl<K, Op> Table<K, Op> {
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.next_in_ring);
         }
-        let Watch { key, hash, next_in_chain, previous_in_ring, next_in_ring, next_extra } = watch;
-        let is_last = next_in_ring == index;
-        if !is_last {
+        let Watch {
+            key,
+            hash,
+            next_in_chain,
+            previous_in_ring,
+            next_in_ring,
+            next_extra_of_operation,
+        } = watch;
+        let is_only_watch = next_in_ring == index;
+        if !is_only_watch {
             self.watch_mut(previous_in_ring).next_in_ring = next_in_ring;
             self.watch_mut(next_in_ring).previous_in_ring = previous_in_ring;
         }
@@ -483,11 +489,11 @@ impl<K, Op> Table<K, Op> {
                 let other = *link;
                 link = &mut self.watch_mut(other).next_in_chain;
             }
-            if is_last {
+            if is_only_watch {
                 *link = next_in_chain;
                 self.key_count -= 1;
                 // Only the comparison is inlined, because the condition is rarely true.
-                if self.key_count < self.chains.len().div_ceil(SHRINK_ABOVE_CHAINS_PER_KEY) {
+                if self.key_count < self.chain_heads.len().div_ceil(SHRINK_ABOVE_CHAINS_PER_KEY) {
                     self.request_trim_if_surplus_chains();
                 }
                 self.defer_drop(key);
@@ -497,13 +503,13 @@ impl<K, Op> Table<K, Op> {
                 (first.key, first.hash, first.next_in_chain) = (Some(key), hash, next_in_chain);
             }
         }
-        next_extra
+        next_extra_of_operation
     }
 
     /// Moves the cursors at the watch `index` to the next watch.
     #[cold]
-    fn move_cursors(&mut self, index: WatchIndex, next: WatchIndex) {
-        let next = self.next_unless_last(next, index);
+    fn move_cursors(&mut self, index: WatchIndex, next_in_ring: WatchIndex) {
+        let next = self.next_unless_last(next_in_ring, index);
         self.cursors
             .iter_mut()
             .filter(|cursor| **cursor == index)
@@ -534,9 +540,11 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn chain_head(&self, hash: u32) -> WatchIndex {
         let chain = hash as usize & self.chain_mask;
-        match self.chains.get(chain) {
+        match self.chain_heads.get(chain) {
             Some(first) => *first,
-            None => self.chains.get(self.parent_chain(chain)).copied().unwrap_or(WatchIndex::NONE),
+            None => {
+                self.chain_heads.get(self.parent_chain(chain)).copied().unwrap_or(WatchIndex::NONE)
+            }
         }
     }
 
@@ -546,17 +554,17 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
-        if chain < self.chains.len() {
-            &mut self.chains[chain]
+        if chain < self.chain_heads.len() {
+            &mut self.chain_heads[chain]
         } else {
             let parent = self.parent_chain(chain);
-            &mut self.chains[parent]
+            &mut self.chain_heads[parent]
         }
     }
 
     /// Returns the chain that has the keys of a missing `chain`: clears the highest bit of `chain`.
-    /// The function is marked cold, so that the compiler emits a branch, not a conditional move.
-    /// The branch is rarely taken, because the number of chains is usually a power of two.
+    /// Marked cold, so that the compiler emits a branch. The branch is rarely taken, because the
+    /// number of chains is usually a power of two.
     #[cold]
     fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
@@ -567,50 +575,50 @@ impl<K, Op> Table<K, Op> {
     #[cold]
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
-        let chains = self.chains.len();
+        let chains = self.chain_heads.len();
         if GROW_BELOW_CHAINS_PER_KEY * self.key_count >= chains {
             self.add_chain();
         }
-        while !self.chains.len().is_power_of_two()
-            && self.chains.len() < chains + CHAINS_ADDED_AT_ONCE
+        while !self.chain_heads.len().is_power_of_two()
+            && self.chain_heads.len() < chains + CHAINS_ADDED_AT_ONCE
         {
             self.add_chain();
         }
-        let is_complete = self.chains.len().is_power_of_two();
+        let is_complete = self.chain_heads.len().is_power_of_two();
         self.grow_threshold =
-            if is_complete { self.chains.len() / GROW_BELOW_CHAINS_PER_KEY } else { 0 };
+            if is_complete { self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY } else { 0 };
     }
 
     /// Adds a chain. Moves the keys whose hashes belong to this chain into it.
     fn add_chain(&mut self) {
-        let added = self.chains.len();
-        self.chains.push(WatchIndex::NONE);
-        self.chain_mask = self.chains.len().next_power_of_two() - 1;
-        let other = added & (self.chain_mask >> 1);
-        let mut at = mem::replace(&mut self.chains[other], WatchIndex::NONE);
-        while at != WatchIndex::NONE {
-            let hash = self.watch_mut(at).hash;
-            let first = mem::replace(self.chain_head_mut(hash), at);
-            at = mem::replace(&mut self.watch_mut(at).next_in_chain, first);
+        let added = self.chain_heads.len();
+        self.chain_heads.push(WatchIndex::NONE);
+        self.chain_mask = self.chain_heads.len().next_power_of_two() - 1;
+        let parent = added & (self.chain_mask >> 1);
+        let mut moved = mem::replace(&mut self.chain_heads[parent], WatchIndex::NONE);
+        while moved != WatchIndex::NONE {
+            let hash = self.watch_mut(moved).hash;
+            let first = mem::replace(self.chain_head_mut(hash), moved);
+            moved = mem::replace(&mut self.watch_mut(moved).next_in_chain, first);
         }
     }
 
     /// Removes the last chain, and moves its keys to its [parent](Self::parent_chain).
     fn remove_chain(&mut self) {
-        let Some(mut at) = self.chains.pop() else { return };
-        let other = self.chains.len() & (self.chain_mask >> 1);
-        self.chain_mask = self.chains.len().next_power_of_two() - 1;
-        while at != WatchIndex::NONE {
-            let first = mem::replace(&mut self.chains[other], at);
-            at = mem::replace(&mut self.watch_mut(at).next_in_chain, first);
+        let Some(mut moved) = self.chain_heads.pop() else { return };
+        let parent = self.chain_heads.len() & (self.chain_mask >> 1);
+        self.chain_mask = self.chain_heads.len().next_power_of_two() - 1;
+        while moved != WatchIndex::NONE {
+            let first = mem::replace(&mut self.chain_heads[parent], moved);
+            moved = mem::replace(&mut self.watch_mut(moved).next_in_chain, first);
         }
     }
 
     /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
     /// [`SHRINK_ABOVE_CHAINS_PER_KEY`] per key.
     fn has_surplus_chains(&self) -> bool {
-        SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count < self.chains.len()
-            && self.chains.len() > SPARE_CHAINS_MAX
+        SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count < self.chain_heads.len()
+            && self.chain_heads.len() > SPARE_CHAINS_MAX
     }
 
     /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
@@ -618,36 +626,36 @@ impl<K, Op> Table<K, Op> {
     /// that reaches the lowered threshold calls [`grow_chains`](Self::grow_chains), which sets the
     /// regular threshold, or zero while the table grows. So if the threshold is still low at the
     /// end of the next interval, there were always few keys.
-    fn end_chains_interval(&mut self) {
+    fn end_trim_interval_of_chains(&mut self) {
         if self.has_surplus_chains() {
-            let regular = self.chains.len() / GROW_BELOW_CHAINS_PER_KEY;
+            let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
             self.is_removing_chains |= (1..regular).contains(&self.grow_threshold);
-            self.grow_threshold = self.chains.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
+            self.grow_threshold = self.chain_heads.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
         }
     }
 
-    /// Removes at most `max` chains, and then frees surplus memory of the array of chains, at most
+    /// Removes at most `max_chains`, and then frees surplus memory of the array of chains, at most
     /// `max_bytes`. The removal is complete when there are no
     /// [surplus chains](Self::has_surplus_chains) and the number of chains is a power of two.
-    fn remove_chains(&mut self, max: usize, max_bytes: usize) {
-        for _ in 0..max {
-            if !self.has_surplus_chains() && self.chains.len().is_power_of_two() {
+    fn remove_chains(&mut self, max_chains: usize, max_bytes: usize) {
+        for _ in 0..max_chains {
+            if !self.has_surplus_chains() && self.chain_heads.len().is_power_of_two() {
                 self.is_removing_chains = false;
-                self.grow_threshold = self.chains.len() / GROW_BELOW_CHAINS_PER_KEY;
+                self.grow_threshold = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
                 break;
             }
             self.remove_chain();
-            self.grow_threshold = self.chains.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
+            self.grow_threshold = self.chain_heads.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
         }
-        let (chains, capacity) = (self.chains.len(), self.chains.capacity());
+        let (chains, capacity) = (self.chain_heads.len(), self.chain_heads.capacity());
         if 4 * chains < capacity {
             let freed = max_bytes / size_of::<WatchIndex>();
-            self.chains.shrink_to((2 * chains).max(capacity.saturating_sub(freed)));
+            self.chain_heads.shrink_to((2 * chains).max(capacity.saturating_sub(freed)));
         }
     }
 
-    /// Takes a step of an event, and returns the operation whose watch the step reached. The caller
-    /// must check this operation, or ask its core to do so. Returns `None` if no watch was left.
+    /// Moves an event to its next watch, and returns the operation of this watch. The caller must
+    /// check the operation, or ask its core to do so. Returns `None` if the event has ended.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
         if mem::take(&mut event.is_suspended) {
@@ -663,38 +671,40 @@ impl<K, Op> Table<K, Op> {
 
     #[inline]
     fn next_watcher(&self, event: &mut EventWalk) -> Option<Watcher> {
-        let at = mem::replace(&mut event.next_watch, WatchIndex::NONE);
-        let (number, watcher, watch) = if at.is_extra() {
-            let extra = self.extra_watches.get(at.index())?;
-            let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
+        let reached = mem::replace(&mut event.next_watch, WatchIndex::NONE);
+        let (number, watcher, watch) = if reached.is_extra() {
+            let extra = self.extra_watches.get(reached.index())?;
+            let (number, &ExtraWatch { operation, operation_core: core, .. }) =
+                (extra.id_number?, extra);
             let watcher = if core == THIS_CORE {
                 Watcher::Local(operation.index)
             } else {
-                Watcher::Remote { core, operation, watch: Id { number, index: at.index() } }
+                Watcher::Remote { core, operation, watch: Id { number, index: reached.index() } }
             };
             (number, watcher, &extra.watch)
         } else {
-            let parked = self.operations.get(at.index())?;
-            (parked.number?, Watcher::Local(at.index()), &parked.inline_watch)
+            let parked = self.operations.get(reached.index())?;
+            (parked.id_number?, Watcher::Local(reached.index()), &parked.inline_watch)
         };
-        // Watches with greater numbers were added during the event, so the event ends here.
-        if number > event.last_number_at_start {
+        // This watch and all later ones were added during the event, so the event ends here.
+        if number > event.last_id_number_at_start {
             return None;
         }
-        event.next_watch = self.next_unless_last(watch.next_in_ring, at);
+        event.next_watch = self.next_unless_last(watch.next_in_ring, reached);
         Some(watcher)
     }
 
     /// Returns the operations of other cores that watch a key of this core, once for each watch.
     pub(super) fn remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.iter().map(|(_, watch)| watch);
-        let others = watches.filter(|watch| watch.number.is_some() && watch.core != THIS_CORE);
-        others.map(|watch| (watch.core, watch.operation))
+        let others =
+            watches.filter(|watch| watch.id_number.is_some() && watch.operation_core != THIS_CORE);
+        others.map(|watch| (watch.operation_core, watch.operation))
     }
 
     /// Returns the id of the operation at `index`, if its record is in use.
     pub(super) fn id_at(&self, index: u32) -> Option<Id> {
-        let number = self.operations.get(index)?.number?;
+        let number = self.operations.get(index)?.id_number?;
         Some(Id { number, index })
     }
 
@@ -742,7 +752,7 @@ impl<K, Op> Table<K, Op> {
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
             self.remote_watches.end_trim_interval(is_long_sleep);
-            self.end_chains_interval();
+            self.end_trim_interval_of_chains();
         }
         self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
         if self.is_removing_chains {
@@ -768,35 +778,35 @@ pub(super) struct EventWalk {
     /// Set between two steps, while one of the table's cursors holds the next watch.
     pub(super) is_suspended: bool,
     /// The latest number that the table had assigned when the event began.
-    last_number_at_start: NonZeroU64,
+    last_id_number_at_start: NonZeroU64,
 }
 
 impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
-        let mut at = self.chain_head(hash);
+        let mut index = self.chain_head(hash);
         // `get` returns `None` for an extra watch, whose flag makes the index too large.
-        while at != WatchIndex::NONE {
-            let Some(parked) = self.operations.get(at.0) else {
-                return self.find_key_slow(at, hash, key);
+        while index != WatchIndex::NONE {
+            let Some(parked) = self.operations.get(index.0) else {
+                return self.find_key_slow(index, hash, key);
             };
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
-                return at;
+                return index;
             }
-            at = watch.next_in_chain;
+            index = watch.next_in_chain;
         }
-        at
+        index
     }
 
-    /// Searches the rest of a chain, which begins with an extra watch, for a key.
+    /// Searches a chain for a key, from the extra watch `index` on.
     #[inline(never)]
-    fn find_key_slow(&self, mut at: WatchIndex, hash: u32, key: &K) -> WatchIndex {
-        while let Some(watch) = self.watch_at(at) {
+    fn find_key_slow(&self, mut index: WatchIndex, hash: u32, key: &K) -> WatchIndex {
+        while let Some(watch) = self.watch_at(index) {
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
-                return at;
+                return index;
             }
-            at = watch.next_in_chain;
+            index = watch.next_in_chain;
         }
         WatchIndex::NONE
     }
@@ -805,7 +815,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// the table changes.
     #[inline]
     pub(super) fn key_entry(&self, hash: u32, key: K) -> KeyEntry<K> {
-        KeyEntry { first: self.find_key(hash, &key), key, hash }
+        KeyEntry { first_watch: self.find_key(hash, &key), key, hash }
     }
 
     /// Parks an operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If
@@ -818,11 +828,12 @@ impl<K: Eq, Op> Table<K, Op> {
         timer: LocalHandle,
         entry: Option<KeyEntry<K>>,
     ) -> Id {
-        let (number, at) = (self.next_id_number(), WatchIndex::inline(index));
-        let inline_watch = entry.map_or(Watch::UNLINKED, |entry| self.make_watch(at, entry));
+        let (number, watch_index) = (self.next_id_number(), WatchIndex::inline(index));
+        let inline_watch =
+            entry.map_or(Watch::UNLINKED, |entry| self.make_watch(watch_index, entry));
         self.totals.added += 1;
         let parked = self.operations.occupy(index);
-        parked.number = Some(number);
+        parked.id_number = Some(number);
         parked.timer = timer;
         parked.operation = Some(operation);
         parked.inline_watch = inline_watch;
@@ -832,7 +843,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Adds a watch. Returns false if the operation has ended.
-    pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
+    pub(super) fn try_watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
         let entry = self.key_entry(hash, key);
         let Some(parked) = self.get(operation) else {
             self.defer_drop(entry.key);
@@ -844,34 +855,36 @@ impl<K: Eq, Op> Table<K, Op> {
         } else {
             let index = self.add_extra_watch(operation.number, THIS_CORE, operation, entry);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
-            let next = mem::replace(&mut inline_watch.next_extra, WatchIndex::extra(index));
-            self.extra_watches.record_mut(index).watch.next_extra = next;
+            let next =
+                mem::replace(&mut inline_watch.next_extra_of_operation, WatchIndex::extra(index));
+            self.extra_watches.record_mut(index).watch.next_extra_of_operation = next;
         }
         true
     }
 
     pub(super) fn watch_for_other_core(
         &mut self,
-        core: u32,
+        operation_core: u32,
         operation: Id,
         hash: u32,
         key: K,
     ) -> Id {
-        let (key, number) = (self.key_entry(hash, key), self.next_id_number());
-        Id { number, index: self.add_extra_watch(number, core, operation, key) }
+        let (entry, number) = (self.key_entry(hash, key), self.next_id_number());
+        Id { number, index: self.add_extra_watch(number, operation_core, operation, entry) }
     }
 
     fn add_extra_watch(
         &mut self,
-        number: NonZeroU64,
-        core: u32,
+        id_number: NonZeroU64,
+        operation_core: u32,
         operation: Id,
         entry: KeyEntry<K>,
     ) -> u32 {
         let index = self.extra_watches.vacant_index();
         let new_watch = self.make_watch(WatchIndex::extra(index), entry);
         let extra = self.extra_watches.occupy(index);
-        (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
+        (extra.id_number, extra.operation_core) = (Some(id_number), operation_core);
+        extra.operation = operation;
         extra.watch = new_watch;
         index
     }
@@ -881,12 +894,16 @@ impl<K: Eq, Op> Table<K, Op> {
     /// copy of the key is dropped later.
     #[inline]
     fn make_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
-        let KeyEntry { key, hash, first } = entry;
+        let KeyEntry { key, hash, first_watch } = entry;
         self.totals.watches += 1;
-        if first != WatchIndex::NONE {
-            let previous = self.append_to_ring(first, index);
+        if first_watch != WatchIndex::NONE {
+            let previous = self.append_to_ring(first_watch, index);
             self.defer_drop(key);
-            return Watch { previous_in_ring: previous, next_in_ring: first, ..Watch::UNLINKED };
+            return Watch {
+                previous_in_ring: previous,
+                next_in_ring: first_watch,
+                ..Watch::UNLINKED
+            };
         }
         if self.key_count >= self.grow_threshold {
             self.grow_chains();
@@ -903,10 +920,11 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Appends a watch to the ring that begins at `first`. Returns the watch before it.
+    /// Appends the watch `index` to the ring that begins at `first_watch`. Returns the watch before
+    /// `index`.
     #[inline(never)]
-    fn append_to_ring(&mut self, first: WatchIndex, index: WatchIndex) -> WatchIndex {
-        let previous = mem::replace(&mut self.watch_mut(first).previous_in_ring, index);
+    fn append_to_ring(&mut self, first_watch: WatchIndex, index: WatchIndex) -> WatchIndex {
+        let previous = mem::replace(&mut self.watch_mut(first_watch).previous_in_ring, index);
         self.watch_mut(previous).next_in_ring = index;
         previous
     }
@@ -915,31 +933,31 @@ impl<K: Eq, Op> Table<K, Op> {
     /// operation of this watch.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
-        let mut at = self.chain_head(hash);
+        let mut index = self.chain_head(hash);
         // Does not call `find_key`, so that the record of an inline watch is looked up only once.
-        while let Some(parked) = self.operations.get_mut(at.0) {
+        while let Some(parked) = self.operations.get_mut(index.0) {
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
-                if watch.next_in_ring == at
+                if watch.next_in_ring == index
                     && let Some(operation) = parked.check_out()
                 {
-                    return KeyWatchers::Single(at.0, operation);
+                    return KeyWatchers::Single(index.0, operation);
                 }
-                return KeyWatchers::Walk(self.walk_from(at));
+                return KeyWatchers::Walk(self.walk_from(index));
             }
-            at = watch.next_in_chain;
+            index = watch.next_in_chain;
         }
-        if at != WatchIndex::NONE {
-            at = self.find_key_slow(at, hash, key);
+        if index != WatchIndex::NONE {
+            index = self.find_key_slow(index, hash, key);
         }
-        if at == WatchIndex::NONE {
+        if index == WatchIndex::NONE {
             return KeyWatchers::Unwatched;
         }
-        KeyWatchers::Walk(self.walk_from(at))
+        KeyWatchers::Walk(self.walk_from(index))
     }
 
     fn walk_from(&self, next_watch: WatchIndex) -> EventWalk {
-        EventWalk { next_watch, is_suspended: false, last_number_at_start: self.last_id_number }
+        EventWalk { next_watch, is_suspended: false, last_id_number_at_start: self.last_id_number }
     }
 
     /// Returns the operations that watch a key, one for each watch, the oldest watch first.
@@ -951,7 +969,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
 impl<K, Op> Record for ParkedOperation<K, Op> {
     const FREE: Self = Self {
-        number: None,
+        id_number: None,
         timer: LocalHandle::NONE,
         operation: None,
         inline_watch: Watch::UNLINKED,
@@ -968,19 +986,19 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
 
 impl<K> Record for ExtraWatch<K> {
     const FREE: Self =
-        Self { number: None, operation: Id::NONE, core: NONE, watch: Watch::UNLINKED };
+        Self { id_number: None, operation: Id::NONE, operation_core: NONE, watch: Watch::UNLINKED };
 
     #[inline]
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.core
+        &mut self.operation_core
     }
 }
 
 impl Record for RemoteWatch {
-    const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, previous: NONE };
+    const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, previous_index: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.previous
+        &mut self.previous_index
     }
 }
 
@@ -996,7 +1014,7 @@ mod tests {
 
     fn watch(table: &mut TestTable, operation: Id, keys: &[u32]) {
         for &key in keys {
-            assert!(table.watch(operation, hash(key), key));
+            assert!(table.try_watch(operation, hash(key), key));
         }
     }
 
@@ -1024,7 +1042,7 @@ mod tests {
     fn assert_empty(table: &TestTable) {
         let PurgatoryCounts { live, watches, keys, .. } = table.counts();
         assert_eq!((live, watches, keys, table.cursors.len()), (0, 0, 0, 0));
-        assert!(table.chains.iter().all(|&first| first == WatchIndex::NONE));
+        assert!(table.chain_heads.iter().all(|&first| first == WatchIndex::NONE));
     }
 
     #[cfg(target_pointer_width = "64")]
@@ -1078,7 +1096,7 @@ mod tests {
         while table.trim(true) {}
         let third = add(&mut table, &[1]);
         assert!(table.get(first).is_none() && table.get(second).is_none());
-        assert!(!table.watch(first, 0, 0) && table.get(third).is_some());
+        assert!(!table.try_watch(first, 0, 0) && table.get(third).is_some());
     }
 
     #[test]
@@ -1143,7 +1161,7 @@ mod tests {
     }
 
     fn capacities(table: &TestTable) -> [usize; 3] {
-        [table.operations.capacity(), table.extra_watches.capacity(), table.chains.len()]
+        [table.operations.capacity(), table.extra_watches.capacity(), table.chain_heads.len()]
     }
 
     #[test]
@@ -1172,7 +1190,7 @@ mod tests {
         assert_only_spare_memory(&table);
     }
 
-    /// The first page of each kind has room for four records, because it grows by doubling.
+    /// The first page of each kind has room for four records: a `Vec` begins with this capacity.
     fn assert_only_spare_memory(table: &TestTable) {
         let [operations, watches, chains] = capacities(table);
         assert!(operations <= 4 && watches <= 4 && chains <= SPARE_CHAINS_MAX);
@@ -1187,10 +1205,10 @@ mod tests {
                 remove(&mut table, id);
             }
             let mut turns = 1;
-            let mut chains = table.chains.len();
+            let mut chains = table.chain_heads.len();
             while table.trim(is_long_sleep) {
-                assert!(table.chains.len() + CHAINS_REMOVED_PER_TURN >= chains);
-                (turns, chains) = (turns + 1, table.chains.len());
+                assert!(table.chain_heads.len() + CHAINS_REMOVED_PER_TURN >= chains);
+                (turns, chains) = (turns + 1, table.chain_heads.len());
             }
             assert_eq!(turns == 1, is_long_sleep);
             let [operations, watches, chains] = capacities(&table);
@@ -1207,13 +1225,13 @@ mod tests {
         let mut table = TestTable::new();
         let id = add(&mut table, &[]);
         for key in keys.clone() {
-            let chains = table.chains.len();
-            assert!(table.watch(id, hash(key), key));
-            assert!(table.chains.len() <= chains + CHAINS_ADDED_AT_ONCE);
-            assert!(table.chains.len() >= table.key_count);
+            let chains = table.chain_heads.len();
+            assert!(table.try_watch(id, hash(key), key));
+            assert!(table.chain_heads.len() <= chains + CHAINS_ADDED_AT_ONCE);
+            assert!(table.chain_heads.len() >= table.key_count);
         }
         for change in [TestTable::add_chain, TestTable::remove_chain] {
-            for _ in 0..table.chains.len() - 1 {
+            for _ in 0..table.chain_heads.len() - 1 {
                 change(&mut table);
                 assert!(keys.clone().all(|key| table.watchers(hash(key), &key).count() == 1));
             }
@@ -1226,11 +1244,11 @@ mod tests {
     fn a_turn_frees_a_bounded_part_of_the_chains() {
         let mut table = TestTable::new();
         add_and_remove(&mut table, if cfg!(miri) { 100 } else { 2_000 });
-        let mut capacity = table.chains.capacity();
+        let mut capacity = table.chain_heads.capacity();
         while table.trim(false) {
-            let freed = (capacity - table.chains.capacity()) * size_of::<WatchIndex>();
+            let freed = (capacity - table.chain_heads.capacity()) * size_of::<WatchIndex>();
             assert!(freed <= CHAIN_BYTES_FREED_PER_TURN, "{freed} of {capacity} chains");
-            capacity = table.chains.capacity();
+            capacity = table.chain_heads.capacity();
         }
         assert!(capacity <= 4 * SPARE_CHAINS_MAX, "{capacity}");
     }
@@ -1243,7 +1261,7 @@ mod tests {
         // chains can request a trim.
         let two = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
-        let chains = table.chains.len();
+        let chains = table.chain_heads.len();
         assert!(chains > SPARE_CHAINS_MAX && !table.trim_is_requested, "{chains}");
         for id in two {
             remove(&mut table, id);
@@ -1258,11 +1276,11 @@ mod tests {
         add_and_remove(&mut table, operations);
         let stays = add(&mut table, &[5]);
         let goes = add(&mut table, &[]);
-        (0..watches).for_each(|_| assert!(table.add_remote_watch(goes, 3, goes)));
+        (0..watches).for_each(|_| assert!(table.try_add_remote_watch(goes, 3, goes)));
         table.operations.record_mut(goes.index).operation = None;
         let mut latest = table.remove(goes.index);
         while latest != NONE {
-            latest = table.take_remote_watch(latest).previous;
+            latest = table.take_remote_watch(latest).previous_index;
         }
         assert!(table.remote_watches.capacity() > 4);
         table.trim(true);
