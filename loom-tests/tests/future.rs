@@ -120,7 +120,7 @@ fn a_sleep_pending_after_its_first_poll_is_woken() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    for (floor, make) in both_wheels([120, 270]) {
+    for (floor, make) in both_wheels([120, 250]) {
         explore(floor, move || {
             let mut wheel = make();
             let [first, last] = [Task::new(), Task::new()];
@@ -145,7 +145,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// still read the old time.
 #[test]
 fn a_pending_poll_while_time_advances_is_woken_once() {
-    explore(170, || {
+    explore(160, || {
         let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
         let mut sleep = wheel.polled_sleep(&first);
         let poller = Arc::clone(&last);
@@ -220,7 +220,7 @@ fn a_sleep_dropped_around_its_admission_is_freed() {
 
 #[test]
 fn a_sleep_reset_while_it_fires_ends_at_the_new_deadline() {
-    for (floor, make) in both_wheels([650, 900]) {
+    for (floor, make) in both_wheels([360, 840]) {
         explore(floor, move || {
             let mut wheel = make();
             let task = Task::new();
@@ -289,7 +289,7 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
 
 #[test]
 fn no_periodic_run_begins_after_its_cancel() {
-    explore(2_900, || {
+    explore(1_600, || {
         let (clock, timers, mut watcher) = worker_wheel();
         let [runs, counted] = shared(AtomicUsize::new(0));
         let beat = setup(|| {

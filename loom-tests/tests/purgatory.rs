@@ -132,7 +132,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
 
 #[test]
 fn two_events_complete_an_operation_once() {
-    explore_with_preemptions(1, 2_900, || {
+    explore_with_preemptions(1, 2_700, || {
         let (group, op, purgatory) = setup(|| {
             let (_clock, shard) = install_core();
             let group = group();
@@ -269,7 +269,7 @@ fn two_cores(
 #[test]
 fn no_event_is_lost_between_watches_on_two_cores() {
     explore(870, || events_on_two_cores(0, false));
-    explore(680, || events_on_two_cores(1, false));
+    explore(630, || events_on_two_cores(1, false));
     explore(39, || events_on_two_cores(1, true));
 }
 

@@ -80,7 +80,7 @@ fn a_timer_cancelled_before_admission_ends_once() {
 /// still queued.
 #[test]
 fn a_canceller_takes_the_payload_before_node_reuse() {
-    for (is_admitted, floor) in [(true, 63), (false, 240)] {
+    for (is_admitted, floor) in [(true, 48), (false, 240)] {
         explore(floor, move || {
             let (clock, core) = install_core();
             let payloads = [(); 2].map(|()| Arc::new(()));

@@ -14,7 +14,7 @@ use loom_tests::{
 /// The owner may read the new deadline, and consume the message only after the timer has fired.
 #[test]
 fn a_timer_reset_to_now_fires_once() {
-    explore(480, || {
+    explore(310, || {
         let (mut shard, clock, handle) = shard_with(3, ());
         clock.advance(TICK);
         let resetter = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
@@ -28,7 +28,7 @@ fn a_timer_reset_to_now_fires_once() {
 
 #[test]
 fn a_timer_racing_fire_cancel_and_reset_ends_once() {
-    explore(9_200, || fire_reset_and_cancel(shard_with_due, 3));
+    explore(8_500, || fire_reset_and_cancel(shard_with_due, 3));
 }
 
 /// Fires a timer while one thread resets it to tick `later` and another thread cancels it.
@@ -120,7 +120,7 @@ fn a_node_fired_before_its_message_is_reused_after_it() {
 
 #[test]
 fn two_concurrent_resets_agree_and_one_takes_effect() {
-    explore(34_000, || {
+    explore(23_000, || {
         let (mut shard, clock, handle) = shard_with_due(());
         let resetters = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
         let fired = expired(&mut shard).len();
@@ -169,7 +169,7 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
 /// After the owner's claim of a due timer has failed, the timer is in no slot.
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
-    explore(490, || {
+    explore(460, || {
         let (mut shard, clock, handle) = shard_with_due(());
         let resetter = race(move || handle.reset(TICK * 2));
         let fired = expired(&mut shard).len();
@@ -273,7 +273,7 @@ fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
 /// resetting thread, the owner would not relink it.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
-    explore(7_500, || {
+    explore(5_400, || {
         let (mut shard, clock, handle) = shard_postponed_until(2, ());
         clock.advance(TICK * 2);
         let resetter = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
@@ -299,7 +299,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
 /// it. Otherwise the thread could send no message although its own deadline is earlier.
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
-    explore(1_900, || {
+    explore(1_700, || {
         let (mut shard, clock, handle) = shard_postponed_until(5, ());
         clock.advance(TICK * 2);
         let earlier = race(move || assert!(handle.reset(TICK)));

@@ -546,8 +546,7 @@ impl ThreadWheel {
             turn.fired += 1;
             engine = self.run_callback(claimed, callback);
         }
-        let has_messages = engine.begin_low_priority_phase();
-        if has_messages {
+        if engine.may_have_messages() {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }

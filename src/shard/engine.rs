@@ -62,7 +62,6 @@ pub(crate) struct Engine<T> {
     live_limit: u32,
     /// Messages taken out of the mailbox and not yet consumed.
     pub(crate) backlog: Backlog,
-    message_budget: usize,
     pub(super) stats: Stats,
     pub(super) closed: bool,
 }
@@ -141,7 +140,6 @@ impl<T> Engine<T> {
             short_sleeps_until: 0,
             live_limit,
             backlog: Backlog::default(),
-            message_budget: 0,
             stats: Stats::default(),
             closed: false,
         };
@@ -165,10 +163,10 @@ impl<T> Engine<T> {
         self.wheel.touched
     }
 
-    /// Returns true if the backlog has messages, or if the latest pass left due entries in the
-    /// wheel.
+    /// Returns true if the backlog has messages, if an abandoned pass has left urgent messages in
+    /// the mailbox, or if the latest pass left due entries in the wheel.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.backlog.is_empty() || self.wheel.is_behind()
+        !self.backlog.is_empty() || self.backlog.is_in_urgent_phase() || self.wheel.is_behind()
     }
 
     #[inline(always)]
@@ -591,13 +589,13 @@ impl<T> Engine<T> {
     /// messages to process.
     pub(super) fn begin_pass_unless_idle(&mut self, budget: usize) {
         self.begin_pass(budget);
-        if self.wheel.is_pass_done() && self.backlog.is_empty() {
+        if self.wheel.is_pass_done() && !self.may_have_messages() {
             // Messages that arrive after this point belong to the next pass.
             self.end_pass();
         }
     }
 
-    /// Begins a pass: does housekeeping, takes messages, and sets the tick at which the pass ends.
+    /// Begins a pass: does housekeeping, and sets the tick at which the pass ends.
     /// Returns true if the pass must consume urgent messages before the first due timer fires.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
@@ -612,13 +610,8 @@ impl<T> Engine<T> {
         // Within the budget, the urgent messages, which request adds and resets, are consumed
         // before the first due timer fires. So timers fire in tick order, regardless of which
         // thread added or reset them.
-        self.message_budget = budget.min(MESSAGES_PER_TURN_MAX);
-        if self.has_messages() {
-            self.begin_urgent_phase();
-        } else {
-            self.backlog.begin_empty_pass();
-        }
-        let is_urgent = self.backlog.is_in_urgent_phase();
+        let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
+        let is_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
         let target = self.time.tick.tick_at(self.time.turn_start);
         if is_urgent || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
@@ -647,44 +640,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes queued messages out of the mailbox. If there are urgent messages, begins the urgent
-    /// phase, and divides the budget between urgent and low-priority messages.
-    #[inline(never)]
-    fn begin_urgent_phase(&mut self) {
-        self.backlog.begin_pass(self.message_budget);
-        self.take_mailbox_messages();
-        self.backlog.begin_urgent_phase();
-    }
-
-    /// Lets the pass consume low-priority messages, and takes these messages out of the mailbox.
-    /// Urgent messages in the mailbox wait for the next pass. Returns true if the backlog is not
-    /// empty.
+    /// Returns false if the pass has no further messages.
     #[inline]
-    pub(crate) fn begin_low_priority_phase(&mut self) -> bool {
-        self.has_messages() && self.end_urgent_phase()
-    }
-
-    #[inline(never)]
-    fn end_urgent_phase(&mut self) -> bool {
-        self.backlog.end_urgent_phase(self.message_budget);
-        self.take_mailbox_messages();
-        !self.backlog.is_empty()
-    }
-
-    #[inline]
-    fn has_messages(&self) -> bool {
-        !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
-    }
-
-    /// For each priority, takes the queued messages out of the mailbox, unless the backlog has
-    /// messages of this priority or this pass has already looked for them. Reverses urgent messages
-    /// into FIFO order, up to a limit per pass.
-    #[inline]
-    pub(super) fn take_mailbox_messages(&mut self) {
-        self.backlog.take_from(&self.shared.mailbox);
-        if self.backlog.must_reverse() {
-            self.backlog.reverse(|index, link| self.nodes.link_of_message(index).replace(link));
-        }
+    pub(crate) fn may_have_messages(&self) -> bool {
+        self.backlog.may_have_messages(&self.shared.mailbox)
     }
 
     /// Claims the next due timer of this pass, and calls `on_claim` with its node. Returns the
@@ -1047,16 +1006,15 @@ impl<T> Engine<T> {
         &mut self,
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<T, R>> {
-        if self.backlog.is_in_urgent_phase() {
-            if let Some(step) = self.next_message_step(&on_claim) {
-                return Some(step);
-            }
-            self.end_urgent_phase();
+        if self.backlog.is_in_urgent_phase()
+            && let Some(step) = self.next_message_step(&on_claim)
+        {
+            return Some(step);
         }
         if let Some((claimed, result)) = self.claim_next_due(&on_claim) {
             return Some(PassStep::Due(claimed, result));
         }
-        if self.begin_low_priority_phase()
+        if self.may_have_messages()
             && let Some(step) = self.next_message_step(&on_claim)
         {
             return Some(step);
@@ -1078,8 +1036,8 @@ impl<T> Engine<T> {
         })
     }
 
-    /// Consumes messages within the budget, up to the first message that leaves a step to the
-    /// caller. Adds the number of remotely cancelled timers to `collected`. There are two steps:
+    /// Consumes messages of this phase within the budget, up to the first message that leaves a step
+    /// to the caller. If there is none, returns `None` and ends the urgent phase. Adds the number of remotely cancelled timers to `collected`. There are two steps:
     ///
     /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
     ///   `wants_payload` returned true. The caller must
@@ -1096,7 +1054,7 @@ impl<T> Engine<T> {
         loop {
             let (index, link) = self.backlog.pop(|index| self.nodes.link_of_message(index).get());
             if index == 0 {
-                if self.take_more_messages() {
+                if self.take_messages_or_end_phase() {
                     continue;
                 }
                 return None;
@@ -1168,12 +1126,12 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes queued messages out of the mailbox, unless this pass has already looked for messages
-    /// of both priorities. Returns true if the backlog now has a message within the budget.
+    /// Takes the messages of this phase out of the mailbox, once per phase. Returns true if the
+    /// backlog now has a message within the budget. Otherwise, ends the urgent phase.
     #[inline(never)]
-    fn take_more_messages(&mut self) -> bool {
-        self.take_mailbox_messages();
-        self.backlog.has_next()
+    fn take_messages_or_end_phase(&mut self) -> bool {
+        let exchange = |index, link| self.nodes.link_of_message(index).replace(link);
+        self.backlog.take_or_end_phase(&self.shared.mailbox, exchange)
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(adds)`](Self::allow_adds) succeeds.

@@ -5,23 +5,12 @@
 
 use std::mem;
 
-use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList, Stack};
-use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
+use super::{EMPTY, FIRST_INEXACT_COUNT, Mailbox, MessageList};
+use crate::{limits::REVERSED_MESSAGES_PER_TURN_MAX, util::sync::Ordering};
 
-/// The index of urgent messages in arrays with one item per priority.
-const URGENT: usize = 0;
-const LOW: usize = 1;
-
-#[derive(Debug, Default)]
-enum PassPhase {
-    /// The pass began without messages, and has not checked the mailbox since.
-    BeganEmpty,
-    /// The first phase of a pass, which consumes only urgent messages.
-    Urgent,
-    /// The pass consumes messages of both priorities.
-    #[default]
-    BothPriorities,
-}
+/// The index of low-priority messages in arrays with one item per priority.
+const LOW: usize = 0;
+const URGENT: usize = 1;
 
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
@@ -30,78 +19,63 @@ pub(crate) struct Backlog {
     /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
     /// message is consumed, and `reversed` holds the urgent messages that are already in FIFO
     /// order.
-    unreversed: MessageList,
+    pub(super) unreversed: MessageList,
     reversed: MessageList,
-    /// The number of messages that may still be reversed in this pass.
-    pub(super) reversals_left: usize,
-    /// True if this pass has taken low-priority messages out of the mailbox.
-    has_taken_low: bool,
-    /// True for each priority of which this pass takes no more messages out of the mailbox. Each
-    /// check of the mailbox may cost a cache miss.
-    taking_done: [bool; 2],
-    phase: PassPhase,
-    /// The number of messages that may be consumed now.
+    /// True in the first phase of a pass, which consumes only urgent messages. The second phase
+    /// consumes only low-priority messages.
+    in_urgent_phase: bool,
+    /// True if this phase has not taken messages out of the mailbox yet. Messages that arrive later
+    /// wait for the next pass, so that a flood does not prolong this pass.
+    may_take: bool,
+    /// The number of messages that this phase may still consume.
     budget: usize,
-    /// The part of the budget that is reserved for low-priority messages until the urgent phase
-    /// ends.
+    /// The part of the pass's budget that the urgent phase leaves to low-priority messages.
     budget_reserved_for_low: usize,
     /// True if the most recent odd budget was divided in favor of low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
 impl Backlog {
+    /// Begins a pass. Returns true if there are urgent messages, so that the pass begins with the
+    /// urgent phase.
     #[inline]
-    pub(crate) fn begin_pass(&mut self, budget: usize) {
-        self.has_taken_low = false;
-        self.taking_done = [false; 2];
-        self.phase = PassPhase::BothPriorities;
-        self.reversals_left = REVERSED_MESSAGES_PER_TURN_MAX;
-        self.budget = budget;
-        self.budget_reserved_for_low = 0;
-    }
-
-    /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets the budget
-    /// of the pass.
-    #[inline]
-    pub(crate) fn begin_empty_pass(&mut self) {
-        self.phase = PassPhase::BeganEmpty;
-    }
-
-    /// If the backlog has urgent messages, makes the pass consume only these until
-    /// [`end_urgent_phase`](Self::end_urgent_phase). Reserves up to half of the budget for
-    /// low-priority messages in the backlog, so that a flood of urgent messages does not starve
-    /// these. Half of an odd budget is rounded up and down alternately, so that a budget of one
-    /// starves neither priority.
-    #[inline]
-    pub(crate) fn begin_urgent_phase(&mut self) {
-        if self.has_urgent() {
-            self.phase = PassPhase::Urgent;
-            let is_odd = !self.budget.is_multiple_of(2);
-            self.last_odd_budget_favored_low ^= is_odd;
-            let half = self.budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
-            self.budget_reserved_for_low = half.min(self.ready[LOW].count() as usize);
-            self.budget -= self.budget_reserved_for_low;
+    pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
+        (self.in_urgent_phase, self.may_take, self.budget) = (false, true, budget);
+        let has_urgent =
+            self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
+        if has_urgent {
+            self.begin_urgent_phase(mailbox);
         }
+        has_urgent
     }
 
-    /// Returns true if the pass is in its first phase, which consumes only urgent messages.
+    /// Reserves up to half of the budget for low-priority messages, so that a flood of urgent
+    /// messages does not starve these. Half of an odd budget is rounded up and down alternately, so
+    /// that a budget of one starves neither priority.
+    #[inline(never)]
+    fn begin_urgent_phase(&mut self, mailbox: &Mailbox) {
+        self.in_urgent_phase = true;
+        let is_odd = !self.budget.is_multiple_of(2);
+        self.last_odd_budget_favored_low ^= is_odd;
+        let half = self.budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
+        let low = self.cancelled_count() + mailbox.cancelled_count();
+        self.budget_reserved_for_low = half.min(low as usize);
+        self.budget -= self.budget_reserved_for_low;
+    }
+
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        matches!(self.phase, PassPhase::Urgent)
+        self.in_urgent_phase
     }
 
-    /// Lets the pass consume low-priority messages. From now on, [`take_from`](Self::take_from)
-    /// takes low-priority messages once, unless this pass has already taken some. Urgent messages
-    /// in the mailbox wait for the next pass, so that a timer that another thread adds while due
-    /// timers fire does not fire in the same turn. A pass that began without messages gets
-    /// `budget`.
-    pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
-        if matches!(self.phase, PassPhase::BeganEmpty) {
-            self.begin_pass(budget);
-        }
-        self.budget += mem::take(&mut self.budget_reserved_for_low);
-        self.phase = PassPhase::BothPriorities;
-        self.taking_done = [true, self.has_taken_low];
+    /// Returns false if the pass has no further messages. A message that arrives after the phase
+    /// has taken messages may also make the result true.
+    #[inline]
+    pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
+        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
+        self.in_urgent_phase
+            || self.ready[LOW].first != 0
+            || mailbox.low.head.load(Ordering::Relaxed) != EMPTY
     }
 
     /// Reduces the budget by `messages`. The caller has consumed a batch that counted as one
@@ -110,70 +84,11 @@ impl Backlog {
         self.budget = self.budget.saturating_sub(messages);
     }
 
-    /// Takes all messages of each priority out of the mailbox. Skips a priority if the backlog has
-    /// messages of it, or if this pass has already checked the mailbox for it. Messages that arrive
-    /// later wait for the next pass, so that a flood does not prolong this pass.
-    #[inline]
-    pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
-        self.take_messages_of(URGENT, &mailbox.urgent);
-        self.take_messages_of(LOW, &mailbox.low);
-    }
-
-    #[inline]
-    fn take_messages_of(&mut self, priority: usize, stack: &Stack) {
-        let has_leftovers =
-            if priority == URGENT { self.has_urgent() } else { self.ready[priority].first != 0 };
-        if has_leftovers || self.taking_done[priority] {
-            return;
-        }
-        self.taking_done[priority] = true;
-        if stack.has_messages() {
-            let taken = stack.take_all();
-            self.has_taken_low |= priority == LOW;
-            let place = if priority == URGENT && taken.second != 0 {
-                &mut self.unreversed
-            } else {
-                &mut self.ready[priority]
-            };
-            *place = taken;
-        }
-    }
-
-    /// Returns true if there are urgent messages to reverse, and this pass may still reverse some.
-    #[inline]
-    pub(crate) fn must_reverse(&self) -> bool {
-        self.unreversed.first != 0 && self.reversals_left != 0
-    }
-
-    /// Reverses urgent messages into FIFO order, within the limit of this pass. `exchange` sets the
-    /// link of a message and returns the previous link.
-    pub(crate) fn reverse(&mut self, mut exchange: impl FnMut(u32, u32) -> u32) {
-        if !self.must_reverse() {
-            return;
-        }
-        let (mut from, mut to) = (self.unreversed, self.reversed);
-        let (reversals_left, mut reversed) = (self.reversals_left, 0);
-        while from.first != 0 && reversed as usize != reversals_left {
-            let third = exchange(from.first, to.second);
-            (to.first, to.second) = (from.first, to.first);
-            (from.first, from.second) = (from.second, third);
-            reversed += 1;
-        }
-        from.count = from.count_minus(reversed);
-        to.count = (to.count + reversed).min(FIRST_INEXACT_COUNT);
-        self.reversals_left -= reversed as usize;
-        (self.unreversed, self.reversed) = (from, to);
-        if from.first == 0 {
-            self.ready[URGENT] = mem::take(&mut self.reversed);
-        }
-    }
-
-    /// Removes the next message, and returns its index and its link. Returns zeros if there is no
-    /// message, or if the budget is spent. In the urgent phase, removes only urgent messages.
-    /// Afterwards, removes low-priority messages first.
+    /// Removes the next message of this phase, and returns its index and its link. Returns zeros if
+    /// there is no message, or if the budget is spent.
     #[inline(always)]
     pub(crate) fn pop(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let messages = &mut self.ready[self.next_priority()];
+        let messages = &mut self.ready[usize::from(self.in_urgent_phase)];
         let index = messages.first;
         if index == 0 || self.budget == 0 {
             return (0, 0);
@@ -184,21 +99,60 @@ impl Backlog {
         (index, link)
     }
 
-    /// Returns true if [`pop`](Self::pop) would return a message.
-    pub(crate) fn has_next(&self) -> bool {
-        self.budget != 0 && self.ready[self.next_priority()].first != 0
+    /// Takes the messages of this phase out of the mailbox, once per phase. The caller has called
+    /// [`pop`](Self::pop), which has returned no message. Reverses urgent messages into FIFO order,
+    /// up to a limit per pass; `exchange` sets the link of a message and returns the previous link.
+    /// Returns true if `pop` would return a message now. Otherwise, ends the urgent phase: the
+    /// remaining urgent messages wait for the next pass, so that a timer that another thread adds
+    /// while due timers fire does not fire in the same turn.
+    pub(crate) fn take_or_end_phase(
+        &mut self,
+        mailbox: &Mailbox,
+        exchange: impl FnMut(u32, u32) -> u32,
+    ) -> bool {
+        let phase = usize::from(self.in_urgent_phase);
+        if self.ready[phase].first == 0 && mem::take(&mut self.may_take) {
+            if self.in_urgent_phase {
+                if self.unreversed.first == 0 {
+                    self.unreversed = mailbox.urgent.take_all();
+                }
+                self.reverse(REVERSED_MESSAGES_PER_TURN_MAX, exchange);
+            } else {
+                self.ready[LOW] = mailbox.low.take_all();
+            }
+            if self.budget != 0 && self.ready[phase].first != 0 {
+                return true;
+            }
+        }
+        if mem::take(&mut self.in_urgent_phase) {
+            self.may_take = true;
+            self.budget += self.budget_reserved_for_low;
+        }
+        false
     }
 
-    #[inline]
-    fn next_priority(&self) -> usize {
-        if self.is_in_urgent_phase() || self.ready[LOW].first == 0 { URGENT } else { LOW }
+    /// Reverses up to `limit` urgent messages.
+    pub(super) fn reverse(&mut self, limit: usize, mut exchange: impl FnMut(u32, u32) -> u32) {
+        let (mut from, mut to, mut reversed) = (self.unreversed, self.reversed, 0);
+        while from.first != 0 && reversed as usize != limit {
+            let third = exchange(from.first, to.second);
+            (to.first, to.second) = (from.first, to.first);
+            (from.first, from.second) = (from.second, third);
+            reversed += 1;
+        }
+        from.count = from.count_minus(reversed);
+        to.count = (to.count + reversed).min(FIRST_INEXACT_COUNT);
+        (self.unreversed, self.reversed) = (from, to);
+        if from.first == 0 {
+            self.ready[URGENT] = mem::take(&mut self.reversed);
+        }
     }
 
     /// Removes the next low-priority message, regardless of the budget, for an add that needs room.
     /// Returns the message's index, or 0 if there is none.
     pub(crate) fn pop_low(&mut self, mailbox: &Mailbox, link_of: impl FnOnce(u32) -> u32) -> u32 {
         let messages = &mut self.ready[LOW];
-        if messages.first == 0 && mailbox.low.has_messages() {
+        if messages.first == 0 {
             *messages = mailbox.low.take_all();
         }
         let index = messages.first;
@@ -215,13 +169,8 @@ impl Backlog {
     }
 
     #[inline]
-    fn has_urgent(&self) -> bool {
-        self.ready[URGENT].first != 0 || self.unreversed.first != 0
-    }
-
-    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let [urgent, low] = &self.ready;
+        let [low, urgent] = &self.ready;
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
@@ -236,7 +185,7 @@ impl Backlog {
 
     #[inline]
     pub(crate) fn lists(&self) -> [MessageList; 4] {
-        let [urgent, low] = self.ready;
+        let [low, urgent] = self.ready;
         [urgent, low, self.unreversed, self.reversed]
     }
 }

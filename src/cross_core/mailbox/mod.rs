@@ -231,9 +231,12 @@ impl Stack {
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
-    /// Takes all messages of a stack that is neither empty nor closed.
+    /// Takes all messages.
     #[inline]
     fn take_all(&self) -> MessageList {
+        if !self.has_messages() {
+            return MessageList::default();
+        }
         // Acquire (M1): sees the links, and the pushers' writes.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
         MessageList::of(head)

@@ -13,20 +13,12 @@ const UNLIMITED: usize = usize::MAX;
 
 fn backlog_in_pass(budget: usize) -> Backlog {
     let mut backlog = Backlog::default();
-    backlog.begin_pass(budget);
+    assert!(!backlog.begin_pass(&Mailbox::default(), budget));
     backlog
 }
 
-/// Begins a pass and its urgent phase, as a turn does.
-fn begin_pass(backlog: &mut Backlog, budget: usize, mailbox: &Mailbox, links: &[MailboxLink]) {
-    backlog.begin_pass(budget);
-    backlog.take_from(mailbox);
-    reverse(backlog, links);
-    backlog.begin_urgent_phase();
-}
-
-fn reverse(backlog: &mut Backlog, links: &[MailboxLink]) {
-    backlog.reverse(|index, link| links[index as usize].replace(link));
+fn take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> bool {
+    backlog.take_or_end_phase(mailbox, |index, link| links[index as usize].replace(link))
 }
 
 fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
@@ -34,11 +26,29 @@ fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
     (index != 0).then_some(index)
 }
 
-/// Consumes the messages in the backlog, takes new ones, and returns the consumed indices.
-fn consume_then_take(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
-    let consumed = iter::from_fn(|| consume_next(backlog, links)).collect();
-    backlog.take_from(mailbox);
-    consumed
+/// Consumes the messages of this phase, and returns their indices.
+fn consume_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
+    let mut consumed = vec![];
+    loop {
+        consumed.extend(iter::from_fn(|| consume_next(backlog, links)));
+        if !take_or_end_phase(backlog, mailbox, links) {
+            return consumed;
+        }
+    }
+}
+
+/// Consumes the messages of a whole pass, and returns their indices: urgent and low-priority ones.
+fn consume_pass(
+    backlog: &mut Backlog,
+    budget: usize,
+    mailbox: &Mailbox,
+    links: &[MailboxLink],
+) -> [Vec<u32>; 2] {
+    let has_urgent = backlog.begin_pass(mailbox, budget);
+    assert_eq!(has_urgent, backlog.is_in_urgent_phase());
+    let urgent = if has_urgent { consume_phase(backlog, mailbox, links) } else { vec![] };
+    assert!(!backlog.is_in_urgent_phase());
+    [urgent, consume_phase(backlog, mailbox, links)]
 }
 
 fn depth_of(push: PushOutcome) -> u32 {
@@ -64,10 +74,9 @@ fn the_first_payload_message_is_flagged() {
         assert!(!first(4, Priority::Low) && !first(5, Priority::LowPayloadTaken));
         assert!(!first(2, Priority::Urgent));
         assert_eq!(mailbox.cancelled_count(), 4);
-        backlog.begin_pass(UNLIMITED);
-        backlog.take_from(&mailbox);
+        let consumed = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
+        assert_eq!(consumed, [vec![2], vec![5, 4, 3, 1]]);
         assert!(!mailbox.must_not_sleep(1, true), "all are taken");
-        assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [5, 4, 3, 1, 2]);
     }
 }
 
@@ -75,8 +84,7 @@ fn the_first_payload_message_is_flagged() {
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let mut backlog = backlog_in_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
-    assert!(backlog.is_empty());
+    assert!(!take_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], Priority::Low),
@@ -84,15 +92,15 @@ fn the_owner_takes_all_messages_newest_first() {
         );
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
-    backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "a pass takes each priority once");
-    backlog.begin_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
+    let is_taken = take_or_end_phase(&mut backlog, &mailbox, &links);
+    assert!(!is_taken && backlog.is_empty(), "a phase takes messages once");
+    assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
+    assert!(take_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(
-        (backlog.count(), backlog.lists()[1]),
+        (backlog.count(), backlog.ready[0]),
         (3, MessageList { first: 3, second: 2, count: 3 })
     );
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [3, 2, 1]);
+    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [3, 2, 1]);
     assert_eq!((backlog.is_empty(), backlog.count(), mailbox.depth()), (true, 0, 0));
 }
 
@@ -103,26 +111,21 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..5).for_each(|index| push(index, Priority::Low));
     (5..7).for_each(|index| push(index, Priority::Urgent));
-    begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
-    assert_eq!(
-        (consume_then_take(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
-        (vec![5, 6], true)
-    );
-    // This pass has taken low-priority messages, so these two wait for the next pass.
-    (7..9).for_each(|index| push(index, Priority::Low));
-    backlog.end_urgent_phase(UNLIMITED);
-    assert_eq!((backlog.is_in_urgent_phase(), backlog.lists()[1].count), (false, 4));
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
-    // Urgent messages that remain after the urgent phase come last.
-    (1..4).for_each(|index| push(index, Priority::Urgent));
-    begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
-    assert_eq!(consume_next(&mut backlog, &links), Some(1));
-    backlog.end_urgent_phase(UNLIMITED);
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
-    // Without urgent messages, no budget is reserved.
+    assert!(backlog.begin_pass(&mailbox, UNLIMITED));
+    assert_eq!(consume_next(&mut backlog, &links), None);
+    assert!(take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert_eq!(consume_next(&mut backlog, &links), Some(5));
+    // The urgent message waits for the next pass. The pass still takes the low-priority one.
+    push(7, Priority::Urgent);
+    push(8, Priority::Low);
+    assert!(backlog.is_in_urgent_phase());
+    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
+    assert!(!backlog.is_in_urgent_phase() && backlog.may_have_messages(&mailbox));
+    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
+    assert!(!backlog.may_have_messages(&mailbox));
     push(9, Priority::Low);
-    begin_pass(&mut backlog, UNLIMITED, &mailbox, &links);
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [9]);
+    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [], "a phase takes messages once");
+    assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![7], vec![9]]);
 }
 
 /// The larger half of an odd budget goes to each priority alternately, so that neither starves.
@@ -143,17 +146,13 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         (10..20).for_each(|index| push(index, Priority::Urgent));
         let mut backlog = Backlog::default();
         backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
-        begin_pass(&mut backlog, budget, &mailbox, &links);
+        let [urgent, low] = consume_pass(&mut backlog, budget, &mailbox, &links);
         assert_eq!(
-            consume_then_take(&mut backlog, &mailbox, &links),
+            urgent,
             (10..10 + first).collect::<Vec<_>>(),
             "budget {budget}, {others} low-priority messages"
         );
-        backlog.end_urgent_phase(UNLIMITED);
-        assert_eq!(
-            consume_then_take(&mut backlog, &mailbox, &links).len() + first as usize,
-            budget
-        );
+        assert_eq!(low.len() + first as usize, budget);
     }
 }
 
@@ -165,10 +164,7 @@ fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     (10..20).for_each(|index| push(index, Priority::Urgent));
     let (mut backlog, mut consumed) = (backlog_in_pass(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
-        begin_pass(&mut backlog, budget, &mailbox, &links);
-        consumed.extend(consume_then_take(&mut backlog, &mailbox, &links));
-        backlog.end_urgent_phase(UNLIMITED);
-        consumed.extend(consume_then_take(&mut backlog, &mailbox, &links));
+        consumed.extend(consume_pass(&mut backlog, budget, &mailbox, &links).concat());
     }
     let urgent = consumed.iter().filter(|&&index| index >= 10).count();
     assert_eq!((consumed.len(), urgent), (4, 2), "{consumed:?}");
@@ -180,12 +176,10 @@ fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
     let mut backlog = backlog_in_pass(1);
-    backlog.take_from(&mailbox);
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [2]);
+    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [2]);
     push(3);
-    backlog.begin_pass(1);
-    backlog.take_from(&mailbox);
-    assert_eq!((consume_then_take(&mut backlog, &mailbox, &links), backlog.count()), (vec![1], 1));
+    assert_eq!(consume_pass(&mut backlog, 1, &mailbox, &links)[1], [1]);
+    assert_eq!(backlog.count(), 1);
 }
 
 /// A pass reverses a limited number of messages, and consumes none until all are reversed.
@@ -199,11 +193,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
             .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
         let (mut passes, mut order) = (0, vec![]);
         while passes == 0 || !backlog.is_empty() {
-            backlog.begin_pass(UNLIMITED);
-            backlog.take_from(&mailbox);
-            assert_eq!(backlog.count() > 0, count > 0);
-            reverse(&mut backlog, &links);
-            order = consume_then_take(&mut backlog, &mailbox, &links);
+            [order, _] = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
             passes += 1;
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
@@ -220,35 +210,11 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
     (1..=2 * FIRST_INEXACT_COUNT)
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
     let mut backlog = backlog_in_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
+    backlog.unreversed = mailbox.urgent.take_all();
     for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
-        backlog.begin_pass(UNLIMITED);
-        backlog.reversals_left = 1;
-        reverse(&mut backlog, &links);
+        backlog.reverse(1, |index, link| links[index as usize].replace(link));
         assert_eq!(backlog.count(), FIRST_INEXACT_COUNT);
     }
-}
-
-#[test]
-fn a_pass_takes_each_priority_once() {
-    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
-    let mut backlog = backlog_in_pass(UNLIMITED);
-    let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
-    backlog.take_from(&mailbox);
-    push(1, Priority::Low);
-    push(2, Priority::Urgent);
-    backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "both priorities were checked");
-    backlog.end_urgent_phase(UNLIMITED);
-    backlog.take_from(&mailbox);
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [1], "not taken before");
-    push(3, Priority::Low);
-    backlog.end_urgent_phase(UNLIMITED);
-    backlog.take_from(&mailbox);
-    assert!(backlog.is_empty(), "low-priority messages were taken");
-    backlog.begin_pass(UNLIMITED);
-    backlog.take_from(&mailbox);
-    assert_eq!(consume_then_take(&mut backlog, &mailbox, &links), [3, 2]);
 }
 
 #[test]
@@ -259,7 +225,7 @@ fn a_closed_mailbox_refuses_messages() {
     for priority in [Priority::Urgent, Priority::Low] {
         assert_eq!(mailbox.push(1, &link, priority), PushOutcome::Closed);
         let mut backlog = backlog_in_pass(UNLIMITED);
-        backlog.take_from(&mailbox);
+        assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &[]).concat(), []);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
         assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
     }
@@ -267,15 +233,15 @@ fn a_closed_mailbox_refuses_messages() {
 
 #[test]
 fn many_low_or_one_urgent_message_keep_the_owner_awake() {
-    let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| MailboxLink::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     assert!(!mailbox.must_not_sleep(2, false));
-    assert_eq!(depth_of(mailbox.push(1, &links[0], Priority::Low)), 1);
+    assert_eq!(depth_of(mailbox.push(1, &links[1], Priority::Low)), 1);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
-    assert_eq!(depth_of(mailbox.push(2, &links[1], Priority::Urgent)), 1);
-    assert_eq!(depth_of(mailbox.push(3, &links[2], Priority::Low)), 2);
+    assert_eq!(depth_of(mailbox.push(2, &links[2], Priority::Urgent)), 1);
+    assert_eq!(depth_of(mailbox.push(3, &links[3], Priority::Low)), 2);
     assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent());
     assert_eq!(mailbox.depth(), 3);
-    Backlog::default().take_from(&mailbox);
+    let _ = consume_pass(&mut Backlog::default(), UNLIMITED, &mailbox, &links);
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
@@ -301,7 +267,7 @@ fn an_inexact_count_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = backlog_in_pass(UNLIMITED);
-    backlog.ready = [MessageList::default(), MessageList::of(head)];
+    backlog.ready = [MessageList::of(head), MessageList::default()];
     let mut counts = vec![];
     while !backlog.is_empty() {
         counts.push(backlog.count());
