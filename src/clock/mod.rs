@@ -8,7 +8,7 @@
 //! until the clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
 //! counts the readings that go backwards. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`ClockReader`]. A reading has a lower and an upper bound. The
+//! A shard reads its clock with a [`ShardClock`]. A reading has a lower and an upper bound. The
 //! two differ only if the time comes from the counter, which gives the time only approximately.
 
 mod boot;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::time::TimerfdClockId;
 
 pub use self::manual::ManualClock;
-pub(crate) use self::reader::{ClockReader, Reading};
+pub(crate) use self::reader::{Reading, ShardClock};
 use crate::clock::tick::saturating_nanos;
 
 /// The clock of a shard.

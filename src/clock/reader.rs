@@ -1,8 +1,12 @@
-//! Reads a shard's clock. A reading gives a lower and an upper bound on the time.
+//! A shard's clock, its latest reading, and the start times of turns. A reading gives a lower and an
+//! upper bound on the time.
+
+use std::{mem, time::Duration};
 
 use super::{
     Clock, counter,
     estimator::{Anchor, ClockEstimator},
+    tick::TickLength,
 };
 
 /// Inclusive bounds on the clock's time, in nanoseconds. An exact reading has equal bounds.
@@ -29,24 +33,52 @@ impl Reading {
     }
 }
 
-/// Reads the clock of one shard. The reader of a fast clock has an estimator, until a faulty
-/// time-stamp counter is abandoned.
+/// The clock of a shard. Times are in nanoseconds of this clock.
 #[derive(Debug)]
-pub(crate) struct ClockReader(Option<ClockEstimator>);
+pub(crate) struct ShardClock {
+    pub(crate) clock: Clock,
+    pub(crate) tick: TickLength,
+    /// The estimator of a fast clock, until a faulty time-stamp counter is abandoned.
+    estimator: Option<ClockEstimator>,
+    /// The bounds on the time at the latest reading. Neither bound ever decreases.
+    pub(crate) latest: Reading,
+    /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
+    /// the lower bound of the first reading.
+    pub(crate) turn_start: u64,
+    /// The previous `turn_start`; zero at first.
+    pub(crate) previous_turn_start: u64,
+    /// The number of readings that showed that the clock had gone back.
+    pub(crate) regressions: u64,
+}
 
-impl ClockReader {
-    pub(crate) fn new(clock: &Clock) -> Self {
-        Self(clock.is_fast().then(ClockEstimator::new))
+impl ShardClock {
+    pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
+        let estimator = clock.is_fast().then(ClockEstimator::new);
+        let mut time = Self {
+            clock,
+            tick,
+            estimator,
+            latest: Reading::exact(0),
+            turn_start: 0,
+            previous_turn_start: 0,
+            regressions: 0,
+        };
+        time.read_slow();
+        time.turn_start = time.latest.min;
+        time
     }
 
-    /// Returns bounds on the current time of `clock`, which must be this reader's clock. Returns
-    /// `None` if the caller must use [`read_slow`](Self::read_slow).
+    /// Reads the clock with inlined code. Returns false if the machine's clock must be read; then
+    /// the caller must call [`read_slow`](Self::read_slow).
     #[inline(always)]
-    pub(crate) fn try_read(&mut self, clock: &Clock) -> Option<Reading> {
-        match &mut self.0 {
+    pub(crate) fn try_read(&mut self) -> bool {
+        let reading = match &mut self.estimator {
             Some(estimator) => estimator.estimate_at(counter::read()),
-            None => clock.manual_nanos().map(Reading::exact),
-        }
+            None => self.clock.manual_nanos().map(Reading::exact),
+        };
+        let Some(reading) = reading else { return false };
+        self.advance_to(reading);
+        true
     }
 
     /// Reads the clock itself, and updates the estimator, if there is one.
@@ -54,15 +86,55 @@ impl ClockReader {
     /// The clock must be read between the two counts of the [`Anchor`]. The processor keeps this
     /// order: the kernel's clock code waits until the first count has been read, and `read_ordered`
     /// reads the second count after the clock code has completed.
-    pub(crate) fn read_slow(&mut self, clock: &Clock) -> Reading {
-        let Some(estimator) = &mut self.0 else { return Reading::exact(clock.nanos()) };
+    #[inline(never)]
+    pub(crate) fn read_slow(&mut self) {
+        let Some(estimator) = &mut self.estimator else {
+            return self.advance_to(Reading::exact(self.clock.nanos()));
+        };
         let count_before = counter::read();
-        let clock_nanos = clock.nanos();
+        let clock_nanos = self.clock.nanos();
         let anchor = Anchor { count_before, clock_nanos, count_after: counter::read_ordered() };
         if !estimator.update(anchor) {
-            self.0 = None;
+            self.estimator = None;
         }
-        Reading::exact(clock_nanos)
+        self.advance_to(Reading::exact(clock_nanos));
+    }
+
+    /// Updates `latest` from a new reading. Neither bound moves back. Counts a regression if the
+    /// whole new reading is before `latest`.
+    #[inline(always)]
+    fn advance_to(&mut self, reading: Reading) {
+        if reading.min >= self.latest.max {
+            self.latest = reading;
+        } else {
+            self.regressions += u64::from(!self.latest.advance_to(reading));
+        }
+    }
+
+    /// Returns the present time in nanoseconds, but not before the lower bound of the latest
+    /// reading.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.nanos().max(self.latest.min)
+    }
+
+    /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest
+    /// reading has reached `nanos`. The result counts from `now`, even if the clock has gone back
+    /// and `now` is before the latest reading.
+    pub(crate) fn time_until(&self, nanos: u64, now: u64) -> Duration {
+        let wait = if nanos > self.latest.min { nanos.saturating_sub(now) } else { 0 };
+        Duration::from_nanos(wait)
+    }
+
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        self.previous_turn_start = mem::replace(&mut self.turn_start, self.latest.min);
+    }
+
+    /// Returns the wake-up time to publish: the deadline `next`, or `u64::MAX` for `None`. The
+    /// result is at least 1 ns after the latest turn began, because other threads assume that a
+    /// turn has handled all wake-up times up to its beginning.
+    pub(crate) fn wake_up_time(&self, next: Option<u64>) -> u64 {
+        next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }
 }
 
@@ -75,8 +147,18 @@ mod tests {
 
     use super::*;
 
-    fn read(reader: &mut ClockReader, clock: &Clock) -> Reading {
-        reader.try_read(clock).unwrap_or_else(|| reader.read_slow(clock))
+    fn shard_clock(clock: &Clock) -> ShardClock {
+        let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
+        ShardClock::new(clock.clone(), tick)
+    }
+
+    fn read(time: &mut ShardClock) -> Reading {
+        // The clock merges a new reading with the latest one, so the test forgets the latest one.
+        time.latest = Reading::exact(0);
+        if !time.try_read() {
+            time.read_slow();
+        }
+        time.latest
     }
 
     #[test]
@@ -98,12 +180,12 @@ mod tests {
 
     fn check_readings(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
-            (fastrand::Rng::with_seed(seed), ClockReader::new(clock), Instant::now());
-        let mut latest = read(&mut reader, clock);
+            (fastrand::Rng::with_seed(seed), shard_clock(clock), Instant::now());
+        let mut latest = read(&mut reader);
         while begun.elapsed() < test_duration() {
             for _ in 0..random.u32(1..3000) {
                 let before = clock.nanos_at(Instant::now());
-                let reading = read(&mut reader, clock);
+                let reading = read(&mut reader);
                 let after = clock.nanos_at(Instant::now());
                 assert!(
                     reading.min <= after && before <= reading.max,
@@ -138,9 +220,9 @@ mod tests {
     #[test]
     fn a_fast_clock_ends_up_reading_the_counter() {
         let (clock, begun) = (Clock::fast(), Instant::now());
-        let mut reader = ClockReader::new(&clock);
+        let mut reader = shard_clock(&clock);
         while clock.is_fast() {
-            let Reading { min, max } = read(&mut reader, &clock);
+            let Reading { min, max } = read(&mut reader);
             if min < max {
                 break;
             }
@@ -151,7 +233,7 @@ mod tests {
     #[test]
     fn other_clocks_are_read_exactly() {
         for clock in [Clock::monotonic(), Clock::boot_time()] {
-            let reading = read(&mut ClockReader::new(&clock), &clock);
+            let reading = read(&mut shard_clock(&clock));
             assert_eq!(reading.min, reading.max);
         }
     }

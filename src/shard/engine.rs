@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{stats::Stats, time::ShardClock};
+use super::stats::Stats;
 use crate::{
-    clock::{Reading, schedule::TimerSchedule, tick::saturating_nanos},
+    clock::{Reading, ShardClock, schedule::TimerSchedule, tick::saturating_nanos},
     config::Config,
     cross_core::{
         call_site::CallSite,
@@ -171,8 +171,9 @@ impl<T> Engine<T> {
 
     #[inline(always)]
     pub(crate) fn read_clock(&mut self) -> Reading {
-        self.time.read();
-        self.publish_clock();
+        if !self.try_read_clock() {
+            self.time.read_slow();
+        }
         self.time.latest
     }
 

@@ -5,7 +5,6 @@ mod engine;
 mod expired;
 mod sleep;
 mod stats;
-mod time;
 
 use std::{
     fmt, iter,

@@ -3,8 +3,10 @@
 
 use std::{cell::Cell, mem};
 
-use super::time::ShardClock;
-use crate::gauges::{Counts, Gauges, LateCause};
+use crate::{
+    clock::ShardClock,
+    gauges::{Counts, Gauges, LateCause},
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Stats {

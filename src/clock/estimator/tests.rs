@@ -68,7 +68,7 @@ impl SimulatedMachine {
             self.counter_thousandths.saturating_add_signed(i128::from(counts) * 1000);
     }
 
-    /// Reads like a `ClockReader`, and also returns the true time.
+    /// Reads like a `ShardClock`, and also returns the true time.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.is_abandoned {
