@@ -295,7 +295,7 @@ impl WorkerWheel {
     #[cold]
     fn make_room(&self) {
         while let Some(mut guard) = self.claim_with_retries()
-            && let Ok(Some(callback)) = guard.engine.make_room(u64::MAX, OwnerNodes::needs_drop)
+            && let Ok(Some(callback)) = guard.engine.make_room(u64::MAX)
         {
             drop(guard);
             self.drop_cancelled(callback);

@@ -331,8 +331,7 @@ impl ThreadWheel {
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
         let adds = self.check_for_missing_loop();
-        let make_room =
-            || self.with_engine(|engine| engine.make_room(adds, OwnerNodes::needs_drop));
+        let make_room = || self.with_engine(|engine| engine.make_room(adds));
         while let Some(callback) = make_room()? {
             self.shared.hooks.drop_catching_panic(callback);
         }

@@ -20,7 +20,7 @@ use crate::{
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
-        mailbox::{Backlog, Priority},
+        mailbox::{Backlog, Phase, Priority},
         reclaim::{self, pin},
         registry,
         shared::Shared,
@@ -1053,23 +1053,45 @@ impl<T> Engine<T> {
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<u32, R>> {
         loop {
-            let (index, link) = self.backlog.pop(|index| self.nodes.link_of_message(index).get());
+            let index = self.backlog.next();
             if index == 0 {
                 if self.take_messages_or_end_phase() {
                     continue;
                 }
                 return None;
             }
+            self.nodes.adopt_page_of_message(index);
+            let node = self.nodes.entry(index);
+            let link = node.link().get();
+            self.backlog.remove_next(link);
             // `link` is the index of the message after the next one, so nodes are prefetched two
             // messages ahead.
             self.nodes.prefetch(link);
-            let node = self.nodes.entry(index);
             match node.state().consume_message() {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
-                    if self.collect_cancelled(index, has_payload, &wants_payload) {
+                    if has_payload {
+                        self.short_sleeps_until =
+                            self.time.turn_start.saturating_add(self.shared.drop_within_nanos);
+                    }
+                    let wants_payload =
+                        has_payload && mem::needs_drop::<T>() && wants_payload(node);
+                    let generation = node.state().generation();
+                    self.stats.counts.remote_cancels += 1;
+                    // A timer is not linked if the owner has not admitted it, or has popped it as
+                    // due but could not claim it.
+                    if node.location().get().is_linked() {
+                        self.wheel.unlink(&self.nodes, node);
+                        self.stats.count_cancelled();
+                    } else if node.is_not_admitted() {
+                        self.count_cancelled_before_admission();
+                    } else {
+                        self.stats.count_cancelled();
+                    }
+                    if wants_payload {
                         return Some(PassStep::Cancelled(index));
                     }
+                    self.free(index, generation);
                 }
                 ConsumedMessage::AlreadyEnded => {
                     let generation = node.state().generation();
@@ -1131,7 +1153,10 @@ impl<T> Engine<T> {
     /// backlog now has a message within the budget. Otherwise, ends the urgent phase.
     #[inline(never)]
     fn take_messages_or_end_phase(&mut self) -> bool {
-        let exchange = |index, link| self.nodes.link_of_message(index).replace(link);
+        let exchange = |index, link| {
+            self.nodes.adopt_page_of_message(index);
+            self.nodes.entry(index).link().replace(link)
+        };
         self.backlog.take_or_end_phase(&self.shared.mailbox, exchange)
     }
 
@@ -1139,69 +1164,27 @@ impl<T> Engine<T> {
     /// Returns `None` if adds are allowed. Returns a payload if the caller must drop it and call
     /// again, and an error if no timer can be added.
     #[cold]
-    pub(crate) fn make_room(
-        &mut self,
-        adds: u64,
-        wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-    ) -> Result<Option<T>, AddErrorReason> {
+    pub(crate) fn make_room(&mut self, adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(adds) {
-            let link_of = |index| self.nodes.link_of_message(index).get();
-            let index = self.backlog.pop_low(&self.shared.mailbox, link_of);
-            if index == 0 {
+            // If a callback adds the timer, this interrupts a phase of a pass.
+            let interrupted = mem::replace(&mut self.backlog.phase, Phase::low(1));
+            let step = self.next_message_step(|_, _| ());
+            let Phase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
+            if budget > 0 {
                 return Err(reason);
             }
             // Messages left in the backlog need a pass, because an idle turn checks only the
             // mailbox.
             self.stats.record_messages_left_by_add();
-            let ConsumedMessage::Cancelled { has_payload } =
-                self.nodes.entry(index).state().consume_message()
-            else {
-                unreachable!("a low-priority message is about a cancelled timer");
-            };
-            if self.collect_cancelled(index, has_payload, &wants_payload) {
-                return Ok(Some(self.take_payload_cancelled_remotely(index)));
+            if let Some(PassStep::Cancelled(payload)) = step {
+                return Ok(Some(payload));
             }
         }
         Ok(None)
     }
 
-    /// Counts a remotely cancelled timer, and unlinks it if it is in the wheel. A timer is not in
-    /// the wheel if the owner has not admitted it, or has popped it as due but could not claim it.
-    /// Returns true if the caller must call
-    /// [`take_payload_cancelled_remotely`](Self::take_payload_cancelled_remotely). Otherwise frees
-    /// the node.
-    #[inline(always)]
-    fn collect_cancelled(
-        &mut self,
-        index: u32,
-        has_payload: bool,
-        wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-    ) -> bool {
-        let node = self.nodes.entry(index);
-        if has_payload {
-            self.short_sleeps_until =
-                self.time.turn_start.saturating_add(self.shared.drop_within_nanos);
-        }
-        let wants_payload = has_payload && mem::needs_drop::<T>() && wants_payload(node);
-        let generation = node.state().generation();
-        self.stats.counts.remote_cancels += 1;
-        let location = node.location().get();
-        if location.is_linked() {
-            self.wheel.unlink(&self.nodes, node);
-            self.stats.count_cancelled();
-        } else if node.is_not_admitted() {
-            self.count_cancelled_before_admission();
-        } else {
-            self.stats.count_cancelled();
-        }
-        if !wants_payload {
-            self.free(index, generation);
-        }
-        wants_payload
-    }
-
-    /// Takes the payload that [`collect_cancelled`](Self::collect_cancelled) has left in a node,
-    /// and frees the node.
+    /// Takes the payload that [`consume_messages`](Self::consume_messages) has left in the node of
+    /// a cancelled timer, and frees the node.
     #[cold]
     pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);

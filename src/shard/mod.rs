@@ -1109,7 +1109,7 @@ impl<T> Shard<T> {
     /// Removes remotely cancelled timers until there is room for another timer. Then `may_add`
     /// permits up to `most` adds.
     fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
-        while let Some(payload) = self.engine.make_room(most, |_| true)? {
+        while let Some(payload) = self.engine.make_room(most)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
         }
         Ok(())

@@ -106,6 +106,7 @@ impl Stats {
 
     /// Counts a run of a timer that fires at once, because the pass has already reached its
     /// requested deadline `due`. `due` is in nanoseconds, rounded up to a tick.
+    #[inline]
     pub(super) fn count_immediate_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
         self.counts.runs += 1;
         // A deadline of zero means "run at once", which is never late.

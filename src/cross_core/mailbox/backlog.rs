@@ -21,18 +21,29 @@ pub(crate) struct Backlog {
     /// order.
     pub(super) unreversed: MessageList,
     reversed: MessageList,
-    /// True in the first phase of a pass, which consumes only urgent messages. The second phase
-    /// consumes only low-priority messages.
-    in_urgent_phase: bool,
-    /// True if this phase has not taken messages out of the mailbox yet. Messages that arrive later
-    /// wait for the next pass, so that a flood does not prolong this pass.
-    may_take: bool,
-    /// The number of messages that this phase may still consume.
-    budget: usize,
+    pub(crate) phase: Phase,
     /// The part of the pass's budget that the urgent phase leaves to low-priority messages.
     budget_reserved_for_low: usize,
     /// True if the most recent odd budget was divided in favor of low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
+}
+
+/// The phase of a pass. If there are urgent messages, the first phase consumes only these. The last
+/// phase consumes only low-priority messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Phase {
+    is_urgent: bool,
+    /// True if this phase has not taken messages out of the mailbox yet. Messages that arrive later
+    /// wait for the next pass, so that a flood does not prolong this pass.
+    may_take: bool,
+    /// The number of messages that this phase may still consume.
+    pub(crate) budget: usize,
+}
+
+impl Phase {
+    pub(crate) const fn low(budget: usize) -> Self {
+        Self { is_urgent: false, may_take: true, budget }
+    }
 }
 
 impl Backlog {
@@ -40,7 +51,7 @@ impl Backlog {
     /// urgent phase.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
-        (self.in_urgent_phase, self.may_take, self.budget) = (false, true, budget);
+        self.phase = Phase::low(budget);
         let has_urgent =
             self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
         if has_urgent {
@@ -54,18 +65,19 @@ impl Backlog {
     /// that a budget of one starves neither priority.
     #[inline(never)]
     fn begin_urgent_phase(&mut self, mailbox: &Mailbox) {
-        self.in_urgent_phase = true;
-        let is_odd = !self.budget.is_multiple_of(2);
+        let Phase { is_urgent, budget, .. } = &mut self.phase;
+        *is_urgent = true;
+        let is_odd = !budget.is_multiple_of(2);
         self.last_odd_budget_favored_low ^= is_odd;
-        let half = self.budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
-        let low = self.cancelled_count() + mailbox.cancelled_count();
+        let half = *budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
+        let low = self.ready[LOW].count() + mailbox.cancelled_count();
         self.budget_reserved_for_low = half.min(low as usize);
-        self.budget -= self.budget_reserved_for_low;
+        *budget -= self.budget_reserved_for_low;
     }
 
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        self.in_urgent_phase
+        self.phase.is_urgent
     }
 
     /// Returns false if the pass has no further messages. A message that arrives after the phase
@@ -73,7 +85,7 @@ impl Backlog {
     #[inline]
     pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
         // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
-        self.in_urgent_phase
+        self.phase.is_urgent
             || self.ready[LOW].first != 0
             || mailbox.low.head.load(Ordering::Relaxed) != EMPTY
     }
@@ -81,28 +93,28 @@ impl Backlog {
     /// Reduces the budget by `messages`. The caller has consumed a batch that counted as one
     /// message.
     pub(crate) fn charge(&mut self, messages: usize) {
-        self.budget = self.budget.saturating_sub(messages);
+        self.phase.budget = self.phase.budget.saturating_sub(messages);
     }
 
-    /// Removes the next message of this phase, and returns its index and its link. Returns zeros if
-    /// there is no message, or if the budget is spent.
-    #[inline(always)]
-    pub(crate) fn pop(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let messages = &mut self.ready[usize::from(self.in_urgent_phase)];
-        let index = messages.first;
-        if index == 0 || self.budget == 0 {
-            return (0, 0);
-        }
-        let link = link_of(index);
+    /// Returns the index of the next message of this phase. Returns 0 if there is no message, or if
+    /// the budget is spent.
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        if self.phase.budget == 0 { 0 } else { self.ready[usize::from(self.phase.is_urgent)].first }
+    }
+
+    /// Removes the message that [`next`](Self::next) has returned. `link` is the message's link.
+    #[inline]
+    pub(crate) fn remove_next(&mut self, link: u32) {
+        let messages = &mut self.ready[usize::from(self.phase.is_urgent)];
         *messages = messages.without_first(link);
-        self.budget -= 1;
-        (index, link)
+        self.phase.budget -= 1;
     }
 
     /// Takes the messages of this phase out of the mailbox, once per phase. The caller has called
-    /// [`pop`](Self::pop), which has returned no message. Reverses urgent messages into FIFO order,
+    /// [`next`](Self::next), which has returned no message. Reverses urgent messages into FIFO order,
     /// up to a limit per pass; `exchange` sets the link of a message and returns the previous link.
-    /// Returns true if `pop` would return a message now. Otherwise, ends the urgent phase: the
+    /// Returns true if `next` would return a message now. Otherwise, ends the urgent phase: the
     /// remaining urgent messages wait for the next pass, so that a timer that another thread adds
     /// while due timers fire does not fire in the same turn.
     pub(crate) fn take_or_end_phase(
@@ -110,9 +122,9 @@ impl Backlog {
         mailbox: &Mailbox,
         exchange: impl FnMut(u32, u32) -> u32,
     ) -> bool {
-        let phase = usize::from(self.in_urgent_phase);
-        if self.ready[phase].first == 0 && mem::take(&mut self.may_take) {
-            if self.in_urgent_phase {
+        let has_message = self.ready[usize::from(self.phase.is_urgent)].first != 0;
+        if !has_message && mem::take(&mut self.phase.may_take) {
+            if self.phase.is_urgent {
                 if self.unreversed.first == 0 {
                     self.unreversed = mailbox.urgent.take_all();
                 }
@@ -120,13 +132,12 @@ impl Backlog {
             } else {
                 self.ready[LOW] = mailbox.low.take_all();
             }
-            if self.budget != 0 && self.ready[phase].first != 0 {
+            if self.next() != 0 {
                 return true;
             }
         }
-        if mem::take(&mut self.in_urgent_phase) {
-            self.may_take = true;
-            self.budget += self.budget_reserved_for_low;
+        if self.phase.is_urgent {
+            self.phase = Phase::low(self.phase.budget + self.budget_reserved_for_low);
         }
         false
     }
@@ -146,20 +157,6 @@ impl Backlog {
         if from.first == 0 {
             self.ready[URGENT] = mem::take(&mut self.reversed);
         }
-    }
-
-    /// Removes the next low-priority message, regardless of the budget, for an add that needs room.
-    /// Returns the message's index, or 0 if there is none.
-    pub(crate) fn pop_low(&mut self, mailbox: &Mailbox, link_of: impl FnOnce(u32) -> u32) -> u32 {
-        let messages = &mut self.ready[LOW];
-        if messages.first == 0 {
-            *messages = mailbox.low.take_all();
-        }
-        let index = messages.first;
-        if index != 0 {
-            *messages = messages.without_first(link_of(index));
-        }
-        index
     }
 
     /// Returns the number of low-priority messages in the backlog, which are about cancelled

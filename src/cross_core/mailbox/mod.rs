@@ -58,7 +58,7 @@
 
 mod backlog;
 
-pub(crate) use self::backlog::Backlog;
+pub(crate) use self::backlog::{Backlog, Phase};
 use crate::{
     limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_BACKLOG},
     util::sync::{AtomicU32, AtomicU64, Ordering},

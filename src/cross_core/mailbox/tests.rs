@@ -22,8 +22,11 @@ fn take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxL
 }
 
 fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
-    let (index, _) = backlog.pop(|index| links[index as usize].get());
-    (index != 0).then_some(index)
+    let index = backlog.next();
+    (index != 0).then(|| {
+        backlog.remove_next(links[index as usize].get());
+        index
+    })
 }
 
 /// Consumes the messages of this phase, and returns their indices.

@@ -241,12 +241,11 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_number_of(index))
     }
 
-    /// Returns the link of a message's node. Adopts the node's page if necessary.
+    /// Adopts the page of a message's node if necessary.
     #[inline]
-    pub(crate) fn link_of_message(&mut self, index: u32) -> &MailboxLink {
+    pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
         let is_adopted = self.try_adopt_page(page_number_of(index));
         debug_assert!(is_adopted, "a message of a node that is gone");
-        self.entry(index).link()
     }
 
     pub(crate) fn adopt_all_pages(&mut self) {

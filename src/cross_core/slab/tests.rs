@@ -179,7 +179,7 @@ fn add_as_remote(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     let index = node.index;
-    own.link_of_message(index);
+    own.adopt_page_of_message(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested_deadline().load_nanos(), 5);
     (index, generation)
@@ -258,7 +258,7 @@ fn concurrent_adders_never_take_the_same_node() {
         }
         drop(sender);
         for (index, generation) in receiver {
-            own.link_of_message(index);
+            own.adopt_page_of_message(index);
             assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
             assert_eq!(own.entry(index).state().consume_message(), ConsumedMessage::AlreadyEnded);
             assert!(used.lock().unwrap().remove(&index));
