@@ -540,7 +540,7 @@ impl ThreadWheel {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        while let Some((claimed, callback)) = engine.begin_next_run() {
+        while let Some((claimed, callback)) = engine.claim_next_due(OwnerNodes::claimed_callback) {
             drop(engine);
             turn.fired += 1;
             engine = self.run_callback(claimed, callback);
@@ -583,7 +583,6 @@ impl ThreadWheel {
                     self.engine.borrow_mut()
                 }
                 PassStep::Due(claimed, callback) => {
-                    engine.count_fired_if_one_shot(claimed.run);
                     drop(engine);
                     turn.fired += 1;
                     self.run_callback(claimed, callback)

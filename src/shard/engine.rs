@@ -647,8 +647,8 @@ impl<T> Engine<T> {
         self.backlog.may_have_messages(&self.shared.mailbox)
     }
 
-    /// Claims the next due timer of this pass, and calls `on_claim` with its node. Returns the
-    /// timer and the result of `on_claim`.
+    /// Claims and counts the next due timer of this pass, and calls `on_claim` with its node.
+    /// Returns the timer and the result of `on_claim`.
     #[inline]
     pub(crate) fn claim_next_due<R>(
         &mut self,
@@ -660,7 +660,8 @@ impl<T> Engine<T> {
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
                     let result = on_claim(node, run);
-                    self.stats.count_due_run(deadline, &self.time, &self.shared.gauges);
+                    self.stats.count_run(run.is_periodic());
+                    self.stats.record_due_run(deadline, &self.time, &self.shared.gauges);
                     let due = self.time.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, result));
                 }
@@ -746,7 +747,8 @@ impl<T> Engine<T> {
         current: u64,
     ) -> ClaimedTimer {
         let requested = self.time.tick.start_nanos(deadline);
-        self.stats.count_immediate_run(requested, &self.time, &self.shared.gauges);
+        self.stats.count_run(run.is_periodic());
+        self.stats.record_immediate_run(requested, &self.time, &self.shared.gauges);
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(current) }
     }
 
@@ -1215,13 +1217,6 @@ impl Engine<Callback> {
         Self::new(config, Slab::for_callbacks())
     }
 
-    #[inline]
-    pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackPtr)> {
-        let (claimed, callback) = self.claim_next_due(OwnerNodes::claimed_callback)?;
-        self.count_fired_if_one_shot(claimed.run);
-        Some((claimed, callback))
-    }
-
     /// Returns the callback that a cancel has left in its node. The caller drops the callback in
     /// place, and then [frees](Self::free) the node.
     #[inline]
@@ -1235,19 +1230,7 @@ impl Engine<Callback> {
         if !self.stats.in_pass {
             return None;
         }
-        let step = self.next_step(OwnerNodes::claimed_callback)?;
-        if let PassStep::Due(claimed, _) = &step {
-            self.count_fired_if_one_shot(claimed.run);
-        }
-        Some(step)
-    }
-
-    /// Counts a one-shot timer as fired. A periodic timer stays live.
-    #[inline]
-    pub(crate) fn count_fired_if_one_shot(&mut self, run: ClaimedRun) {
-        if !run.is_periodic() {
-            self.stats.count_fired();
-        }
+        self.next_step(OwnerNodes::claimed_callback)
     }
 }
 

@@ -1117,6 +1117,10 @@ impl<T> Shard<T> {
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let (claimed, ended) = self.claim_in_pass(EndedTimer::finish)?;
+        if claimed.run.is_periodic() {
+            // The claim has not counted the timer's end.
+            self.engine.stats.count_fired();
+        }
         Some(self.end_expired(claimed, ended))
     }
 
@@ -1159,11 +1163,10 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about
-    /// the timer is queued.
+    /// Returns a timer that has fired and ended. Frees its node, unless a message about the timer is
+    /// queued.
     #[inline]
     fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
-        self.engine.stats.count_fired();
         if let FreeWhen::Now = ended.freed {
             self.engine.free(claimed.index, ended.generation);
         }

@@ -93,10 +93,18 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a run of a timer that was due at tick `due`.
+    /// Counts a run. A one-shot timer has fired. A periodic timer stays live.
     #[inline]
-    pub(super) fn count_due_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
+    pub(super) fn count_run(&mut self, is_periodic: bool) {
         self.counts.runs += 1;
+        if !is_periodic {
+            self.count_fired();
+        }
+    }
+
+    /// Records the lateness of a timer that was due at tick `due`.
+    #[inline]
+    pub(super) fn record_due_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
         if due != self.last_due_tick {
             self.publish_due_lateness(time, gauges);
             self.last_due_tick = due;
@@ -104,11 +112,10 @@ impl Stats {
         self.unpublished_due_count += 1;
     }
 
-    /// Counts a run of a timer that fires at once, because the pass has already reached its
+    /// Records the lateness of a timer that fires at once, because the pass has already reached its
     /// requested deadline `due`. `due` is in nanoseconds, rounded up to a tick.
     #[inline]
-    pub(super) fn count_immediate_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
-        self.counts.runs += 1;
+    pub(super) fn record_immediate_run(&self, due: u64, time: &ShardClock, gauges: &Gauges) {
         // A deadline of zero means "run at once", which is never late.
         if due > 0 {
             self.record_lateness(due, 1, time, gauges);
