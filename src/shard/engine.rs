@@ -603,7 +603,7 @@ impl<T> Engine<T> {
         if self.stats.in_pass {
             self.publish_abandoned_pass();
         }
-        self.stats.begin_pass(&mut self.time, &self.shared.gauges);
+        self.record_pass_begin();
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
@@ -624,7 +624,7 @@ impl<T> Engine<T> {
     /// `turn_start`.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
-        self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
+        self.publish_due_lateness();
         self.stats.counts.overruns += u64::from(self.is_behind());
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
             self.publish();
@@ -661,7 +661,7 @@ impl<T> Engine<T> {
                 ClaimOutcome::Fires(run) => {
                     let result = on_claim(node, run);
                     self.stats.count_run(run.is_periodic());
-                    self.stats.record_due_run(deadline, &self.time, &self.shared.gauges);
+                    self.record_due_run(deadline);
                     let due = self.time.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, result));
                 }
@@ -748,7 +748,7 @@ impl<T> Engine<T> {
     ) -> ClaimedTimer {
         let requested = self.time.tick.start_nanos(deadline);
         self.stats.count_run(run.is_periodic());
-        self.stats.record_immediate_run(requested, &self.time, &self.shared.gauges);
+        self.record_immediate_run(requested);
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(current) }
     }
 
@@ -804,7 +804,7 @@ impl<T> Engine<T> {
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish();
             let (wake_up, now) = (self.time.wake_up_time(until), now.max(self.time.latest.min));
-            self.stats.publish_before_sleep(wake_up, now, &self.time, &self.shared.gauges);
+            self.publish_before_sleep(wake_up, now);
         }
         until.map(|nanos| self.time.time_until(nanos, now))
     }
@@ -913,7 +913,7 @@ impl<T> Engine<T> {
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
-            self.stats.end_pass(is_behind, &self.time, &self.shared.gauges);
+            self.record_pass_end(is_behind);
             self.publish_live_count();
             if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
                 self.publish();

@@ -3,10 +3,8 @@
 
 use std::{cell::Cell, mem};
 
-use crate::{
-    clock::ShardClock,
-    gauges::{Counts, Gauges, LateCause},
-};
+use super::Engine;
+use crate::gauges::{Counts, LateCause};
 
 #[derive(Debug, Default)]
 pub(super) struct Stats {
@@ -60,28 +58,6 @@ impl Stats {
     }
 
     #[inline]
-    pub(super) fn begin_pass(&mut self, time: &mut ShardClock, gauges: &Gauges) {
-        time.begin_turn();
-        self.counts.turns += 1;
-        // An abandoned pass counts as leaving work.
-        self.work_left |= mem::replace(&mut self.in_pass, true);
-        self.may_skip_pass_until.set(0);
-        gauges.record_turn_begin(time.turn_start, self.counts.turns);
-    }
-
-    /// Ends a pass. `is_behind` is true if the pass leaves work to the next one.
-    #[inline]
-    pub(super) fn end_pass(&mut self, is_behind: bool, time: &ShardClock, gauges: &Gauges) {
-        self.in_pass = false;
-        self.publish_due_lateness(time, gauges);
-        self.work_left = is_behind;
-        self.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
-        self.counts.overruns += u64::from(is_behind);
-        gauges.record_turn_end(self.counts.turns);
-        self.turn_length_is_unmeasured.set(true);
-    }
-
-    #[inline]
     pub(super) fn count_cancelled(&mut self) {
         self.counts.cancelled += 1;
         self.live -= 1;
@@ -101,66 +77,88 @@ impl Stats {
             self.count_fired();
         }
     }
+}
+
+impl<T> Engine<T> {
+    #[inline]
+    pub(super) fn record_pass_begin(&mut self) {
+        self.time.begin_turn();
+        let stats = &mut self.stats;
+        stats.counts.turns += 1;
+        // An abandoned pass counts as leaving work.
+        stats.work_left |= mem::replace(&mut stats.in_pass, true);
+        stats.may_skip_pass_until.set(0);
+        self.shared.gauges.record_turn_begin(self.time.turn_start, stats.counts.turns);
+    }
+
+    /// Records the end of a pass. `is_behind` is true if the pass leaves work to the next one.
+    #[inline]
+    pub(super) fn record_pass_end(&mut self, is_behind: bool) {
+        self.publish_due_lateness();
+        let stats = &mut self.stats;
+        stats.in_pass = false;
+        stats.work_left = is_behind;
+        stats.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
+        stats.counts.overruns += u64::from(is_behind);
+        self.shared.gauges.record_turn_end(stats.counts.turns);
+        stats.turn_length_is_unmeasured.set(true);
+    }
 
     /// Records the lateness of a timer that was due at tick `due`.
     #[inline]
-    pub(super) fn record_due_run(&mut self, due: u64, time: &ShardClock, gauges: &Gauges) {
-        if due != self.last_due_tick {
-            self.publish_due_lateness(time, gauges);
-            self.last_due_tick = due;
+    pub(super) fn record_due_run(&mut self, due: u64) {
+        if due != self.stats.last_due_tick {
+            self.publish_due_lateness();
+            self.stats.last_due_tick = due;
         }
-        self.unpublished_due_count += 1;
+        self.stats.unpublished_due_count += 1;
     }
 
     /// Records the lateness of a timer that fires at once, because the pass has already reached its
     /// requested deadline `due`. `due` is in nanoseconds, rounded up to a tick.
     #[inline]
-    pub(super) fn record_immediate_run(&self, due: u64, time: &ShardClock, gauges: &Gauges) {
+    pub(super) fn record_immediate_run(&self, due: u64) {
         // A deadline of zero means "run at once", which is never late.
         if due > 0 {
-            self.record_lateness(due, 1, time, gauges);
+            self.record_lateness(due, 1);
         }
     }
 
     #[inline]
-    pub(super) fn publish_due_lateness(&mut self, time: &ShardClock, gauges: &Gauges) {
-        let count = mem::take(&mut self.unpublished_due_count);
+    pub(super) fn publish_due_lateness(&mut self) {
+        let count = mem::take(&mut self.stats.unpublished_due_count);
         if count > 0 {
-            self.record_lateness(time.tick.start_nanos(self.last_due_tick), count, time, gauges);
+            self.record_lateness(self.time.tick.start_nanos(self.stats.last_due_tick), count);
         }
     }
 
     /// Publishes the lateness of `count` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
-    fn record_lateness(&self, due: u64, count: u32, time: &ShardClock, gauges: &Gauges) {
-        let cause = match (due > time.previous_turn_start, self.work_left) {
+    fn record_lateness(&self, due: u64, count: u32) {
+        let cause = match (due > self.time.previous_turn_start, self.stats.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // These timers were added or reset to elapsed deadlines after the previous turn, so the
             // loop is not late.
             (false, false) => return,
         };
-        gauges.record_lateness(cause, time.turn_start.saturating_sub(due), count);
+        let lateness = self.time.turn_start.saturating_sub(due);
+        self.shared.gauges.record_lateness(cause, lateness, count);
     }
 
     /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
     /// took.
     #[inline]
-    pub(super) fn publish_before_sleep(
-        &self,
-        wake_up: u64,
-        now: u64,
-        time: &ShardClock,
-        gauges: &Gauges,
-    ) {
-        self.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
+    pub(super) fn publish_before_sleep(&self, wake_up: u64, now: u64) {
+        let (stats, gauges) = (&self.stats, &self.shared.gauges);
+        stats.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
         gauges.set_next_due(wake_up);
-        if self.in_pass {
+        if stats.in_pass {
             // A sleep during a pass abandons the pass.
-            gauges.record_turn_end(self.counts.turns);
+            gauges.record_turn_end(stats.counts.turns);
         }
-        if self.turn_length_is_unmeasured.replace(false) {
-            gauges.record_turn_length(now.saturating_sub(time.turn_start));
+        if stats.turn_length_is_unmeasured.replace(false) {
+            gauges.record_turn_length(now.saturating_sub(self.time.turn_start));
         }
     }
 }
