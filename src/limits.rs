@@ -99,10 +99,10 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
-pub(crate) const WAKE_BACKLOG: u32 = if SMALL_LIMITS { 2 } else { 1024 };
+pub(crate) const WAKE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
-/// A message count that reaches this value is reduced by `WAKE_BACKLOG`. So a count below
-/// `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` was never reduced, and is exact.
+/// A message count that reaches this value is reduced by `WAKE_DEPTH`. So a count below
+/// `MESSAGE_COUNT_WRAP - WAKE_DEPTH` was never reduced, and is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// Maximum number of messages and events that a purgatory sends to a core in one batch. A turn

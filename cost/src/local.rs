@@ -17,7 +17,7 @@ use std::{
 
 use corewheel::{
     Cancel, Config, ManualClock, ShardRef, TimerHandle, future, local_timer,
-    purgatory::{Completion, DelayedOperation, Outcome, PurgatoryGroup, local_purgatory},
+    purgatory::{Completion, DelayedOperation, PurgatoryGroup, WatchOutcome, local_purgatory},
 };
 
 use crate::{
@@ -216,7 +216,7 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
         let fetch = Fetch { written, partition, wanted: written[partition].get() + 1 };
         let purgatory = local_purgatory::<usize, Fetch>();
         let outcome = purgatory.try_complete_else_watch(fetch, [partition], delay(draws));
-        assert!(matches!(outcome, Ok(Outcome::Waits(_))));
+        assert!(matches!(outcome, Ok(WatchOutcome::Waits(_))));
     };
     (0..live).for_each(|partition| watch(&mut draws, partition));
     let purgatory = local_purgatory::<usize, Fetch>();
@@ -269,7 +269,7 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
         let wanted = written[key].load(Relaxed) + 1;
         let wait = WaitForCount { written: &written[key], wanted };
         let outcome = purgatory.try_complete_else_watch(wait, [key], delay(draws));
-        assert!(matches!(outcome, Ok(Outcome::Waits(_))));
+        assert!(matches!(outcome, Ok(WatchOutcome::Waits(_))));
     };
     (0..live).for_each(|key| watch(&mut draws, key));
     let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];

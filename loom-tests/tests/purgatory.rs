@@ -6,7 +6,7 @@ use std::sync::Arc;
 use corewheel::{
     ManualClock, ShardRef, local_timer,
     purgatory::{
-        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup,
+        Completion, DelayedOperation, OperationId, Purgatory, PurgatoryGroup, WatchOutcome,
         local_purgatory,
     },
 };
@@ -58,8 +58,8 @@ impl Op {
         let keys = keys.iter().copied();
         let added = purgatory.try_complete_else_watch(self.clone(), keys, TICK);
         match added.expect("the add was refused") {
-            Outcome::Completed => None,
-            Outcome::Waits(id) => Some(id),
+            WatchOutcome::Completed => None,
+            WatchOutcome::Waits(id) => Some(id),
         }
     }
 

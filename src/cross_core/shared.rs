@@ -22,7 +22,7 @@ use crate::{
     },
     error::AddErrorReason,
     gauges::{Gauges, TurnState},
-    limits::WAKE_BACKLOG,
+    limits::WAKE_DEPTH,
     trace,
     util::sync::{AtomicU64, Ordering},
     wheel::coarsest_tick,
@@ -133,7 +133,7 @@ impl Shared {
     pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
         let is_reachable = self.hooks.try_set_thread_to_unpark();
         let announcement = self.parker.announce(until, ends_on_cancel);
-        if is_reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, ends_on_cancel) {
+        if is_reachable && !self.mailbox.must_not_sleep(WAKE_DEPTH, ends_on_cancel) {
             return Some(announcement);
         }
         self.parker.clear_announcement(announcement);
@@ -234,7 +234,7 @@ impl Shared {
         }
         if beyond_limit {
             self.admission.reserve_beyond_limit();
-        } else if !self.admission.try_reserve(|| self.mailbox.cancelled_count().min(WAKE_BACKLOG)) {
+        } else if !self.admission.try_reserve(|| self.mailbox.cancelled_count().min(WAKE_DEPTH)) {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote_node(pin());
@@ -375,11 +375,11 @@ impl Shared {
 }
 
 /// Returns true if a push that brings a stack to `depth` messages must end a sleep. Every
-/// `WAKE_BACKLOG`-th message ends a sleep, because an earlier wake-up may have failed. An owner
+/// `WAKE_DEPTH`-th message ends a sleep, because an earlier wake-up may have failed. An owner
 /// that announces its sleep after the push checks the number of messages itself.
 #[inline]
 fn is_wake_depth(depth: u32) -> bool {
-    depth.is_multiple_of(WAKE_BACKLOG) && depth > 0
+    depth.is_multiple_of(WAKE_DEPTH) && depth > 0
 }
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.

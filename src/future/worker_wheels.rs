@@ -74,7 +74,7 @@ use crate::{
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
-        slab::OwnerNodes,
+        slab::OwnerSlab,
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
@@ -234,7 +234,7 @@ impl WorkerWheel {
         let mut guard = self.claim_with_retries()?;
         let ClaimedState { engine, .. } = &mut *guard;
         let mut overdue_nanos = None;
-        if !engine.may_add()
+        if !engine.has_add_allowance()
             && let Err(reason) = Self::allow_adds(engine, &mut overdue_nanos)
         {
             return Some(Err(reason));
@@ -311,7 +311,7 @@ impl WorkerWheel {
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
         let Some(mut guard) = self.claim_with_retries() else { return handle.cancel() };
-        let cancelled = guard.engine.cancel(handle, OwnerNodes::needs_drop);
+        let cancelled = guard.engine.cancel(handle, OwnerSlab::needs_drop);
         let free_when = cancelled.ok().flatten();
         let callback = free_when
             .map(|free_when| guard.engine.take_payload_cancelled_by_owner(handle, free_when));

@@ -99,7 +99,7 @@ counts! {
         pub turns: u64,
         /// Turns that did not finish, usually because a budget was used up or more than 1,024
         /// messages waited. The next turn continues.
-        pub overruns: u64,
+        pub turns_behind: u64,
         /// Operations on entries of the wheel: each link, reset, cascade, unlink or fire of an
         /// entry counts.
         pub touched: u64,

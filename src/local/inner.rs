@@ -25,7 +25,7 @@ use crate::{
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         shared::Shared,
-        slab::OwnerNodes,
+        slab::OwnerSlab,
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
@@ -317,7 +317,7 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn engine_with_room(&self) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
         let engine = self.engine.borrow_mut();
-        if engine.may_add() {
+        if engine.has_add_allowance() {
             return Ok(engine);
         }
         drop(engine);
@@ -540,7 +540,7 @@ impl ThreadWheel {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        while let Some((claimed, callback)) = engine.claim_next_due(OwnerNodes::claimed_callback) {
+        while let Some((claimed, callback)) = engine.claim_next_due(OwnerSlab::claimed_callback) {
             drop(engine);
             turn.fired += 1;
             engine = self.run_callback(claimed, callback);
@@ -572,8 +572,8 @@ impl ThreadWheel {
         let mut engine = self.engine.borrow_mut();
         while let Some(step) = engine.consume_messages(
             &mut turn.collected,
-            OwnerNodes::needs_drop,
-            OwnerNodes::claimed_callback,
+            OwnerSlab::needs_drop,
+            OwnerSlab::claimed_callback,
         ) {
             engine = match step {
                 PassStep::Cancelled(index) => {
@@ -850,7 +850,7 @@ impl ThreadWheel {
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
         let cancelled = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
-            match engine.cancel(handle, OwnerNodes::needs_drop) {
+            match engine.cancel(handle, OwnerSlab::needs_drop) {
                 Ok(None) => {
                     drop(engine);
                     local.publish_live_count_unless_awake();
@@ -904,7 +904,7 @@ impl ThreadWheel {
         let local = Self::get_or_create().ok()?;
         // SAFETY: as in `with`.
         let mut engine = unsafe { local.as_ref() }.engine.borrow_mut();
-        if !engine.may_add() {
+        if !engine.has_add_allowance() {
             return None;
         }
         let callback = &mut Some(RunOnce(expire));

@@ -22,7 +22,7 @@ const COUNTERS: [CounterSpec; 13] = [
     ("corewheel_handed_back_total", None, |shard| shard.counts.handed_back),
     ("corewheel_runs_total", None, |shard| shard.counts.runs),
     ("corewheel_turns_total", None, |shard| shard.counts.turns),
-    ("corewheel_overruns_total", None, |shard| shard.counts.overruns),
+    ("corewheel_turns_behind_total", None, |shard| shard.counts.turns_behind),
     ("corewheel_panics_total", None, |shard| shard.counts.panicked),
     ("corewheel_clock_regressions_total", None, |shard| shard.counts.clock_regressions),
     ("corewheel_stalls_total", None, |shard| shard.stalls),
@@ -51,7 +51,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// Every metric has the labels `shard` and `name`.
 ///
 /// * Counters: `corewheel_added_total`, `corewheel_fired_total`, `corewheel_handed_back_total`,
-///   `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
+///   `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_turns_behind_total`,
 ///   `corewheel_panics_total`, `corewheel_clock_regressions_total` and `corewheel_stalls_total`.
 ///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`, which is `own`
 ///   for the owner and `other` for other threads.
@@ -105,7 +105,7 @@ impl Exporter {
         );
         describe_counter!("corewheel_runs_total", "callbacks run and payloads handed out");
         describe_counter!("corewheel_turns_total", "turns of the loop");
-        describe_counter!("corewheel_overruns_total", "turns that did not finish");
+        describe_counter!("corewheel_turns_behind_total", "turns that did not finish");
         describe_counter!(
             "corewheel_panics_total",
             "panics caught in callbacks, destructors and hooks"

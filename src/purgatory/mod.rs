@@ -79,7 +79,9 @@ use std::{
 
 pub use self::{
     group::PurgatoryGroup,
-    operation::{Completion, DelayedOperation, OperationId, Outcome, PurgatoryCounts, WatchKey},
+    operation::{
+        Completion, DelayedOperation, OperationId, PurgatoryCounts, WatchKey, WatchOutcome,
+    },
 };
 use self::{
     group::{Batch, BatchReceiver, Member, Message},
@@ -125,7 +127,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use corewheel::purgatory::{Completion, DelayedOperation, Outcome, Purgatory};
+/// use corewheel::purgatory::{Completion, DelayedOperation, WatchOutcome, Purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 /// /// A fetch that waits until there are enough bytes.
@@ -149,7 +151,7 @@ use crate::{
 /// let fetch = Fetch { there: Rc::clone(&there), wanted: 100 };
 /// let timeout = Duration::from_millis(500);
 /// let waits = purgatory.try_complete_else_watch(fetch, ["partition 7"], timeout).unwrap();
-/// assert!(matches!(waits, Outcome::Waits(_)));
+/// assert!(matches!(waits, WatchOutcome::Waits(_)));
 ///
 /// there.set(120); // something was written:
 /// assert_eq!(purgatory.check_and_complete(&"partition 7"), 1);
@@ -240,17 +242,17 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{Outcome, Purgatory};
+    /// use corewheel::purgatory::{WatchOutcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let keys = ["partition 7", "partition 8"];
     /// let waits = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
-    /// assert!(matches!(waits, Outcome::Waits(_)));
+    /// assert!(matches!(waits, WatchOutcome::Waits(_)));
     /// is_met.set(true);
     /// let completes = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
-    /// assert_eq!(completes, Outcome::Completed);
+    /// assert_eq!(completes, WatchOutcome::Completed);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[inline]
@@ -260,12 +262,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         mut operation: Op,
         keys: impl IntoIterator<Item = K>,
         timeout: Duration,
-    ) -> Result<Outcome, AddError<Op>> {
+    ) -> Result<WatchOutcome, AddError<Op>> {
         let inner = &self.0;
         let changes_before_check = inner.change_count.get();
         if call_try_complete(&mut operation) {
             inner.complete_at_once(operation);
-            return Ok(Outcome::Completed);
+            return Ok(WatchOutcome::Completed);
         }
         let mut keys = keys.into_iter();
         let first = keys.next();
@@ -332,7 +334,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{Completion, DelayedOperation, Outcome, Purgatory};
+    /// use corewheel::purgatory::{Completion, DelayedOperation, WatchOutcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     /// struct JoinRequest(Rc<Cell<bool>>);
@@ -351,7 +353,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// let purgatory = Purgatory::new();
     /// let join = JoinRequest(Rc::clone(&is_there));
     /// let outcome = purgatory.try_complete_else_watch(join, ["group 1"], Duration::from_secs(5))?;
-    /// let Outcome::Waits(id) = outcome else { panic!("nobody is there yet") };
+    /// let WatchOutcome::Waits(id) = outcome else { panic!("nobody is there yet") };
     /// assert!(!purgatory.check(id));
     /// is_there.set(true);
     /// assert!(purgatory.check(id)); // and no other operation of that key is checked
@@ -401,13 +403,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{Outcome, Purgatory};
+    /// use corewheel::purgatory::{WatchOutcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
-    /// let Outcome::Waits(id) = outcome else { panic!("its condition does not hold") };
+    /// let WatchOutcome::Waits(id) = outcome else { panic!("its condition does not hold") };
     /// assert!(purgatory.force_complete(id));
     /// assert!(!purgatory.force_complete(id)); // the operation has completed
     /// # Ok::<(), std::io::Error>(())
@@ -721,7 +723,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         changes_before_check: u64,
         remote_key: Option<K>,
         keys: impl Iterator<Item = K>,
-    ) -> Outcome {
+    ) -> WatchOutcome {
         let second_check = SecondCheck { inner: self, id, changes_before_check };
         let mut keys = remote_key.into_iter().chain(keys);
         // Stops early if the iterator's own code has completed or removed the operation.
@@ -732,7 +734,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let waits = waits
             && (self.change_count.get() == changes_before_check
                 || self.table.borrow_mut().is_parked(id));
-        if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
+        if waits { WatchOutcome::Waits(OperationId(id)) } else { WatchOutcome::Completed }
     }
 
     fn complete_at_once(&self, operation: Op) {

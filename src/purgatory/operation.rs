@@ -126,20 +126,20 @@ pub enum Completion {
 /// # Examples
 ///
 /// ```
-/// use corewheel::purgatory::{Outcome, Purgatory};
+/// use corewheel::purgatory::{WatchOutcome, Purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 #[doc = include_str!("example.txt")]
 /// let purgatory = Purgatory::new();
 /// match purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))? {
-///     Outcome::Completed => println!("answered at once"),
-///     Outcome::Waits(id) => assert!(purgatory.force_complete(id)),
+///     WatchOutcome::Completed => println!("answered at once"),
+///     WatchOutcome::Waits(id) => assert!(purgatory.force_complete(id)),
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
-pub enum Outcome {
+pub enum WatchOutcome {
     /// The operation does not wait: it completed by its condition, or user code that ran during the
     /// add completed or removed it.
     Completed,
@@ -156,15 +156,15 @@ pub enum Outcome {
 /// # Examples
 ///
 /// ```
-/// use corewheel::purgatory::{OperationId, Outcome, Purgatory};
+/// use corewheel::purgatory::{OperationId, WatchOutcome, Purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 #[doc = include_str!("example.txt")]
 /// let purgatory = Purgatory::new();
 /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
 /// let waiting: Option<OperationId> = match outcome {
-///     Outcome::Waits(id) => Some(id),
-///     Outcome::Completed => None,
+///     WatchOutcome::Waits(id) => Some(id),
+///     WatchOutcome::Completed => None,
 /// };
 /// is_met.set(true);
 /// assert!(waiting.is_some_and(|id| purgatory.check(id)));

@@ -24,7 +24,7 @@ use crate::{
         reclaim::{self, pin},
         registry,
         shared::Shared,
-        slab::{self, NodeRef, OwnerNodes, Slab},
+        slab::{self, NodeRef, OwnerSlab, Slab},
         state::{
             Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FreeWhen, NextStep,
             OwnerResetOutcome, ResetBy, ResetOutcome, SweepOutcome, TimerKind,
@@ -34,7 +34,7 @@ use crate::{
     gauges::Counts,
     limits::{
         CONSECUTIVE_RESETS_MAX, GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
+        PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_DEPTH,
     },
     metrics::ShardMetrics,
     util::{pages::as_u32, prefetch::prefetch},
@@ -49,11 +49,11 @@ pub(crate) struct Engine<T> {
     /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// When `stats.counts.added` has reached this value, an add must first call
+    /// The value of `stats.counts.added` from which an add must first call
     /// [`allow_adds`](Self::allow_adds).
-    limit_check_at_added: u64,
+    adds_allowed_until: u64,
     /// The owner's view of the nodes in `shared`.
-    pub(super) nodes: OwnerNodes<T>,
+    pub(super) nodes: OwnerSlab<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) time: ShardClock,
     /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner soon drops remotely
@@ -112,7 +112,7 @@ impl<T> TimersAtClose<T> {
 impl<T> Engine<T> {
     pub(super) fn new(
         config: Config,
-        (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
+        (slab, nodes): (Arc<Slab>, OwnerSlab<T>),
     ) -> Result<Self, ConfigError> {
         let (tick, clock) = (config.tick_length()?, config.clock);
         let live_limit = as_u32(config.limit.min(INDEX_MAX as usize));
@@ -133,7 +133,7 @@ impl<T> Engine<T> {
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.next_generation,
-            limit_check_at_added: 0,
+            adds_allowed_until: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
@@ -251,11 +251,11 @@ impl<T> Engine<T> {
         now.min >= nanos || now.max >= nanos && self.time.clock.nanos() >= nanos
     }
 
-    /// Returns true if an add is allowed. Otherwise the caller must first call
-    /// [`allow_adds`](Self::allow_adds).
+    /// Returns true if [`allow_adds`](Self::allow_adds) has allowed another add. Otherwise the
+    /// caller must first call it; the shard need not be full.
     #[inline]
-    pub(crate) fn may_add(&self) -> bool {
-        self.stats.counts.added < self.limit_check_at_added
+    pub(crate) fn has_add_allowance(&self) -> bool {
+        self.stats.counts.added < self.adds_allowed_until
     }
 
     /// Allows up to `most` further adds, within the limit and the remaining generations. Returns an
@@ -267,12 +267,12 @@ impl<T> Engine<T> {
         let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
         let generations_left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(generations_left).min(most);
-        self.limit_check_at_added = self.stats.counts.added + adds;
+        self.adds_allowed_until = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
-    /// Adds a timer; [`may_add`](Self::may_add) must be true. If no node is free, returns an error
-    /// and leaves `payload` in place.
+    /// Adds a timer; [`has_add_allowance`](Self::has_add_allowance) must be true. If no node is
+    /// free, returns an error and leaves `payload` in place.
     #[inline(always)]
     pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
@@ -281,7 +281,7 @@ impl<T> Engine<T> {
         call_site: CallSite,
         payload: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        debug_assert!(self.may_add());
+        debug_assert!(self.has_add_allowance());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -625,7 +625,7 @@ impl<T> Engine<T> {
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.publish_due_lateness();
-        self.stats.counts.overruns += u64::from(self.is_behind());
+        self.stats.counts.turns_behind += u64::from(self.is_behind());
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }
@@ -876,12 +876,12 @@ impl<T> Engine<T> {
     }
 
     /// If the shard has a limit, publishes the number of live timers, which remote adds compare
-    /// with the limit. Leaves out up to [`WAKE_BACKLOG`] cancelled timers whose messages are in the
+    /// with the limit. Leaves out up to [`WAKE_DEPTH`] cancelled timers whose messages are in the
     /// backlog. A remote add itself subtracts cancelled timers whose messages are in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
-            let cancelled = self.backlog.cancelled_count().min(WAKE_BACKLOG);
+            let cancelled = self.backlog.cancelled_count().min(WAKE_DEPTH);
             self.shared.admission.publish_live_count(self.stats.live.saturating_sub(cancelled));
         }
     }
@@ -931,9 +931,10 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
-        let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
+        let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
         // These counters never decrease, so an unchanged sum means that none of them has changed.
-        let sum: u64 = [runs, cancelled, handed_back, resets, remote_resets, overruns].iter().sum();
+        let sum: u64 =
+            [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let sums = (self.wheel.touched + self.time.regressions + sum, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_sums.replace(sums) != sums {
@@ -958,7 +959,7 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.limit_check_at_added = 0;
+        self.adds_allowed_until = 0;
         self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
@@ -1040,7 +1041,8 @@ impl<T> Engine<T> {
     }
 
     /// Consumes messages of this phase within the budget, up to the first message that leaves a step
-    /// to the caller. If there is none, returns `None` and ends the urgent phase. Adds the number of remotely cancelled timers to `collected`. There are two steps:
+    /// to the caller. If there is none, returns `None` and ends the urgent phase. Adds the number of
+    /// remotely cancelled timers to `collected`. There are two steps:
     ///
     /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
     ///   `wants_payload` returned true. The caller must
@@ -1221,7 +1223,7 @@ impl Engine<Callback> {
     /// place, and then [frees](Self::free) the node.
     #[inline]
     pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackPtr {
-        OwnerNodes::cancelled_callback(self.nodes.entry(index))
+        OwnerSlab::cancelled_callback(self.nodes.entry(index))
     }
 
     /// Returns the next callback for the caller to run or drop, if a pass has begun. If no callback
@@ -1230,7 +1232,7 @@ impl Engine<Callback> {
         if !self.stats.in_pass {
             return None;
         }
-        self.next_step(OwnerNodes::claimed_callback)
+        self.next_step(OwnerSlab::claimed_callback)
     }
 }
 

@@ -1073,7 +1073,7 @@ impl<T> Shard<T> {
     ) -> Result<TimerHandle, AddError<T>> {
         let schedule = self.engine.schedule_for(when, kind);
         let mut payload = Some(ByValue(payload));
-        let added = if self.engine.may_add() {
+        let added = if self.engine.has_add_allowance() {
             self.engine.insert(schedule, kind, call_site, &mut payload)
         } else {
             self.insert_slow(schedule, kind, call_site, &mut payload)
@@ -1106,7 +1106,7 @@ impl<T> Shard<T> {
         Ok(handle)
     }
 
-    /// Removes remotely cancelled timers until there is room for another timer. Then `may_add`
+    /// Removes remotely cancelled timers until there is room for another timer. Then `has_add_allowance`
     /// permits up to `most` adds.
     fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(most)? {

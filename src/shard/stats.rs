@@ -99,7 +99,7 @@ impl<T> Engine<T> {
         stats.in_pass = false;
         stats.work_left = is_behind;
         stats.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
-        stats.counts.overruns += u64::from(is_behind);
+        stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(stats.counts.turns);
         stats.turn_length_is_unmeasured.set(true);
     }

@@ -44,16 +44,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             "`len` differs from the number of entries with a slot"
         );
         let far = linked.iter().filter(|location| location.far_slot().is_some());
-        let uncascaded: u32 = self.uncascaded_counts.iter().sum();
+        let far_entries: u32 = self.far_counts.iter().sum();
         assert_eq!(
             far.count(),
-            uncascaded as usize,
-            "`uncascaded_counts` differs from the entries of the upper levels"
+            far_entries as usize,
+            "`far_counts` differs from the entries of the upper levels"
         );
-        assert_eq!(
-            self.uncascaded_total, uncascaded,
-            "`uncascaded_total` differs from the sum of `uncascaded_counts`"
-        );
+        assert_eq!(self.far_total, far_entries, "`far_total` differs from the sum of `far_counts`");
     }
 
     /// Checks one slot and counts its entries.
@@ -73,8 +70,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         } else {
             assert_eq!(
                 count_at(Location::far(slot)),
-                self.uncascaded_in(slot) as usize,
-                "`uncascaded_counts` differs from the entries of slot {slot}"
+                self.far_count_in(slot) as usize,
+                "`far_counts` differs from the entries of slot {slot}"
             );
         }
         for &index in &entries {

@@ -76,8 +76,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
-    pub(super) uncascaded_counts: Box<[u32]>,
-    pub(super) uncascaded_total: u32,
+    pub(super) far_counts: Box<[u32]>,
+    pub(super) far_total: u32,
     /// How often entries were linked, reset, moved, unlinked or returned.
     pub(crate) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
@@ -116,9 +116,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             budget: 0,
             prefetcher: Prefetcher::default(),
             len: 0,
-            uncascaded_counts: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
+            far_counts: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
                 .into_boxed_slice(),
-            uncascaded_total: 0,
+            far_total: 0,
             touched: 0,
             slots: Slots::new(),
         }
@@ -312,7 +312,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(deadline);
-        if deadline > self.last_near_tick || !self.slots.may_postpone(slot) {
+        if deadline > self.last_near_tick || !self.slots.can_count_postponable(slot) {
             self.relink_or_link(storage, entry, deadline);
             return false;
         }
@@ -397,8 +397,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let slot = self.mark_far_slot(tick);
-        self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
-        self.uncascaded_total += 1;
+        self.far_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
+        self.far_total += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
         entry.location().set(Location::far(slot));
@@ -440,8 +440,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.slots.before_unlinking_late(entry);
         }
         if let Some(slot) = location.far_slot() {
-            self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
-            self.uncascaded_total -= 1;
+            self.far_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
+            self.far_total -= 1;
         }
         if let Some(slot) = self.slots.unlink(storage, entry.links()) {
             self.slots.mark_empty(slot);
@@ -456,7 +456,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
         if self.has_late_entries() {
-            self.merge_late(storage);
+            self.move_late_to_deadline_slot(storage);
         }
         self.pass_end = self.pass_end.max(pass_end);
     }
@@ -475,9 +475,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the
     /// previous pass. They keep the location `LATE`. If the first level does not reach this
     /// deadline, the slot belongs to an upper level. Then the late entries cascade with the slot's
-    /// other entries, but `uncascaded_counts` does not count them.
+    /// other entries, but `far_counts` does not count them.
     #[cold]
-    fn merge_late(&mut self, storage: &impl Storage) {
+    fn move_late_to_deadline_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
         let slot = if tick <= self.last_near_tick {
             let slot = Geometry::<BITS, LEVELS>::near_slot_at(tick);
@@ -662,7 +662,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         // The slots that start at `current` may still have entries. These entries also cascade in
         // this pass, so their number is subtracted from the maximum.
         let left = Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current)
-            .map(|slot| u64::from(self.uncascaded_in(slot)));
+            .map(|slot| u64::from(self.far_count_in(slot)));
         let mut portion = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
             let slot = self.next_slot(level);
@@ -675,10 +675,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 Geometry::<BITS, LEVELS>::slot_start(level, number + 1),
             );
             let since = self.last_cascade_tick.max(start.saturating_sub(1));
-            let uncascaded = u64::from(self.uncascaded_in(slot));
-            let share = uncascaded.div_ceil(end - 1 - since).saturating_mul(self.current - since);
+            let entries = u64::from(self.far_count_in(slot));
+            let share = entries.div_ceil(end - 1 - since).saturating_mul(self.current - since);
             let room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
-            let excess = uncascaded.saturating_sub(room);
+            let excess = entries.saturating_sub(room);
             let quota = share.max(excess).max(1).min(portion);
             portion -= quota;
             self.cascade_pending |= !self.cascade_slot(storage, slot, quota);
@@ -686,8 +686,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.last_cascade_tick = self.current;
     }
 
-    pub(super) fn uncascaded_in(&self, slot: u32) -> u32 {
-        self.uncascaded_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
+    pub(super) fn far_count_in(&self, slot: u32) -> u32 {
+        self.far_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
     /// Returns the slot after the current slot of an upper level.
@@ -720,7 +720,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.len == 0 {
             return None;
         }
-        let has_near = self.uncascaded_total < self.len;
+        let has_near = self.far_total < self.len;
         let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
             // The slots of upper levels start only where a revolution of the first level starts.
@@ -762,14 +762,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the next tick at which a pass must cascade a portion. Ignores the final portion of a
     /// slot, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
-        if self.uncascaded_total <= CASCADED_PER_TURN_MAX {
+        if self.far_total <= CASCADED_PER_TURN_MAX {
             return None;
         }
         let mut entries = 0;
         (1..LEVELS)
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level)?;
-                entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, number));
+                entries += self.far_count_in(Geometry::<BITS, LEVELS>::far_slot(level, number));
                 let portions = u64::from(entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);

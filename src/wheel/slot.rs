@@ -141,18 +141,18 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Returns true if a slot can count one more postponable entry.
     #[inline]
-    pub(super) fn may_postpone(&self, slot: u32) -> bool {
+    pub(super) fn can_count_postponable(&self, slot: u32) -> bool {
         self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_ONE
     }
 
     /// Counts one more postponable entry in a slot. Returns false if the count is at its maximum.
     #[inline]
     pub(super) fn try_count_postponable(&mut self, slot: u32) -> bool {
-        let may_postpone = self.may_postpone(slot);
-        if may_postpone {
+        let can_count_postponable = self.can_count_postponable(slot);
+        if can_count_postponable {
             *self.head_mut(slot) += POSTPONABLE_ONE;
         }
-        may_postpone
+        can_count_postponable
     }
 
     /// Links an entry to the front of a slot.

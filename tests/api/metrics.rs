@@ -15,7 +15,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_remotely, configured,
+    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_DEPTH, cancel_all_remotely, configured,
     expired, from_another_thread, manual_shard, must_not_run, named_shard, on_a_core, on_a_thread,
     turn_after, turn_at_each_tick,
 };
@@ -98,7 +98,7 @@ fn each_count_is_published_before_a_sleep() {
             clock.advance(TICK);
             announce_sleep();
             assert!(local_timer().turn_within(0).behind);
-            |counts| counts.overruns
+            |counts| counts.turns_behind
         },
     ];
     for step in steps {
@@ -116,7 +116,7 @@ fn each_count_is_published_before_a_sleep() {
 /// Publishing the counts must not walk the messages of a backlog.
 #[test]
 fn a_published_backlog_stays_3072_until_it_is_consumed() {
-    const BATCH: u64 = WAKE_BACKLOG as u64;
+    const BATCH: u64 = WAKE_DEPTH as u64;
     /// The published count of a larger backlog, until that backlog is consumed.
     const COUNT_LIMIT: u64 = 3 * BATCH;
     on_a_core(|_| {
@@ -226,7 +226,7 @@ fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
         clock.advance(TICK * 3);
         assert_eq!((local_timer().turn_within(2).fired, local_timer().turn().fired), (2, 1));
         assert_eq!(lateness(), [(2, 0, 0), (3, 3, 9)]);
-        assert_eq!((owner_metrics().counts.turns, owner_metrics().counts.overruns), (3, 2));
+        assert_eq!((owner_metrics().counts.turns, owner_metrics().counts.turns_behind), (3, 2));
     });
 }
 
@@ -524,7 +524,7 @@ fn a_watch_may_be_dropped_in_its_own_report() {
 }
 
 #[test]
-fn an_abandoned_pass_that_leaves_work_is_an_overrun() {
+fn an_abandoned_pass_that_leaves_work_is_behind() {
     let (mut shard, clock) = manual_shard();
     (0..3).for_each(|payload| _ = shard.add(TICK, payload));
     clock.advance(TICK);
@@ -534,5 +534,5 @@ fn an_abandoned_pass_that_leaves_work_is_an_overrun() {
     }
     shard.turn();
     while shard.next_expired().is_some() {}
-    assert_eq!((shard.counts().turns, shard.counts().overruns), (3, 2));
+    assert_eq!((shard.counts().turns, shard.counts().turns_behind), (3, 2));
 }

@@ -14,7 +14,8 @@ use std::{
 use corewheel::{
     AddErrorReason, Cancel, Config, ShardRef, local_timer,
     purgatory::{
-        Completion, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey, local_purgatory,
+        Completion, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey, WatchOutcome,
+        local_purgatory,
     },
 };
 
@@ -170,7 +171,7 @@ fn an_operation_that_expires_during_its_add_leaves_no_watch() {
             .into_iter()
             .inspect(|&key| turn_at_each_tick(clock, if key == 1 { 5 } else { 0 }));
         let added = own.try_complete_else_watch(seen.op(), keys, TICK * 2);
-        assert_eq!(added.expect("there is room"), Outcome::Completed);
+        assert_eq!(added.expect("there is room"), WatchOutcome::Completed);
         seen.assert_ended(Completion::Expired);
         let PurgatoryCounts { added, expired, live, watches, .. } = own.counts();
         assert_eq!((added, expired, live, watches), (1, 1, 0, 0));
@@ -197,11 +198,11 @@ fn an_operation_drained_by_its_key_iterator_does_not_wait() {
             };
             let keys = given.iter().copied().chain(iter::from_fn(last));
             let added = own.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
-            assert_eq!(added.expect("there is room"), Outcome::Completed);
+            assert_eq!(added.expect("there is room"), WatchOutcome::Completed);
             let drains = DrainOnDrop(own.clone());
             let keys = given.iter().map(move |&key| (&drains, key).1);
             let added = own.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
-            assert_eq!(added.expect("there is room"), Outcome::Completed);
+            assert_eq!(added.expect("there is room"), WatchOutcome::Completed);
             assert!(own.is_empty());
         }
     });
@@ -227,7 +228,7 @@ fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
             if panics_in_next {
                 assert!(panics(add));
             } else {
-                assert_eq!(add().expect("there is room"), Outcome::Completed);
+                assert_eq!(add().expect("there is room"), WatchOutcome::Completed);
             }
             seen.assert_ended(Completion::Condition);
             assert_eq!((own.len(), own.counts().watches), (0, 0));

@@ -5,7 +5,7 @@ use std::{array, panic::resume_unwind, sync::Arc};
 
 use corewheel::{
     local_timer,
-    purgatory::{Completion, OperationId, Outcome, Purgatory, PurgatoryCounts},
+    purgatory::{Completion, OperationId, Purgatory, PurgatoryCounts, WatchOutcome},
 };
 
 use crate::{
@@ -162,13 +162,13 @@ impl Model {
         });
         self.counts[core].added += 1;
         match outcome.expect("there is room") {
-            Outcome::Completed => {
+            WatchOutcome::Completed => {
                 assert!(seen.is_set());
                 self.counts[core].by_condition += 1;
                 seen.assert_ended(Completion::Condition);
                 self.over.push((seen, true));
             }
-            Outcome::Waits(id) => {
+            WatchOutcome::Waits(id) => {
                 assert!(!seen.is_set());
                 let deadline = self.now + u64::from(ticks);
                 self.live.push(Live {

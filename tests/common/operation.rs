@@ -10,7 +10,7 @@ use std::{
 };
 
 use corewheel::purgatory::{
-    Completion, DelayedOperation, OperationId, Outcome, Purgatory, WatchKey,
+    Completion, DelayedOperation, OperationId, Purgatory, WatchKey, WatchOutcome,
 };
 
 use crate::common::TICK;
@@ -98,7 +98,7 @@ pub(crate) fn add_waiting<K: WatchKey, O: DelayedOperation>(
     ticks: u32,
 ) -> OperationId {
     let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
-    let Outcome::Waits(id) = added else { panic!("the operation completed at once") };
+    let WatchOutcome::Waits(id) = added else { panic!("the operation completed at once") };
     id
 }
 

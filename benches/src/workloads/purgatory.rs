@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{mem, thread};
 
 use corewheel::purgatory::{
-    Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup,
+    Completion, DelayedOperation, OperationId, Purgatory, PurgatoryGroup, WatchOutcome,
 };
 use corewheel::{Config, Core, Cores, ManualClock, local_timer};
 use fastrand::Rng;
@@ -282,8 +282,8 @@ impl Delayed for Corewheel {
         let (key, timeout) = (operation.key as usize, TICK * ticks as u32);
         let outcome = self.purgatory.try_complete_else_watch(operation, [key], timeout);
         match outcome.expect("there is room") {
-            Outcome::Waits(id) => Some(id),
-            Outcome::Completed => None,
+            WatchOutcome::Waits(id) => Some(id),
+            WatchOutcome::Completed => None,
         }
     }
 

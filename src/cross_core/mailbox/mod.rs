@@ -60,7 +60,7 @@ mod backlog;
 
 pub(crate) use self::backlog::{Backlog, Phase};
 use crate::{
-    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_BACKLOG},
+    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_DEPTH},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -75,13 +75,13 @@ const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
 /// The value at which a count continues after an overflow. Counts from this value on may be
 /// inexact.
-const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
+const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_DEPTH;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
     "the parts fit the word"
 );
 const _: () = assert!(
-    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_BACKLOG),
+    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_DEPTH),
     "a count that has overflowed reaches multiples as often as before"
 );
 
@@ -125,7 +125,7 @@ pub(crate) enum Priority {
 #[must_use]
 pub(crate) enum PushOutcome {
     /// The message is queued, and its stack now has `depth` messages. From `FIRST_INEXACT_COUNT`
-    /// on, `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this push
+    /// on, `depth` is correct only modulo `WAKE_DEPTH`. `is_first_payload` is true if this push
     /// has set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.

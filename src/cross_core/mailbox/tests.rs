@@ -248,7 +248,7 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
-/// The owner is woken at each multiple of `WAKE_BACKLOG`, because an earlier wake-up may have
+/// The owner is woken at each multiple of `WAKE_DEPTH`, because an earlier wake-up may have
 /// failed.
 #[test]
 fn an_overflowed_count_still_reaches_multiples_of_wake_backlog() {
@@ -256,8 +256,8 @@ fn an_overflowed_count_still_reaches_multiples_of_wake_backlog() {
     for pushed in 1..3 * MESSAGE_COUNT_WRAP {
         let depth = depth_of(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
-            depth.is_multiple_of(WAKE_BACKLOG),
-            pushed.is_multiple_of(WAKE_BACKLOG),
+            depth.is_multiple_of(WAKE_DEPTH),
+            pushed.is_multiple_of(WAKE_DEPTH),
             "message {pushed}"
         );
         assert!(stack.depth() == pushed.min(FIRST_INEXACT_COUNT) && stack.depth() >= last);

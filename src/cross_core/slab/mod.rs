@@ -7,7 +7,7 @@
 //! the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
-//! (`reclaim`). The owner uses [`OwnerNodes`], a private table.
+//! (`reclaim`). The owner uses [`OwnerSlab`], a private table.
 //!
 //! # Ownership of pages
 //!
@@ -89,7 +89,7 @@ use std::{array, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
-    owner::{EndedTimer, NodeRef, OwnerNodes},
+    owner::{EndedTimer, NodeRef, OwnerSlab},
     retired_pages::free_orphaned_pages,
 };
 use crate::{
@@ -186,17 +186,17 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Creates a slab to which only the owner may add timers, and its `OwnerNodes`.
-    pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
+    /// Creates a slab to which only the owner may add timers, and its `OwnerSlab`.
+    pub(crate) fn new<T>() -> (Arc<Self>, OwnerSlab<T>) {
         Self::with_payload_type(false)
     }
 
-    /// Creates a slab to which other threads may add timers, and its `OwnerNodes`.
-    pub(crate) fn for_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
+    /// Creates a slab to which other threads may add timers, and its `OwnerSlab`.
+    pub(crate) fn for_callbacks() -> (Arc<Self>, OwnerSlab<Callback>) {
         Self::with_payload_type::<Callback>(true)
     }
 
-    fn with_payload_type<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
+    fn with_payload_type<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerSlab<T>) {
         let slab = Arc::new(Self {
             pages: PageSlot::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
@@ -210,7 +210,7 @@ impl Slab {
             },
         });
         // SAFETY: the slab is new, and its layout is that of `T`.
-        let nodes = unsafe { OwnerNodes::new(Arc::clone(&slab)) };
+        let nodes = unsafe { OwnerSlab::new(Arc::clone(&slab)) };
         (slab, nodes)
     }
 

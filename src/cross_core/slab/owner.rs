@@ -45,7 +45,7 @@ struct FreedRemoteNodes {
 }
 
 /// The nodes of the owner's pages, and of the adders' pages that the owner has adopted.
-pub(crate) struct OwnerNodes<T> {
+pub(crate) struct OwnerSlab<T> {
     slab: Arc<Slab>,
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
@@ -63,7 +63,7 @@ pub(crate) struct OwnerNodes<T> {
     payloads: PhantomData<(T, Cell<()>)>,
 }
 
-impl<T> OwnerNodes<T> {
+impl<T> OwnerSlab<T> {
     /// # Safety
     ///
     /// The slab was made for payloads of type `T`, and has no other owner.
@@ -456,7 +456,7 @@ impl<T> OwnerNodes<T> {
     }
 }
 
-impl OwnerNodes<Callback> {
+impl OwnerSlab<Callback> {
     /// Returns true if dropping the callback of a cancelled timer has any effect. The callback must
     /// be in the node.
     #[inline]
@@ -625,7 +625,7 @@ impl<T> Entry for NodeRef<'_, T> {
     }
 }
 
-impl<T> Storage for OwnerNodes<T> {
+impl<T> Storage for OwnerSlab<T> {
     type Entry<'s>
         = NodeRef<'s, T>
     where
@@ -644,8 +644,8 @@ impl<T> Storage for OwnerNodes<T> {
     }
 }
 
-impl<T> fmt::Debug for OwnerNodes<T> {
+impl<T> fmt::Debug for OwnerSlab<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerNodes").field("free_places", &self.free_places).finish_non_exhaustive()
+        f.debug_struct("OwnerSlab").field("free_places", &self.free_places).finish_non_exhaustive()
     }
 }

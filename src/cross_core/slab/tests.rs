@@ -12,7 +12,7 @@ use crate::{
     wheel::Storage,
 };
 
-fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> u32 {
+fn add<T>(own: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
     let index = own.take_node().expect("there is a node");
     let call_site = CallSite::caller();
     own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), call_site, || 0);
@@ -20,7 +20,7 @@ fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> u32 {
 }
 
 /// Cancels a timer as its owner, and frees its node.
-fn cancel_and_free(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
+fn cancel_and_free(own: &mut OwnerSlab<u32>, index: u32, generation: u64) {
     assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
     assert_eq!(own.entry(index).take_payload(), 7);
     own.free(index, generation);
@@ -34,7 +34,7 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
     slab.node(index, &pin()).map(|node| node.state.cancel(generation).0)
 }
 
-fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
+fn trim_until<T>(own: &mut OwnerSlab<T>, mut done: impl FnMut(&mut OwnerSlab<T>) -> bool) {
     let is_done = attempts().any(|_| {
         own.trim();
         done(own)
@@ -175,7 +175,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
 }
 
 /// Adds a timer as a remote thread. Then adopts the node's page as the owner.
-fn add_as_remote(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
+fn add_as_remote(slab: &Slab, own: &mut OwnerSlab<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     let index = node.index;
@@ -297,7 +297,7 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
         });
         let mut lost = 0;
         // Adds several timers. Freeing them retires pages.
-        let add_several = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
+        let add_several = |own: &mut OwnerSlab<u32>| -> Vec<u32> {
             (0..9).map(|extra| add(own, (1 << 40) + extra, 7)).collect()
         };
         for generation in 1..=rounds {
