@@ -163,10 +163,19 @@ impl<T> Engine<T> {
         self.wheel.touched
     }
 
-    /// Returns true if the backlog has messages, if an abandoned pass has left urgent messages in
-    /// the mailbox, or if the latest pass left due entries in the wheel.
+    /// Returns true if the latest pass has left messages or due entries of the wheel, or would leave
+    /// them if it were abandoned now.
     pub(crate) fn is_behind(&self) -> bool {
-        !self.backlog.is_empty() || self.backlog.is_in_urgent_phase() || self.wheel.is_behind()
+        self.has_untaken_messages() || self.has_leftovers()
+    }
+
+    fn has_leftovers(&self) -> bool {
+        !self.backlog.is_empty() || self.wheel.is_behind()
+    }
+
+    /// Returns true if a pass in progress has not taken all messages out of the mailbox.
+    fn has_untaken_messages(&self) -> bool {
+        self.stats.in_pass && self.backlog.has_untaken(&self.shared.mailbox)
     }
 
     #[inline(always)]
@@ -784,9 +793,12 @@ impl<T> Engine<T> {
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must call `turn` at once, because the backlog waits for a pass, or an urgent
-        // message may request an elapsed deadline.
-        if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
+        // The loop must call `turn` at once, because the backlog waits for a pass, an unfinished
+        // pass has messages to take, or an urgent message may request an elapsed deadline.
+        if !self.backlog.is_empty()
+            || self.shared.mailbox.has_urgent()
+            || self.has_untaken_messages()
+        {
             return Some(self.time.turn_start);
         }
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
@@ -911,7 +923,7 @@ impl<T> Engine<T> {
     /// Ends the pass, if one has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
-        let is_behind = self.is_behind();
+        let is_behind = self.has_leftovers();
         if self.stats.in_pass {
             self.record_pass_end(is_behind);
             self.publish_live_count();
@@ -1180,6 +1192,7 @@ impl<T> Engine<T> {
             // Messages left in the backlog need a pass, because an idle turn checks only the
             // mailbox.
             self.stats.record_messages_left_by_add();
+            debug_assert!(!matches!(step, Some(PassStep::Due(..))), "a message about a cancel");
             if let Some(PassStep::Cancelled(payload)) = step {
                 return Ok(Some(payload));
             }

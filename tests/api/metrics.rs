@@ -536,3 +536,28 @@ fn an_abandoned_pass_that_leaves_work_is_behind() {
     while shard.next_expired().is_some() {}
     assert_eq!((shard.counts().turns, shard.counts().turns_behind), (3, 2));
 }
+
+#[test]
+fn an_abandoned_pass_with_a_queued_cancel_is_behind() {
+    let (mut shard, clock) = manual_shard();
+    shard.add(TICK, 1);
+    let cancelled = shard.add(Duration::MAX, 2);
+    on_a_thread(|| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
+    clock.advance(TICK);
+    shard.turn();
+    assert!(shard.next_expired().is_some() && shard.is_behind());
+    assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
+    assert_eq!(expired(&mut shard), []);
+    assert_eq!((shard.counts().turns_behind, shard.time_until_next()), (1, None));
+}
+
+#[test]
+fn an_abandoned_pass_without_further_messages_is_not_behind() {
+    let (mut shard, _clock) = manual_shard();
+    let timer = shard.add(HOUR, 1);
+    on_a_thread(|| assert!(timer.reset(Duration::ZERO)));
+    shard.turn();
+    assert!(shard.next_expired().is_some() && !shard.is_behind());
+    shard.turn();
+    assert_eq!((shard.counts().turns_behind, shard.time_until_next()), (0, None));
+}

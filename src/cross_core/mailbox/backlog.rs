@@ -5,8 +5,8 @@
 
 use std::mem;
 
-use super::{EMPTY, FIRST_INEXACT_COUNT, Mailbox, MessageList};
-use crate::{limits::REVERSED_MESSAGES_PER_TURN_MAX, util::sync::Ordering};
+use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList};
+use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 /// The index of low-priority messages in arrays with one item per priority.
 const LOW: usize = 0;
@@ -33,8 +33,9 @@ pub(crate) struct Backlog {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Phase {
     is_urgent: bool,
-    /// True if this phase has not taken messages out of the mailbox yet. Messages that arrive later
-    /// wait for the next pass, so that a flood does not prolong this pass.
+    /// True until this phase has taken messages out of the mailbox, or has reversed messages that an
+    /// earlier pass took. Messages that arrive later wait for the next pass, so that a flood does
+    /// not prolong this pass.
     may_take: bool,
     /// The number of messages that this phase may still consume.
     pub(crate) budget: usize,
@@ -84,10 +85,14 @@ impl Backlog {
     /// has taken messages may also make the result true.
     #[inline]
     pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
-        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
-        self.phase.is_urgent
-            || self.ready[LOW].first != 0
-            || mailbox.low.head.load(Ordering::Relaxed) != EMPTY
+        self.phase.is_urgent || self.ready[LOW].first != 0 || mailbox.low.has_messages()
+    }
+
+    /// Returns true if the mailbox has messages that the pass in progress has still to take.
+    pub(crate) fn has_untaken(&self, mailbox: &Mailbox) -> bool {
+        let Phase { is_urgent, may_take, .. } = self.phase;
+        is_urgent && may_take && mailbox.urgent.has_messages()
+            || (is_urgent || may_take) && mailbox.low.has_messages()
     }
 
     /// Reduces the budget by `messages`. The caller has consumed a batch that counted as one
@@ -111,9 +116,11 @@ impl Backlog {
         self.phase.budget -= 1;
     }
 
-    /// Takes the messages of this phase out of the mailbox, once per phase. The caller has called
-    /// [`next`](Self::next), which has returned no message. Reverses urgent messages into FIFO order,
-    /// up to a limit per pass; `exchange` sets the link of a message and returns the previous link.
+    /// Takes the messages of this phase out of the mailbox, once per phase, unless urgent messages
+    /// of an earlier pass still wait for their reversal. The caller has called
+    /// [`next`](Self::next), which has returned no message. Reverses urgent messages into FIFO
+    /// order, up to a limit per pass; `exchange` sets the link of a message and returns the previous
+    /// link.
     /// Returns true if `next` would return a message now. Otherwise, ends the urgent phase: the
     /// remaining urgent messages wait for the next pass, so that a timer that another thread adds
     /// while due timers fire does not fire in the same turn.
