@@ -166,11 +166,11 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 
 /// The grace period, in nanoseconds. If no loop drives a wheel, a timer that is overdue by the
 /// grace period is reported, usually by an add or a remote request (see `metrics`).
-pub(crate) const UNDRIVEN_GRACE_NANOS: u64 = 100_000_000;
+pub(crate) const OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
 /// The longer grace period of a `Shard`, of a wheel of `Timers::per_worker`, and of a thread whose
 /// driver has registered but not yet driven the wheel.
-pub(crate) const LONG_UNDRIVEN_GRACE_NANOS: u64 = 1_000_000_000;
+pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.

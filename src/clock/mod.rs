@@ -89,10 +89,10 @@ impl Clock {
     /// Other threads' adds and resets read the monotonic clock. So a timer is not early unless the
     /// counter fails, and fires at most about 10 us later than with the monotonic clock.
     ///
-    /// Use this clock in a loop that adds or resets timers or calls `turn` more than once in ten
-    /// microseconds. In a slower loop, each reading reads both the counter and the monotonic clock,
-    /// and so costs more. Do not use the fast clock with ticks of about 10 us or less, because
-    /// timers could fire a tick or more late.
+    /// Use this clock in a loop that reads the clock more than once every 10 us. Each turn reads
+    /// it, and so does each add or reset by the owner. In a slower loop, each reading reads both
+    /// the counter and the monotonic clock, and so costs more. Do not use the fast clock with ticks
+    /// of about 10 us or less, because timers could fire a tick or more late.
     ///
     /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
     /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must

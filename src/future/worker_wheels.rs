@@ -152,7 +152,7 @@ impl WorkerWheel {
     fn new(config: Config) -> Result<(Self, ShardRef), ConfigError> {
         let mut engine = Engine::for_callbacks(config)?;
         let shared = Arc::clone(&engine.shared);
-        shared.gauges.set_long_undriven_grace();
+        shared.gauges.set_long_overdue_grace();
         let _ = engine.allow_adds(0);
         let shard_ref = ShardRef::new(engine.number, Arc::clone(&shared));
         let wheel = Self {

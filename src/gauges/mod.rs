@@ -2,7 +2,7 @@
 //!
 //! The owner counts in its own fields. It copies the counts here when its loop computes how long to
 //! sleep, and about every 64 turns. Other threads write only `stalls`, `occupancy_requested`,
-//! `remote_due_while_undriven` and `undriven_grace_nanos`. A reader never makes the owner wait, and
+//! `remote_due_while_undriven` and `overdue_grace_nanos`. A reader never makes the owner wait, and
 //! a stalled owner never delays a reader.
 //!
 //! Before each reading of a wheel of `Timers::per_worker`, `refresh` publishes the counts, unless
@@ -18,7 +18,7 @@ use std::{fmt, sync::OnceLock};
 pub use self::{counts::Counts, histogram::Histogram};
 use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
 use crate::{
-    limits::{LONG_UNDRIVEN_GRACE_NANOS, SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_NANOS},
+    limits::{LONG_OVERDUE_GRACE_NANOS, OVERDUE_GRACE_NANOS, SHARD_WHEEL_LEVELS},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_LOOM, Ordering},
@@ -53,7 +53,7 @@ pub(crate) struct Gauges {
     remote_due_while_undriven: AtomicU64,
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
-    undriven_grace_nanos: AtomicU64,
+    overdue_grace_nanos: AtomicU64,
     longest_turn_nanos: AtomicU64,
     pub(crate) lateness_by_cause: [AtomicHistogram; 2],
     pub(crate) callback_durations: AtomicHistogram,
@@ -103,7 +103,7 @@ impl Gauges {
             shard_has_name,
             next_due: AtomicU64::new(u64::MAX),
             remote_due_while_undriven: AtomicU64::new(u64::MAX),
-            undriven_grace_nanos: AtomicU64::new(u64::MAX),
+            overdue_grace_nanos: AtomicU64::new(u64::MAX),
             occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             ..Self::default()
         }
@@ -176,24 +176,24 @@ impl Gauges {
         if self.is_enabled() {
             // Relaxed: two independent words.
             self.remote_due_while_undriven.store(remote_due, Ordering::Relaxed);
-            self.undriven_grace_nanos.store(UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
     /// Sets the longer grace period, for a `Shard` or a wheel of `Timers::per_worker`.
-    pub(crate) fn set_long_undriven_grace(&self) {
+    pub(crate) fn set_long_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_grace_nanos.store(LONG_UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
     /// Raises the grace period to the longer one when a driver registers or the thread installs a
     /// configuration, unless the report is disabled.
-    pub(crate) fn extend_undriven_grace(&self) {
+    pub(crate) fn extend_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.undriven_grace_nanos.fetch_max(LONG_UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.fetch_max(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
@@ -204,8 +204,8 @@ impl Gauges {
         // Relaxed, both: only the first swap returns the grace period, and no other data depends on
         // it.
         self.is_enabled()
-            && overdue_nanos >= self.undriven_grace_nanos.load(Ordering::Relaxed)
-            && self.undriven_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
+            && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
+            && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {

@@ -111,12 +111,12 @@ const STOP_MESSAGE_COUNT: u32 = 3;
 /// message. Dropping the request sets the thread's flag in `stop_processed_by_thread`. The callback
 /// of the last message drops the request. If the wheel has ended or has no free node, a failed send
 /// drops the request earlier.
-struct StopRequest {
+struct PendingStop {
     shared: Arc<CoresShared>,
     thread_index: usize,
 }
 
-impl StopRequest {
+impl PendingStop {
     fn send_next(self, remaining_messages: u32) {
         let Some(remaining_messages) = remaining_messages.checked_sub(1) else { return };
         let shard = self.shared.shards[self.thread_index].clone();
@@ -124,7 +124,7 @@ impl StopRequest {
     }
 }
 
-impl Drop for StopRequest {
+impl Drop for PendingStop {
     fn drop(&mut self) {
         // Relaxed: the flag publishes no other data, and may be seen late.
         self.shared.stop_processed_by_thread[self.thread_index].store(true, Ordering::Relaxed);
@@ -401,7 +401,7 @@ impl<R> Cores<R> {
             return;
         }
         for index in 0..self.shared.shards.len() {
-            let request = StopRequest { shared: Arc::clone(&self.shared), thread_index: index };
+            let request = PendingStop { shared: Arc::clone(&self.shared), thread_index: index };
             request.send_next(STOP_MESSAGE_COUNT);
         }
     }

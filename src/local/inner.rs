@@ -392,7 +392,7 @@ impl ThreadWheel {
     fn leave_undriven_state(&self, state: DriverState) {
         if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
             self.driver.set(state);
-            self.shared.gauges.extend_undriven_grace();
+            self.shared.gauges.extend_overdue_grace();
         }
     }
 

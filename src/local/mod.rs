@@ -323,7 +323,7 @@ impl LocalTimer {
     ///    turn had already reached.
     /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
     ///    is unspecified.
-    /// 3. The turn consumes remote cancels.
+    /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// queued cancels. If the turn leaves timers or requests to the next turn, [`Turn::behind`] is

@@ -273,7 +273,7 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
-                // `callback` may own a `StopRequest`, whose drop sets a flag. The owner must wake
+                // `callback` may own a `PendingStop`, whose drop sets a flag. The owner must wake
                 // up to see the flag.
                 drop(refused);
                 self.shared.parker.sleep_to_interrupt().filter(|asleep| !asleep.is_undriven())

@@ -6,8 +6,8 @@
 //! acknowledged the earlier message.
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
-//! usually because the receiving core or its purgatory has ended, the batch's destructor answers
-//! the sender: see [`Message::refusal`].
+//! usually because the receiving core or its purgatory has ended, the batch's destructor sends
+//! refusals to the sender: see [`Message::refusal`].
 
 use std::{
     any::Any,
@@ -231,10 +231,10 @@ impl<K: Send + 'static> Group<K> {
         }
     }
 
-    fn send_answers(self: &Arc<Self>, dest_core: u32, answers: Vec<Message<K>>) {
-        if !answers.is_empty() {
+    fn send_refusals(self: &Arc<Self>, dest_core: u32, refusals: Vec<Message<K>>) {
+        if !refusals.is_empty() {
             // An answer gets no answer, so any core can be the batch's sender.
-            self.send_batch(dest_core, Batch::new(self, dest_core, answers));
+            self.send_batch(dest_core, Batch::new(self, dest_core, refusals));
         }
     }
 }
@@ -390,12 +390,13 @@ impl<K: Send + 'static> Member<K> {
     }
 }
 
-/// Messages to one core. If they cannot be delivered, the destructor sends answers to the sender.
+/// A batch of messages to one core. If the batch is dropped undelivered, its destructor sends the
+/// [`refusal`](Message::refusal) of each message, if there is one, to the sending core.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
-    /// The core that gets the answers.
+    /// The core that gets the refusals.
     sender_core: u32,
     /// The keys of events. They are not in `messages`, because a [`Message`] is larger, and the
     /// batch would move more cache lines between cores. The order of events relative to messages
@@ -443,8 +444,8 @@ impl<K: Send + 'static> Batch<K> {
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
         let BatchContent { group, sender_core, events, messages } = &mut *self.0;
-        let answers = messages.iter().filter_map(Message::refusal).collect();
-        group.send_answers(*sender_core, answers);
+        let refusals = messages.iter().filter_map(Message::refusal).collect();
+        group.send_refusals(*sender_core, refusals);
         ThreadWheel::drop_each_catching_panic(messages.drain(..));
         ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
@@ -478,8 +479,8 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
         }
         if let Some(group) = self.group.upgrade() {
             for watches in self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next) {
-                let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
-                group.send_answers(watches[0].0, answers);
+                let refusals = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
+                group.send_refusals(watches[0].0, refusals);
             }
         }
         ThreadWheel::drop_each_catching_panic(self.watches_before_join.drain(..));

@@ -677,7 +677,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, (Op, Option<K>)> {
         let mut table = self.table.borrow_mut();
-        let entry = key.map(|key| table.key_entry(self.hash_builder.hash_u32(&key), key));
+        let entry = key.map(|key| table.look_up_key(self.hash_builder.hash_u32(&key), key));
         let index = table.vacant_index();
         let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout) else {
             return Err((operation, entry.map(|entry| entry.key)));

@@ -185,7 +185,7 @@ pub(super) struct RemoteWatch {
 
 /// The result of a lookup of a key before a watch on the key is added: the key, its hash, and the
 /// first existing watch on it, or `NONE`.
-pub(super) struct KeyEntry<K> {
+pub(super) struct KeyLookup<K> {
     pub(super) key: K,
     hash: u32,
     first_watch: WatchIndex,
@@ -814,8 +814,8 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Looks up a key. An add calls the key's `Eq` only here, so a panic of `Eq` cannot occur while
     /// the table changes.
     #[inline]
-    pub(super) fn key_entry(&self, hash: u32, key: K) -> KeyEntry<K> {
-        KeyEntry { first_watch: self.find_key(hash, &key), key, hash }
+    pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyLookup<K> {
+        KeyLookup { first_watch: self.find_key(hash, &key), key, hash }
     }
 
     /// Parks an operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If
@@ -826,7 +826,7 @@ impl<K: Eq, Op> Table<K, Op> {
         index: u32,
         operation: Op,
         timer: LocalHandle,
-        entry: Option<KeyEntry<K>>,
+        entry: Option<KeyLookup<K>>,
     ) -> Id {
         let (number, watch_index) = (self.next_id_number(), WatchIndex::inline(index));
         let inline_watch =
@@ -844,7 +844,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
     /// Adds a watch. Returns false if the operation has ended.
     pub(super) fn try_watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
-        let entry = self.key_entry(hash, key);
+        let entry = self.look_up_key(hash, key);
         let Some(parked) = self.get(operation) else {
             self.defer_drop(entry.key);
             return false;
@@ -869,7 +869,7 @@ impl<K: Eq, Op> Table<K, Op> {
         hash: u32,
         key: K,
     ) -> Id {
-        let (entry, number) = (self.key_entry(hash, key), self.next_id_number());
+        let (entry, number) = (self.look_up_key(hash, key), self.next_id_number());
         Id { number, index: self.add_extra_watch(number, operation_core, operation, entry) }
     }
 
@@ -878,7 +878,7 @@ impl<K: Eq, Op> Table<K, Op> {
         id_number: NonZeroU64,
         operation_core: u32,
         operation: Id,
-        entry: KeyEntry<K>,
+        entry: KeyLookup<K>,
     ) -> u32 {
         let index = self.extra_watches.vacant_index();
         let new_watch = self.make_watch(WatchIndex::extra(index), entry);
@@ -893,8 +893,8 @@ impl<K: Eq, Op> Table<K, Op> {
     /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring; the second
     /// copy of the key is dropped later.
     #[inline]
-    fn make_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
-        let KeyEntry { key, hash, first_watch } = entry;
+    fn make_watch(&mut self, index: WatchIndex, entry: KeyLookup<K>) -> Watch<K> {
+        let KeyLookup { key, hash, first_watch } = entry;
         self.totals.watches += 1;
         if first_watch != WatchIndex::NONE {
             let previous = self.append_to_ring(first_watch, index);

@@ -110,7 +110,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;
-        engine.shared.gauges.set_long_undriven_grace();
+        engine.shared.gauges.set_long_overdue_grace();
         // Makes the first add check whether the loop has begun.
         let _ = engine.allow_adds(0);
         Ok(Self { engine })

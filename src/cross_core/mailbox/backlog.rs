@@ -33,9 +33,9 @@ pub(crate) struct Backlog {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Phase {
     is_urgent: bool,
-    /// True until this phase has taken messages out of the mailbox, or has reversed messages that an
-    /// earlier pass took. Messages that arrive later wait for the next pass, so that a flood does
-    /// not prolong this pass.
+    /// True until this phase has taken messages out of the mailbox, or has reversed messages that
+    /// an earlier pass took. Messages that arrive later wait for the next pass, so that a flood
+    /// does not prolong this pass.
     may_take: bool,
     /// The number of messages that this phase may still consume.
     pub(crate) budget: usize,
@@ -119,11 +119,10 @@ impl Backlog {
     /// Takes the messages of this phase out of the mailbox, once per phase, unless urgent messages
     /// of an earlier pass still wait for their reversal. The caller has called
     /// [`next`](Self::next), which has returned no message. Reverses urgent messages into FIFO
-    /// order, up to a limit per pass; `exchange` sets the link of a message and returns the previous
-    /// link.
-    /// Returns true if `next` would return a message now. Otherwise, ends the urgent phase: the
-    /// remaining urgent messages wait for the next pass, so that a timer that another thread adds
-    /// while due timers fire does not fire in the same turn.
+    /// order, up to a limit per pass; `exchange` sets the link of a message and returns the
+    /// previous link. Returns true if `next` would return a message now. Otherwise, ends the urgent
+    /// phase: the remaining urgent messages wait for the next pass, so that a timer that another
+    /// thread adds while due timers fire does not fire in the same turn.
     pub(crate) fn take_or_end_phase(
         &mut self,
         mailbox: &Mailbox,

@@ -91,9 +91,9 @@ impl<T> OwnerSlab<T> {
         unsafe { self.pages.get(page_number).as_typed() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
-    /// `generation` marks a timer of the owner, does nothing and returns true. After true, the node
-    /// may still hold a timer of another generation.
+    /// Adopts the page of a remote timer's node. Returns false if this page is not published. Does
+    /// nothing and returns true if the owner added the timer, so that `generation` lacks
+    /// `REMOTE_GENERATION_BIT`. After true, the node may still hold a timer of another generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))

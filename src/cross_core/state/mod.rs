@@ -943,9 +943,10 @@ impl StateWord {
         self.load_relaxed() & PERIODIC != 0
     }
 
-    /// Ends a reset without a message. The new deadline must not be before the linked one. Returns
-    /// false if the owner has cleared *postponable*, or if the timer was cancelled or handed back.
-    /// After false, the caller must call [`end_reset_or_cancel`](Self::end_reset_or_cancel).
+    /// Tries to end a reset by one swap that needs no message. The new deadline must not be before
+    /// the linked one. Returns false if the owner has cleared *postponable*, or if the timer was
+    /// cancelled or handed back. After false, the caller must call
+    /// [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
     pub(crate) fn end_reset_without_message(&self) -> bool {
         let word = self.load_relaxed();
