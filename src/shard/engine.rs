@@ -1069,7 +1069,7 @@ impl<T> Engine<T> {
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<PassStep<u32, R>> {
         loop {
-            let index = self.backlog.next();
+            let index = self.backlog.next_message();
             if index == 0 {
                 if self.take_messages_or_end_phase() {
                     continue;
@@ -1079,7 +1079,7 @@ impl<T> Engine<T> {
             self.nodes.adopt_page_of_message(index);
             let node = self.nodes.entry(index);
             let link = node.link().get();
-            self.backlog.remove_next(link);
+            self.backlog.remove_next_message(link);
             // `link` is the index of the message after the next one, so nodes are prefetched two
             // messages ahead.
             self.nodes.prefetch(link);
@@ -1173,7 +1173,7 @@ impl<T> Engine<T> {
             self.nodes.adopt_page_of_message(index);
             self.nodes.entry(index).link().replace(link)
         };
-        self.backlog.take_or_end_phase(&self.shared.mailbox, exchange)
+        self.backlog.try_take_or_end_phase(&self.shared.mailbox, exchange)
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(adds)`](Self::allow_adds) succeeds.

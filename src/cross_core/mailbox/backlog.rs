@@ -8,8 +8,9 @@ use std::mem;
 use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList};
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
-/// The index of low-priority messages in arrays with one item per priority.
+/// The index of low-priority messages in `Backlog::ready`.
 const LOW: usize = 0;
+/// The index of urgent messages in `Backlog::ready`.
 const URGENT: usize = 1;
 
 #[derive(Debug, Default)]
@@ -17,39 +18,39 @@ pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) ready: [MessageList; 2],
     /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
-    /// message is consumed, and `reversed` holds the urgent messages that are already in FIFO
-    /// order.
+    /// message is consumed.
     pub(super) unreversed: MessageList,
+    /// Urgent messages that are already in FIFO order, while `unreversed` holds older ones.
     reversed: MessageList,
     pub(crate) phase: Phase,
     /// The part of the pass's budget that the urgent phase leaves to low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if the most recent odd budget was divided in favor of low-priority messages.
+    /// True if half of the most recent odd budget was rounded up for low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
-/// The phase of a pass. If there are urgent messages, the first phase consumes only these. The last
-/// phase consumes only low-priority messages.
+/// The phase of a pass. If there are urgent messages, a pass begins with the *urgent phase*,
+/// which consumes only these. The last phase consumes only low-priority messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Phase {
     is_urgent: bool,
     /// True until this phase has taken messages out of the mailbox, or has reversed messages that
     /// an earlier pass took. Messages that arrive later wait for the next pass, so that a flood
     /// does not prolong this pass.
-    may_take: bool,
+    may_take_from_mailbox: bool,
     /// The number of messages that this phase may still consume.
     pub(crate) budget: usize,
 }
 
 impl Phase {
     pub(crate) const fn low(budget: usize) -> Self {
-        Self { is_urgent: false, may_take: true, budget }
+        Self { is_urgent: false, may_take_from_mailbox: true, budget }
     }
 }
 
 impl Backlog {
-    /// Begins a pass. Returns true if there are urgent messages, so that the pass begins with the
-    /// urgent phase.
+    /// Begins a pass. If there are urgent messages, begins it with the urgent phase and returns
+    /// true.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         self.phase = Phase::low(budget);
@@ -62,7 +63,7 @@ impl Backlog {
     }
 
     /// Reserves up to half of the budget for low-priority messages, so that a flood of urgent
-    /// messages does not starve these. Half of an odd budget is rounded up and down alternately, so
+    /// messages does not starve them. Half of an odd budget is rounded up and down alternately, so
     /// that a budget of one starves neither priority.
     #[inline(never)]
     fn begin_urgent_phase(&mut self, mailbox: &Mailbox) {
@@ -81,8 +82,8 @@ impl Backlog {
         self.phase.is_urgent
     }
 
-    /// Returns false if the pass has no further messages. A message that arrives after the phase
-    /// has taken messages may also make the result true.
+    /// Returns false if this pass has no further messages. Messages for the next pass may also make
+    /// the result true.
     #[inline]
     pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
         self.phase.is_urgent || self.ready[LOW].first != 0 || mailbox.low.has_messages()
@@ -90,27 +91,27 @@ impl Backlog {
 
     /// Returns true if the mailbox has messages that the pass in progress has still to take.
     pub(crate) fn has_untaken(&self, mailbox: &Mailbox) -> bool {
-        let Phase { is_urgent, may_take, .. } = self.phase;
-        is_urgent && may_take && mailbox.urgent.has_messages()
-            || (is_urgent || may_take) && mailbox.low.has_messages()
+        let Phase { is_urgent, may_take_from_mailbox, .. } = self.phase;
+        is_urgent && may_take_from_mailbox && mailbox.urgent.has_messages()
+            || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Reduces the budget by `messages`. The caller has consumed a batch that counted as one
-    /// message.
-    pub(crate) fn charge(&mut self, messages: usize) {
-        self.phase.budget = self.phase.budget.saturating_sub(messages);
+    /// Reduces the budget by the messages of a batch after the first, which is already counted.
+    pub(crate) fn charge(&mut self, further_messages: usize) {
+        self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
     /// Returns the index of the next message of this phase. Returns 0 if there is no message, or if
     /// the budget is spent.
     #[inline]
-    pub(crate) fn next(&self) -> u32 {
+    pub(crate) fn next_message(&self) -> u32 {
         if self.phase.budget == 0 { 0 } else { self.ready[usize::from(self.phase.is_urgent)].first }
     }
 
-    /// Removes the message that [`next`](Self::next) has returned. `link` is the message's link.
+    /// Removes the message that [`next_message`](Self::next_message) has returned. `link` is the
+    /// message's link.
     #[inline]
-    pub(crate) fn remove_next(&mut self, link: u32) {
+    pub(crate) fn remove_next_message(&mut self, link: u32) {
         let messages = &mut self.ready[usize::from(self.phase.is_urgent)];
         *messages = messages.without_first(link);
         self.phase.budget -= 1;
@@ -118,27 +119,28 @@ impl Backlog {
 
     /// Takes the messages of this phase out of the mailbox, once per phase, unless urgent messages
     /// of an earlier pass still wait for their reversal. The caller has called
-    /// [`next`](Self::next), which has returned no message. Reverses urgent messages into FIFO
-    /// order, up to a limit per pass; `exchange` sets the link of a message and returns the
-    /// previous link. Returns true if `next` would return a message now. Otherwise, ends the urgent
-    /// phase: the remaining urgent messages wait for the next pass, so that a timer that another
-    /// thread adds while due timers fire does not fire in the same turn.
-    pub(crate) fn take_or_end_phase(
+    /// [`next_message`](Self::next_message), which has returned 0. Reverses urgent messages into
+    /// FIFO order, up to a limit per pass; `replace_link` sets the link of a message and returns
+    /// the previous link.
+    ///
+    /// Returns true if `next_message` returns a message now. Otherwise, ends the urgent phase:
+    /// urgent messages that remain or arrive later wait for the next pass.
+    pub(crate) fn try_take_or_end_phase(
         &mut self,
         mailbox: &Mailbox,
-        exchange: impl FnMut(u32, u32) -> u32,
+        replace_link: impl FnMut(u32, u32) -> u32,
     ) -> bool {
         let has_message = self.ready[usize::from(self.phase.is_urgent)].first != 0;
-        if !has_message && mem::take(&mut self.phase.may_take) {
+        if !has_message && mem::take(&mut self.phase.may_take_from_mailbox) {
             if self.phase.is_urgent {
                 if self.unreversed.first == 0 {
                     self.unreversed = mailbox.urgent.take_all();
                 }
-                self.reverse(REVERSED_MESSAGES_PER_TURN_MAX, exchange);
+                self.reverse_urgent(REVERSED_MESSAGES_PER_TURN_MAX, replace_link);
             } else {
                 self.ready[LOW] = mailbox.low.take_all();
             }
-            if self.next() != 0 {
+            if self.next_message() != 0 {
                 return true;
             }
         }
@@ -148,17 +150,22 @@ impl Backlog {
         false
     }
 
-    /// Reverses up to `limit` urgent messages.
-    pub(super) fn reverse(&mut self, limit: usize, mut exchange: impl FnMut(u32, u32) -> u32) {
-        let (mut from, mut to, mut reversed) = (self.unreversed, self.reversed, 0);
-        while from.first != 0 && reversed as usize != limit {
-            let third = exchange(from.first, to.second);
+    /// Moves up to `limit` messages from `unreversed` to `reversed`. When all are moved, they
+    /// become ready.
+    pub(super) fn reverse_urgent(
+        &mut self,
+        limit: usize,
+        mut replace_link: impl FnMut(u32, u32) -> u32,
+    ) {
+        let (mut from, mut to, mut moved) = (self.unreversed, self.reversed, 0);
+        while from.first != 0 && moved as usize != limit {
+            let third = replace_link(from.first, to.second);
             (to.first, to.second) = (from.first, to.first);
             (from.first, from.second) = (from.second, third);
-            reversed += 1;
+            moved += 1;
         }
-        from.count = from.count_minus(reversed);
-        to.count = (to.count + reversed).min(FIRST_INEXACT_COUNT);
+        from.count = from.count_minus(moved);
+        to.count = (to.count + moved).min(FIRST_INEXACT_COUNT);
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
             self.ready[URGENT] = mem::take(&mut self.reversed);

@@ -2,8 +2,8 @@
 //!
 //! A message is a node's index, and tells the owner to read that node's state word. A thread that
 //! has set a node's *queued* flag writes the node's link and pushes the index onto a stack by a
-//! compare-and-swap. The owner takes a whole stack by one swap. So a push allocates nothing, a
-//! stack is never full, and no thread waits for another.
+//! compare-and-swap. The link is part of the node, so a push allocates nothing, and a stack is
+//! never full. The owner takes a whole stack by one swap. No thread waits for another.
 //!
 //! ```text
 //!   63        52    51      50    49                  25 24                   0
@@ -27,7 +27,7 @@
 //! earliest deadline of all, so the owner must not fall asleep before it has consumed these
 //! messages. The other stack is for low-priority messages about cancelled timers. Within a budget,
 //! a turn consumes urgent messages in FIFO order before due timers fire, and low-priority messages
-//! afterwards.
+//! after they have fired.
 //!
 //! # Permitted operations
 //!
@@ -41,10 +41,9 @@
 //!
 //! The pushed message becomes the newest, and the old newest message becomes the second. The pushed
 //! node's link stores the index of the old second message, which is now the third. So every message
-//! is reachable. `take_all` removes all messages at once, and only the owner calls it, so no
-//! removal follows a stale link.
-//! ABA does not harm a push, because the pusher computes the link and the new head only from the
-//! old head and its own index. After `close` every push fails.
+//! is reachable. `take_all` removes all messages at once and reads no link, so no stale link can
+//! harm it. ABA does not harm a push, because the pusher computes the link and the new head only
+//! from the old head and its own index. After `close` every push fails.
 //!
 //! # Ordering
 //!
@@ -65,24 +64,24 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. No other head has this value: the value has two equal indices, but
-/// no message is queued twice.
+/// The head of a closed stack. An open stack never has this head, which would queue one message
+/// twice.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-const HAS_PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
-const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
+const PAYLOAD_FLAG: u64 = 1 << (2 * INDEX_BITS);
+const INDICES_MASK: u64 = PAYLOAD_FLAG - 1;
 const COUNT_SHIFT: u32 = 52;
-/// The value at which a count continues after an overflow. Counts from this value on may be
+/// The value at which a count continues after an overflow. A count from this value on may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_DEPTH;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
-    "the parts fit the word"
+    "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(
     FIRST_INEXACT_COUNT.is_multiple_of(WAKE_DEPTH),
-    "a count that has overflowed reaches multiples as often as before"
+    "an overflowed count still reaches each multiple of `WAKE_DEPTH`"
 );
 
 #[derive(Debug, Default)]
@@ -111,6 +110,7 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
+/// The priority of a message, which selects its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// The message is about a cancelled timer whose payload the owner must drop.
@@ -138,7 +138,7 @@ impl Mailbox {
     pub(crate) fn push(&self, index: u32, link: &MailboxLink, priority: Priority) -> PushOutcome {
         match priority {
             Priority::Urgent => self.urgent.push(index, link, 0),
-            Priority::Low => self.low.push(index, link, HAS_PAYLOAD),
+            Priority::Low => self.low.push(index, link, PAYLOAD_FLAG),
             Priority::LowPayloadTaken => self.low.push(index, link, 0),
         }
     }
@@ -167,7 +167,7 @@ impl Mailbox {
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns true if the mailbox is open and the owner sees no message.
+    /// Returns true if the mailbox is open and the owner sees no message in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed, both: a later turn sees a message that is missed here, and `take_all` acquires.
@@ -178,8 +178,7 @@ impl Mailbox {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` of each
-    /// priority.
+    /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` in each stack.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
@@ -190,8 +189,9 @@ impl Mailbox {
         self.low.depth()
     }
 
-    /// Returns the queued messages of each priority without taking them. Only the owner may call
-    /// this and follow the links, because only the owner takes messages.
+    /// Returns the queued urgent messages and the queued low-priority messages, without taking
+    /// them. Only the owner may call this and follow the links, because only the owner takes
+    /// messages.
     pub(crate) fn peek(&self) -> [MessageList; 2] {
         [self.urgent.peek(), self.low.peek()]
     }
@@ -200,19 +200,19 @@ impl Mailbox {
 impl Stack {
     #[inline]
     fn push(&self, index: u32, link: &MailboxLink, payload_flag: u64) -> PushOutcome {
-        // Relaxed: the swap confirms the value.
+        // Relaxed: the compare-and-swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == CLOSED {
                 return PushOutcome::Closed;
             }
-            // Relaxed: the swap below publishes the link.
+            // Relaxed: the compare-and-swap below publishes the link.
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
             let new =
                 add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload_flag;
-            // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed swap is
-            // retried.
+            // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
+            // compare-and-swap is retried.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     let is_first_payload = payload_flag & !head != 0;
@@ -223,15 +223,14 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. Unlike `take_all`, does not write to the cache line to
-    /// which other threads push.
+    /// Returns true if the stack has messages. Unlike the swap in `take_all`, does not write to the
+    /// cache line to which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
         // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
-    /// Takes all messages.
     #[inline]
     fn take_all(&self) -> MessageList {
         if !self.has_messages() {
@@ -239,37 +238,37 @@ impl Stack {
         }
         // Acquire (M1): sees the links, and the pushers' writes.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
-        MessageList::of(head)
+        MessageList::from_head(head)
     }
 
     #[inline]
     fn depth(&self) -> u32 {
-        // Relaxed: the number may be outdated. A caller that must not miss a message has a fence
-        // before this load.
+        // Relaxed: the number may be outdated. A caller that must not miss a message executes a
+        // fence before this load.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
-            head => MessageList::of(head).count,
+            head => MessageList::from_head(head).count,
         }
     }
 
     fn has_payload(&self) -> bool {
-        // Relaxed: a caller that must not miss a payload has a fence before this load.
+        // Relaxed: a caller that must not miss a payload executes a fence before this load.
         let head = self.head.load(Ordering::Relaxed);
-        head != CLOSED && head & HAS_PAYLOAD != 0
+        head != CLOSED && head & PAYLOAD_FLAG != 0
     }
 
     fn peek(&self) -> MessageList {
         // Acquire (M1): sees the links of the messages.
         match self.head.load(Ordering::Acquire) {
             CLOSED => MessageList::default(),
-            head => MessageList::of(head),
+            head => MessageList::from_head(head),
         }
     }
 }
 
 impl MessageList {
     #[inline]
-    fn of(head: u64) -> Self {
+    fn from_head(head: u64) -> Self {
         Self {
             first: newest_of(head),
             second: second_of(head),
@@ -283,8 +282,8 @@ impl MessageList {
         Self { first: self.second, second: third, count: self.count_minus(1) }
     }
 
-    /// Returns the count minus `messages`. A count of at least `FIRST_INEXACT_COUNT` becomes
-    /// `FIRST_INEXACT_COUNT`, because the true count is unknown.
+    /// Returns the count minus `messages`. If the count is `FIRST_INEXACT_COUNT`, returns it
+    /// unchanged, because the true count is unknown.
     #[inline]
     const fn count_minus(self, messages: u32) -> u32 {
         if self.count < FIRST_INEXACT_COUNT {
@@ -316,8 +315,8 @@ impl MailboxLink {
 
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: the caller has acquired the head of the stack (M1), or of a page's free list (G1
-        // in `slab::page`).
+        // Relaxed: the caller has acquired the head of the stack (M1), or the head of a page's free
+        // list (G1 in `slab::page`).
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! Tests the owner's side of the mailbox, on one thread.
+//! Tests the mailbox and the backlog on one thread.
 
 use std::iter;
 
@@ -17,30 +17,29 @@ fn backlog_in_pass(budget: usize) -> Backlog {
     backlog
 }
 
-fn take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> bool {
-    backlog.take_or_end_phase(mailbox, |index, link| links[index as usize].replace(link))
+fn try_take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> bool {
+    backlog.try_take_or_end_phase(mailbox, |index, link| links[index as usize].replace(link))
 }
 
 fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
-    let index = backlog.next();
+    let index = backlog.next_message();
     (index != 0).then(|| {
-        backlog.remove_next(links[index as usize].get());
+        backlog.remove_next_message(links[index as usize].get());
         index
     })
 }
 
-/// Consumes the messages of this phase, and returns their indices.
 fn consume_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
     let mut consumed = vec![];
     loop {
         consumed.extend(iter::from_fn(|| consume_next(backlog, links)));
-        if !take_or_end_phase(backlog, mailbox, links) {
+        if !try_take_or_end_phase(backlog, mailbox, links) {
             return consumed;
         }
     }
 }
 
-/// Consumes the messages of a whole pass, and returns their indices: urgent and low-priority ones.
+/// Returns the indices of the urgent and of the low-priority messages.
 fn consume_pass(
     backlog: &mut Backlog,
     budget: usize,
@@ -54,8 +53,8 @@ fn consume_pass(
     [urgent, consume_phase(backlog, mailbox, links)]
 }
 
-fn depth_of(push: PushOutcome) -> u32 {
-    match push {
+fn queued_depth(outcome: PushOutcome) -> u32 {
+    match outcome {
         PushOutcome::Queued { depth, .. } => depth,
         PushOutcome::Closed => panic!("the mailbox is closed"),
     }
@@ -66,16 +65,18 @@ fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
     let mut backlog = backlog_in_pass(UNLIMITED);
     for round in 0..2 {
-        let first = |index: u32, priority| {
+        let is_first_payload = |index: u32, priority| {
             let pushed = mailbox.push(index, &links[index as usize], priority);
             matches!(pushed, PushOutcome::Queued { is_first_payload: true, .. })
         };
-        assert!(!first(1, Priority::LowPayloadTaken));
+        assert!(!is_first_payload(1, Priority::LowPayloadTaken));
         assert!(!mailbox.must_not_sleep(9, true), "no payload in round {round}");
-        assert!(first(3, Priority::Low) && mailbox.must_not_sleep(9, true));
+        assert!(is_first_payload(3, Priority::Low) && mailbox.must_not_sleep(9, true));
         assert!(!mailbox.must_not_sleep(9, false), "a short sleep");
-        assert!(!first(4, Priority::Low) && !first(5, Priority::LowPayloadTaken));
-        assert!(!first(2, Priority::Urgent));
+        assert!(
+            !is_first_payload(4, Priority::Low) && !is_first_payload(5, Priority::LowPayloadTaken)
+        );
+        assert!(!is_first_payload(2, Priority::Urgent));
         assert_eq!(mailbox.cancelled_count(), 4);
         let consumed = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
         assert_eq!(consumed, [vec![2], vec![5, 4, 3, 1]]);
@@ -87,7 +88,7 @@ fn the_first_payload_message_is_flagged() {
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let mut backlog = backlog_in_pass(UNLIMITED);
-    assert!(!take_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
+    assert!(!try_take_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], Priority::Low),
@@ -95,10 +96,10 @@ fn the_owner_takes_all_messages_newest_first() {
         );
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
-    let is_taken = take_or_end_phase(&mut backlog, &mailbox, &links);
+    let is_taken = try_take_or_end_phase(&mut backlog, &mailbox, &links);
     assert!(!is_taken && backlog.is_empty(), "a phase takes messages once");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
-    assert!(take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(
         (backlog.count(), backlog.ready[0]),
         (3, MessageList { first: 3, second: 2, count: 3 })
@@ -116,9 +117,9 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     (5..7).for_each(|index| push(index, Priority::Urgent));
     assert!(backlog.begin_pass(&mailbox, UNLIMITED));
     assert_eq!(consume_next(&mut backlog, &links), None);
-    assert!(take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(5));
-    // The urgent message waits for the next pass. The pass still takes the low-priority one.
+    // Message 7 waits for the next pass. This pass still takes message 8.
     push(7, Priority::Urgent);
     push(8, Priority::Low);
     assert!(backlog.is_in_urgent_phase());
@@ -134,7 +135,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
 /// The larger half of an odd budget goes to each priority alternately, so that neither starves.
 #[test]
 fn half_of_the_budget_is_reserved_for_low_priority() {
-    for (budget, others, last_odd_budget_favored_low, first) in [
+    for (budget, low_count, last_odd_budget_favored_low, urgent_consumed) in [
         (8, 9, false, 4),
         (8, 2, true, 6),
         (8, 0, true, 8),
@@ -145,17 +146,17 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
     ] {
         let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
         let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
-        (1..=others).for_each(|index| push(index, Priority::Low));
+        (1..=low_count).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
         let mut backlog = Backlog::default();
         backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
         let [urgent, low] = consume_pass(&mut backlog, budget, &mailbox, &links);
         assert_eq!(
             urgent,
-            (10..10 + first).collect::<Vec<_>>(),
-            "budget {budget}, {others} low-priority messages"
+            (10..10 + urgent_consumed).collect::<Vec<_>>(),
+            "budget {budget}, {low_count} low-priority messages"
         );
-        assert_eq!(low.len() + first as usize, budget);
+        assert_eq!(low.len() + urgent_consumed as usize, budget);
     }
 }
 
@@ -185,7 +186,8 @@ fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     assert_eq!(backlog.count(), 1);
 }
 
-/// A pass reverses a limited number of messages, and consumes none until all are reversed.
+/// A pass reverses a limited number of messages, and consumes no urgent message until all are
+/// reversed.
 #[test]
 fn urgent_messages_are_consumed_in_fifo_order() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
@@ -215,7 +217,7 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
     let mut backlog = backlog_in_pass(UNLIMITED);
     backlog.unreversed = mailbox.urgent.take_all();
     for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
-        backlog.reverse(1, |index, link| links[index as usize].replace(link));
+        backlog.reverse_urgent(1, |index, link| links[index as usize].replace(link));
         assert_eq!(backlog.count(), FIRST_INEXACT_COUNT);
     }
 }
@@ -238,10 +240,10 @@ fn a_closed_mailbox_refuses_messages() {
 fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     assert!(!mailbox.must_not_sleep(2, false));
-    assert_eq!(depth_of(mailbox.push(1, &links[1], Priority::Low)), 1);
+    assert_eq!(queued_depth(mailbox.push(1, &links[1], Priority::Low)), 1);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
-    assert_eq!(depth_of(mailbox.push(2, &links[2], Priority::Urgent)), 1);
-    assert_eq!(depth_of(mailbox.push(3, &links[3], Priority::Low)), 2);
+    assert_eq!(queued_depth(mailbox.push(2, &links[2], Priority::Urgent)), 1);
+    assert_eq!(queued_depth(mailbox.push(3, &links[3], Priority::Low)), 2);
     assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent());
     assert_eq!(mailbox.depth(), 3);
     let _ = consume_pass(&mut Backlog::default(), UNLIMITED, &mailbox, &links);
@@ -251,10 +253,10 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
 /// The owner is woken at each multiple of `WAKE_DEPTH`, because an earlier wake-up may have
 /// failed.
 #[test]
-fn an_overflowed_count_still_reaches_multiples_of_wake_backlog() {
+fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGE_COUNT_WRAP {
-        let depth = depth_of(stack.push(1, &MailboxLink::default(), 0));
+        let depth = queued_depth(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
             depth.is_multiple_of(WAKE_DEPTH),
             pushed.is_multiple_of(WAKE_DEPTH),
@@ -270,7 +272,7 @@ fn an_inexact_count_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = backlog_in_pass(UNLIMITED);
-    backlog.ready = [MessageList::of(head), MessageList::default()];
+    backlog.ready = [MessageList::from_head(head), MessageList::default()];
     let mut counts = vec![];
     while !backlog.is_empty() {
         counts.push(backlog.count());
@@ -283,6 +285,9 @@ fn an_inexact_count_stays_until_the_last_message() {
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
         let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
-        assert_eq!(depth_of(stack.push(index, &MailboxLink::default(), 0)), FIRST_INEXACT_COUNT);
+        assert_eq!(
+            queued_depth(stack.push(index, &MailboxLink::default(), 0)),
+            FIRST_INEXACT_COUNT
+        );
     }
 }
