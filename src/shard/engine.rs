@@ -2,7 +2,7 @@
 //! owner's thread. [`Shared`] has the methods that other threads call.
 //!
 //! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
-//! timer in several steps. User code runs between two steps, when the engine is not borrowed
+//! timer in several steps. User code runs between two steps, while the engine is not borrowed
 //! (promise P5 in `ARCHITECTURE.md`).
 
 use std::{
@@ -49,18 +49,17 @@ pub(crate) struct Engine<T> {
     /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// The value of `stats.counts.added` from which an add must first call
+    /// When `stats.counts.added` has reached this value, an add must first call
     /// [`allow_adds`](Self::allow_adds).
-    adds_allowed_until: u64,
+    added_count_limit: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerSlab<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) time: ShardClock,
-    /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner soon drops remotely
-    /// cancelled payloads.
+    /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner drops remotely
+    /// cancelled payloads in time, although no cancel ends the sleep.
     pub(super) short_sleeps_until: u64,
     live_limit: u32,
-    /// Messages taken out of the mailbox and not yet consumed.
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
     pub(super) closed: bool,
@@ -97,8 +96,8 @@ pub(crate) struct TimersAtClose<T> {
 }
 
 impl<T> TimersAtClose<T> {
-    /// Drops the payloads of cancelled timers, and frees memory of ended shards. Both may run user
-    /// code. Returns the pending timers.
+    /// Drops the payloads of cancelled timers, and frees memory of ended shards. Either may run
+    /// user code. Returns the pending timers.
     pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<(u64, T)> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
@@ -133,7 +132,7 @@ impl<T> Engine<T> {
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.next_generation,
-            adds_allowed_until: 0,
+            added_count_limit: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
@@ -153,8 +152,7 @@ impl<T> Engine<T> {
         self.nodes.reserve(as_u32(timers.min(RESERVE_MAX as usize)));
     }
 
-    /// Returns the number of live timers. A remotely cancelled timer counts until the owner has
-    /// consumed the message about the timer.
+    /// Returns the number of live timers.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -186,8 +184,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a manual clock. Because such a clock may go back, other
-    /// threads use the published reading as a lower bound on the time.
+    /// Publishes the latest reading of a manual clock. Other threads use this reading as a lower
+    /// bound on the time, because such a clock may go back.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.is_manual() {
@@ -200,18 +198,17 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time `delay` from now, in nanoseconds of the clock. Counts from the upper bound
-    /// of the reading, so the result is never too early. For a zero delay, returns the lower bound,
-    /// because the next turn may have the same reading, and fires timers only up to its lower
-    /// bound.
+    /// of a clock reading, so the result is never too early. For a zero delay, returns the lower
+    /// bound: the next turn may have the same reading, and fires timers only up to its lower bound.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         let (now, delay) = (self.read_clock(), saturating_nanos(delay));
         if delay == 0 { now.min } else { now.max.saturating_add(delay) }
     }
 
-    /// Returns the deadline, before rounding to a tick, of a timer that is added or reset now with
-    /// this delay. If the delay is zero, subtracts almost a tick, so that rounding up does not move
-    /// the deadline to a later tick, and the next turn fires the timer.
+    /// Returns the deadline, not yet rounded up to a tick, of a timer that is added or reset now
+    /// with this delay. If the delay is zero, subtracts almost a tick, so that the rounding does
+    /// not move the deadline to a later tick, and the next turn fires the timer.
     #[inline(always)]
     fn deadline_nanos_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock();
@@ -220,8 +217,9 @@ impl<T> Engine<T> {
         self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
     }
 
-    /// Returns the schedule of a timer that is added now: its deadline, before rounding to a tick,
-    /// and its period. For a periodic timer, `when` is the period: a delay without slack or spread.
+    /// Returns the schedule of a timer that is added now: its deadline, not yet rounded up to a
+    /// tick, and its period. For a periodic timer, `when` is the period: a delay without slack or
+    /// spread.
     #[inline(always)]
     pub(crate) fn schedule_for(&mut self, when: When, kind: TimerKind) -> TimerSchedule {
         if let TimerKind::Periodic = kind
@@ -233,7 +231,7 @@ impl<T> Engine<T> {
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
     }
 
-    /// Returns the deadline, before rounding to a tick, of a timer that is reset now, or of a
+    /// Returns the deadline, not yet rounded up to a tick, of a timer that is reset now, or of a
     /// one-shot timer that is added now.
     #[inline(always)]
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
@@ -256,27 +254,27 @@ impl<T> Engine<T> {
             return true;
         }
         let now = self.read_clock();
-        // If `nanos` is between the bounds, only an exact reading decides.
+        // If `nanos` is between the bounds of the reading, only an exact reading decides.
         now.min >= nanos || now.max >= nanos && self.time.clock.nanos() >= nanos
     }
 
     /// Returns true if [`allow_adds`](Self::allow_adds) has allowed another add. Otherwise the
-    /// caller must first call it; the shard need not be full.
+    /// caller must first call `allow_adds`; the shard may still have room.
     #[inline]
     pub(crate) fn has_add_allowance(&self) -> bool {
-        self.stats.counts.added < self.adds_allowed_until
+        self.stats.counts.added < self.added_count_limit
     }
 
-    /// Allows up to `most` further adds, within the limit and the remaining generations. Returns an
-    /// error if no add is allowed.
-    pub(crate) fn allow_adds(&mut self, most: u64) -> Result<(), AddErrorReason> {
+    /// Allows up to `max_adds` further adds, within the limit of live timers and the remaining
+    /// generations. Returns an error if no add is allowed.
+    pub(crate) fn allow_adds(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
         }
         let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
         let generations_left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
-        let adds = room.min(generations_left).min(most);
-        self.adds_allowed_until = self.stats.counts.added + adds;
+        let adds = room.min(generations_left).min(max_adds);
+        self.added_count_limit = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -307,15 +305,15 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. For a
-    /// running periodic timer, this run is the last.
+    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. A
+    /// running periodic timer does not run again.
     ///
-    /// Returns `None` if this call has freed the node, without dropping the payload. Otherwise the
-    /// payload is still in the node. Returns [`FreeWhen::Now`] if `wants_payload` returned true,
-    /// and [`FreeWhen::Later`] if the node stays in use until a message about the timer is
-    /// consumed. In both cases, the caller must call
-    /// [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner). After
-    /// [`FreeWhen::Now`], it may instead drop the payload in place and [free](Self::free) the node.
+    /// - `None`: `wants_payload` returned false. The node is free, and the payload was not dropped.
+    /// - [`FreeWhen::Now`]: `wants_payload` returned true. The caller must call
+    ///   [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drop the
+    ///   payload in place and [free](Self::free) the node.
+    /// - [`FreeWhen::Later`]: the node stays in use until a message about the timer is consumed.
+    ///   The caller must call `take_payload_cancelled_by_owner`.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
@@ -327,15 +325,15 @@ impl<T> Engine<T> {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
-        let freed = node.state().cancel_by_owner(generation)?;
-        if freed == FreeWhen::Later {
+        let free_when = node.state().cancel_by_owner(generation)?;
+        if free_when == FreeWhen::Later {
             return Ok(Some(self.unlink_cancelled_awaiting_message(index)));
         }
         let wants_payload = wants_payload(node);
         self.wheel.unlink(&self.nodes, node);
         self.stats.count_cancelled();
         if wants_payload {
-            return Ok(Some(freed));
+            return Ok(Some(free_when));
         }
         self.free(index, generation);
         Ok(None)
@@ -360,17 +358,17 @@ impl<T> Engine<T> {
     pub(crate) fn take_payload_cancelled_by_owner(
         &mut self,
         handle: TimerHandle,
-        freed: FreeWhen,
+        free_when: FreeWhen,
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
-        if let FreeWhen::Now = freed {
+        if let FreeWhen::Now = free_when {
             self.free(handle.index(), handle.generation);
         }
         payload
     }
 
-    /// Frees the node of an ended timer. The caller must already have counted the end in `stats`,
-    /// because this function flushes the last freed node if no timer is live.
+    /// Frees the node of an ended timer. The caller must already have counted the end in `stats`:
+    /// if no timer is live, this function also puts the last freed node into its page's free list.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
@@ -379,8 +377,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed.
-    /// Consuming the message frees the node.
+    /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed. The
+    /// owner frees the node when it consumes the message.
     #[cold]
     fn unlink_cancelled_awaiting_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
@@ -402,8 +400,8 @@ impl<T> Engine<T> {
     }
 
     /// Prefetches the node of a timer that is about to be reset, if the wheel is large. The caller
-    /// usually reads the clock next, and loads after a reading often wait until the reading is
-    /// complete. So without the prefetch, the node's cache miss would follow the reading.
+    /// usually reads the clock next, and loads after a clock reading often wait until the reading
+    /// is complete. The prefetch lets the node's cache miss overlap the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
         if !self.time.clock.is_manual() && self.wheel.prefetches() {
@@ -468,8 +466,8 @@ impl<T> Engine<T> {
             ResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
-                // A periodic timer counts its period from this time. A one-shot timer does not use
-                // it, because the timer is not *postponable* yet.
+                // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
+                // not use this field, because the timer is not *postponable* yet.
                 node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
@@ -480,7 +478,7 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Lets other threads cancel and reset a private timer from now on.
+    /// Lets other threads cancel and reset a private timer from now on, if it is pending.
     pub(crate) fn share(&self, handle: TimerHandle) {
         if self.node_is_pending(handle) {
             self.nodes.entry(handle.index()).state().share();
@@ -544,9 +542,8 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock with inlined code. Returns false if the reading [needs the slow
-    /// path](ShardClock::try_read). Otherwise an idle turn calls no function, so it saves no
-    /// registers.
+    /// Reads the clock with inlined code, so that an idle turn need not save registers for a call.
+    /// Returns false if the reading [needs the slow path](ShardClock::try_read).
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         let has_read = self.time.try_read();
@@ -557,7 +554,7 @@ impl<T> Engine<T> {
     }
 
     /// Reads the clock. If the turn certainly needs no pass, counts the turn and returns true.
-    /// Otherwise returns false, and the caller must begin a pass.
+    /// Otherwise the caller must begin a pass.
     #[inline(always)]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
         self.read_clock();
@@ -575,7 +572,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     pub(super) fn turn_slow(&mut self, budget: usize) {
         if !self.try_idle_turn() {
-            self.begin_pass_unless_idle(budget);
+            self.begin_pass_and_end_if_empty(budget);
         }
     }
 
@@ -597,7 +594,7 @@ impl<T> Engine<T> {
 
     /// Begins a pass at the latest reading of the clock. Ends the pass if it has no entries and no
     /// messages to process.
-    pub(super) fn begin_pass_unless_idle(&mut self, budget: usize) {
+    pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         self.begin_pass(budget);
         if self.wheel.is_pass_done() && !self.may_have_messages() {
             // Messages that arrive after this point belong to the next pass.
@@ -605,8 +602,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Begins a pass: does housekeeping, and sets the tick at which the pass ends.
-    /// Returns true if the pass must consume urgent messages before the first due timer fires.
+    /// Begins a pass: does housekeeping, and sets the tick at which the pass ends. Returns true if
+    /// the pass must consume urgent messages before the first due timer fires.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
         if self.stats.in_pass {
@@ -617,20 +614,20 @@ impl<T> Engine<T> {
             self.do_housekeeping();
         }
         self.publish_live_count();
-        // Within the budget, the urgent messages, which request adds and resets, are consumed
-        // before the first due timer fires. So timers fire in tick order, regardless of which
-        // thread added or reset them.
+        // Within the budget, the pass consumes messages about added and reset timers before the
+        // first due timer fires. So timers fire in tick order, regardless of which thread added or
+        // reset them.
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
-        let is_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
+        let has_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
         let target = self.time.tick.tick_at(self.time.turn_start);
-        if is_urgent || !self.wheel.try_idle_pass(target) {
+        if has_urgent || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
         }
-        is_urgent
+        has_urgent
     }
 
-    /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`.
+    /// Publishes the lateness of the timers that an abandoned pass has fired, before the next turn
+    /// overwrites `turn_start`.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.publish_due_lateness();
@@ -640,8 +637,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Gives freed nodes of remotely added timers back to their pages. Also retires and frees
-    /// surplus pages, unless the shard has ended. The slab frees the pages of an ended shard.
+    /// Returns freed nodes of remotely added timers to their pages. Also retires and frees surplus
+    /// pages, unless the shard has ended. The slab frees the pages of an ended shard.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -650,7 +647,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns false if the pass has no further messages.
+    /// Returns false if this pass has no further messages.
     #[inline]
     pub(crate) fn may_have_messages(&self) -> bool {
         self.backlog.may_have_messages(&self.shared.mailbox)
@@ -730,14 +727,14 @@ impl<T> Engine<T> {
                 ClaimOutcome::Fires(run) => {
                     return Some(self.count_immediate_run(index, run, deadline, current));
                 }
-                ClaimOutcome::NewDeadline { periodic: again } => {
+                ClaimOutcome::NewDeadline { periodic: is_periodic } => {
                     self.stats.counts.remote_resets += 1;
-                    periodic = again;
+                    periodic = is_periodic;
                 }
                 ClaimOutcome::AwaitsMessage => return None,
             }
         }
-        // Other threads keep resetting the timer to elapsed deadlines, so the timer is left to the
+        // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
         // next pass.
         let node = self.nodes.entry(index);
         let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
@@ -745,8 +742,8 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Counts a run of a claimed timer. The pass, now at the tick `current`, had already reached
-    /// the timer's requested `deadline`. The returned timer counts as due at `current`.
+    /// Counts the run of a claimed timer whose requested tick, `deadline`, the pass had already
+    /// reached. The returned timer counts as due at `current`, the tick of the pass.
     #[inline]
     fn count_immediate_run(
         &mut self,
@@ -755,9 +752,9 @@ impl<T> Engine<T> {
         deadline: u64,
         current: u64,
     ) -> ClaimedTimer {
-        let requested = self.time.tick.start_nanos(deadline);
+        let deadline_nanos = self.time.tick.start_nanos(deadline);
         self.stats.count_run(run.is_periodic());
-        self.record_immediate_run(requested);
+        self.record_immediate_run(deadline_nanos);
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(current) }
     }
 
@@ -780,7 +777,7 @@ impl<T> Engine<T> {
             let is_remote = node.state().was_cancelled_remotely();
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += u64::from(is_remote);
-            // A canceller does not take the payload of a running timer.
+            // A canceller of a running timer leaves the payload in the node.
             return Err(node.take_payload());
         }
         self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(next));
@@ -805,11 +802,11 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the duration from now to `until`, in nanoseconds of the clock; `None` means for
-    /// ever. Unless a callback calls this, publishes that the loop will sleep until then.
+    /// Returns the time from now to `until`, which is in nanoseconds of the clock; `None` means for
+    /// ever. Unless a callback calls this, also publishes that the loop will sleep until `until`.
     pub(crate) fn publish_and_get_timeout(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.time.clock.nanos();
-        // Lets remote adds use the room of timers that the loop has cancelled since its last turn.
+        // Lets remote adds use the room of timers that the owner has cancelled since its last turn.
         self.publish_live_count();
         // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
         // is calling this function, not the loop.
@@ -822,7 +819,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
-    /// true if a remote cancel must end this sleep, so that the payload is dropped in time.
+    /// true if a remote cancel must end this sleep, so that the owner drops the payload in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_turn_nanos());
         let drop_within = self.shared.drop_within_nanos;
@@ -855,10 +852,10 @@ impl<T> Engine<T> {
         let mut counts = self.counts_without_messages();
         for mut waiting in self.backlog.lists().into_iter().chain(self.shared.mailbox.peek()) {
             while waiting.first != 0 {
-                let (link, has_uncollected_timer) = self.inspect_message(waiting.first);
+                let (link, is_uncollected) = self.message_link_and_is_uncollected(waiting.first);
                 waiting = waiting.without_first(link);
                 counts.queued += 1;
-                counts.uncollected += u64::from(has_uncollected_timer);
+                counts.uncollected += u64::from(is_uncollected);
             }
         }
         counts
@@ -888,8 +885,8 @@ impl<T> Engine<T> {
     }
 
     /// If the shard has a limit, publishes the number of live timers, which remote adds compare
-    /// with the limit. Leaves out up to [`WAKE_DEPTH`] cancelled timers whose messages are in the
-    /// backlog. A remote add itself subtracts cancelled timers whose messages are in the mailbox.
+    /// with the limit. First subtracts up to [`WAKE_DEPTH`] cancelled timers whose messages are in
+    /// the backlog. A remote add subtracts cancelled timers whose messages are in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -910,12 +907,12 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
-    /// Returns how many adds to allow before checking again whether the loop has begun.
+    /// Returns the number of adds after which an add checks again whether the loop has begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.stats.counts.added.clamp(1, 256)
     }
 
-    /// Returns true if the loop has run a turn or has computed a sleep.
+    /// Returns true if the loop has run a turn or has computed the length of a sleep.
     pub(crate) fn loop_has_begun(&self) -> bool {
         self.stats.counts.turns > 0 || self.stats.publish_at_turn.get() != 0
     }
@@ -944,15 +941,16 @@ impl<T> Engine<T> {
     pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
-        // These counters never decrease, so an unchanged sum means that none of them has changed.
+        // These counters never decrease. So if their sum is unchanged, none of them has changed.
         let sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
-        let sums = (self.wheel.touched + self.time.regressions + sum, self.backlog.count());
+        let queued = self.backlog.count();
+        let digest = (self.wheel.touched + self.time.regressions + sum, queued);
         self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
-        if self.stats.last_published_sums.replace(sums) != sums {
+        if self.stats.last_published_digest.replace(digest) != digest {
             let counts = Counts {
                 uncollected: self.backlog.cancelled_count().into(),
-                queued: sums.1.into(),
+                queued: queued.into(),
                 ..self.counts_without_messages()
             };
             self.shared.gauges.publish(counts);
@@ -971,7 +969,7 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.adds_allowed_until = 0;
+        self.added_count_limit = 0;
         self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
@@ -1052,9 +1050,9 @@ impl<T> Engine<T> {
         })
     }
 
-    /// Consumes messages of this phase within the budget, up to the first message that leaves a step
-    /// to the caller. If there is none, returns `None` and ends the urgent phase. Adds the number of
-    /// remotely cancelled timers to `collected`. There are two steps:
+    /// Consumes messages of this phase within the budget, up to the first message that leaves a
+    /// step to the caller. If no message does, returns `None` and ends the urgent phase. Adds the
+    /// number of remotely cancelled timers to `collected`. There are two kinds of steps:
     ///
     /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
     ///   `wants_payload` returned true. The caller must
@@ -1071,7 +1069,7 @@ impl<T> Engine<T> {
         loop {
             let index = self.backlog.next_message();
             if index == 0 {
-                if self.take_messages_or_end_phase() {
+                if self.try_take_messages_or_end_phase() {
                     continue;
                 }
                 return None;
@@ -1094,8 +1092,8 @@ impl<T> Engine<T> {
                         has_payload && mem::needs_drop::<T>() && wants_payload(node);
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
-                    // A timer is not linked if the owner has not admitted it, or has popped it as
-                    // due but could not claim it.
+                    // A timer is not linked if the owner has not admitted it, or has popped it from
+                    // the wheel but could not claim it.
                     if node.location().get().is_linked() {
                         self.wheel.unlink(&self.nodes, node);
                         self.stats.count_cancelled();
@@ -1127,9 +1125,9 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.live_limit < INDEX_MAX {
-                        // The live count includes the timer before the reservation is released. A
-                        // remote add reads first the reservations and then the live count, so it
-                        // never misses the timer; see `admission`.
+                        // The timer is published in the live count before its reservation is
+                        // released. A remote add reads first the reservations and then the live
+                        // count, so it never misses the timer; see `admission`.
                         self.publish_live_count();
                         self.shared.admission.release();
                     }
@@ -1165,24 +1163,23 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes the messages of this phase out of the mailbox, once per phase. Returns true if the
-    /// backlog now has a message within the budget. Otherwise, ends the urgent phase.
+    /// See [`Backlog::try_take_or_end_phase`].
     #[inline(never)]
-    fn take_messages_or_end_phase(&mut self) -> bool {
-        let exchange = |index, link| {
+    fn try_take_messages_or_end_phase(&mut self) -> bool {
+        let replace_link = |index, link| {
             self.nodes.adopt_page_of_message(index);
             self.nodes.entry(index).link().replace(link)
         };
-        self.backlog.try_take_or_end_phase(&self.shared.mailbox, exchange)
+        self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link)
     }
 
-    /// Removes remotely cancelled timers until [`allow_adds(adds)`](Self::allow_adds) succeeds.
-    /// Returns `None` if adds are allowed. Returns a payload if the caller must drop it and call
-    /// again, and an error if no timer can be added.
+    /// Removes remotely cancelled timers until [`allow_adds(max_adds)`](Self::allow_adds) succeeds,
+    /// and then returns `None`. Returns the payload of a removed timer if the caller must drop it
+    /// and call again, and an error if no timer can be added.
     #[cold]
-    pub(crate) fn make_room(&mut self, adds: u64) -> Result<Option<T>, AddErrorReason> {
-        while let Err(reason) = self.allow_adds(adds) {
-            // If a callback adds the timer, this interrupts a phase of a pass.
+    pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
+        while let Err(reason) = self.allow_adds(max_adds) {
+            // Consumes one low-priority message. A callback's add does so in the middle of a pass.
             let interrupted = mem::replace(&mut self.backlog.phase, Phase::low(1));
             let step = self.next_message_step(|_, _| ());
             let Phase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
@@ -1212,7 +1209,7 @@ impl<T> Engine<T> {
 
     /// Returns the link of a message, and true if the message's timer counts as
     /// [`uncollected`](Counts::uncollected): it was admitted, and another thread has cancelled it.
-    fn inspect_message(&self, index: u32) -> (u32, bool) {
+    fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (
@@ -1253,11 +1250,12 @@ impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
         let pending = self.close().drop_cancelled(&self.shared);
         if self.shared.parker.is_undriven() {
-            let (start, remote_due) =
+            let (last_turn, remote_due) =
                 (self.time.turn_start, self.shared.gauges.remote_due_while_undriven());
-            // A timer due at `start` or earlier was added or reset after its deadline, usually by
-            // another thread. Such a timer counts as overdue since `remote_due`.
-            let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
+            // A timer that was due by the last turn and is still pending was usually added or reset
+            // later, by another thread. Such a timer counts as overdue since `remote_due`.
+            let due =
+                pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
             let overdue = self.shared.clock.nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
             self.shared.report_undriven(overdue, false);
         }

@@ -1,5 +1,5 @@
-//! One core's timers, which a loop gets back by value when they expire. The module `engine`
-//! implements both a `Shard` and a thread's wheel.
+//! [`Shard`]: one core's timers, whose payloads a loop receives when they expire. The module
+//! `engine` implements both a `Shard` and a thread's wheel.
 
 mod engine;
 mod expired;
@@ -111,7 +111,7 @@ impl<T> Shard<T> {
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;
         engine.shared.gauges.set_long_overdue_grace();
-        // Makes the first add check whether the loop has begun.
+        // Allows no adds yet, so that the first add checks whether the loop has begun.
         let _ = engine.allow_adds(0);
         Ok(Self { engine })
     }
@@ -185,9 +185,8 @@ impl<T> Shard<T> {
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) changes the
     /// time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page has places for 4,096 timers. If it has
-    /// contained periodic timers, it also has an array with 16 bytes for each place up to the
-    /// highest one that a periodic timer has used.
+    /// Cost: the same as [`add`](Self::add). A page, which has 4,096 places for timers, takes 16
+    /// more bytes for each place up to the highest that a periodic timer has used.
     ///
     /// # Panics
     ///
@@ -201,15 +200,11 @@ impl<T> Shard<T> {
     ///
     /// let clock = ManualClock::new();
     /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
-    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), ["connection 1", "connection 2"]);
-    /// clock.advance(Duration::from_secs(1));
-    /// shard.turn();
-    /// while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
-    ///     for connection in expired.payload {
-    ///         println!("ping {connection}");
-    ///     }
-    /// }
-    /// assert_eq!(shard.cancel(heartbeat), Some(["connection 1", "connection 2"]));
+    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), ["connection 1", "connection
+    /// 2"]); clock.advance(Duration::from_secs(1)); shard.turn(); while let
+    /// Some(Expiry::Periodic(expired)) = shard.next_expiry() { for connection in expired.payload {
+    /// println!("ping {connection}"); } } assert_eq!(shard.cancel(heartbeat), Some(["connection 1",
+    /// "connection 2"]));
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[track_caller]
@@ -274,8 +269,9 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset. Then a turn in progress does not fire it. Returns false
-    /// if the timer has ended, another thread has cancelled it, or the handle is of another shard.
+    /// Returns true if the timer was reset. A turn in progress does not fire a reset timer. Returns
+    /// false if the timer has ended, another thread has cancelled it, or the handle is of another
+    /// shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -330,8 +326,8 @@ impl<T> Shard<T> {
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. With slack,
     /// this is the tick that the shard has chosen. For a periodic timer, it is the time of the next
     /// expiry. While another thread resets the timer, the result is the old or the new deadline. If
-    /// the timer was added or reset after its deadline, the result may be later, but not after the
-    /// tick of the add or reset.
+    /// the timer was added or reset to an elapsed deadline, the result may be a later tick, up to
+    /// the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -443,9 +439,8 @@ impl<T> Shard<T> {
     /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
     /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry)
-    /// until the call returns `None`. If the loop stops earlier,
-    /// [`time_until_next`](Self::time_until_next) stays zero while due timers or requests are left,
-    /// and the loop spins.
+    /// until the call returns `None`. If the loop stops earlier and due timers or remote resets are
+    /// left, [`time_until_next`](Self::time_until_next) returns zero, and the loop spins.
     ///
     /// # Examples
     ///
@@ -471,9 +466,9 @@ impl<T> Shard<T> {
 
     /// Begins a pass as [`turn`](Self::turn) does, but uses `now` instead of reading the clock.
     ///
-    /// `now` is an instant of the shard's clock that the loop has read. If `now` is before the
-    /// latest reading of this clock, the turn uses that reading. If `now` is in the future, timers
-    /// may fire early.
+    /// `now` is an instant that the loop has read from the shard's clock. If the shard has read a
+    /// later instant, the turn uses the later one. If `now` is in the future, timers may fire
+    /// early.
     ///
     /// # Examples
     ///
@@ -492,15 +487,15 @@ impl<T> Shard<T> {
     pub fn turn_at(&mut self, now: Instant) {
         self.engine.use_loop_reading(now);
         if !self.engine.finish_turn_if_idle() {
-            self.engine.begin_pass_unless_idle(usize::MAX);
+            self.engine.begin_pass_and_end_if_empty(usize::MAX);
         }
     }
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
     /// than 1,024; each request may yield a due timer. The pass also returns, or moves to another
-    /// slot, at most `budget` entries of the wheel. If requests or entries are left, the next pass
-    /// continues with them, in order. Until then, [`is_behind`](Self::is_behind) returns true and
-    /// [`time_until_next`](Self::time_until_next) returns zero.
+    /// slot, at most `budget` entries of the wheel. If the budget leaves requests or entries, the
+    /// next pass continues with them, in order. Until then, [`is_behind`](Self::is_behind) returns
+    /// true and [`time_until_next`](Self::time_until_next) returns zero.
     ///
     /// # Examples
     ///
@@ -527,13 +522,13 @@ impl<T> Shard<T> {
         if !self.engine.try_read_clock() {
             self.engine.turn_slow(budget);
         } else if !self.engine.finish_turn_if_idle() {
-            self.engine.begin_pass_unless_idle(budget);
+            self.engine.begin_pass_and_end_if_empty(budget);
         }
     }
 
     /// Returns true if the latest pass left entries of the wheel or remote requests to the next
     /// pass, because it used up its budget or was abandoned. Also returns true if an add to a full
-    /// shard has consumed some of the queued cancels to make room, and has left others.
+    /// shard has consumed only some of the queued cancels to make room.
     ///
     /// # Examples
     ///
@@ -561,9 +556,9 @@ impl<T> Shard<T> {
     /// The order within a tick is unspecified. Returns `None` when the pass has ended.
     ///
     /// Within its budget, a pass first consumes the resets that other threads have requested. If
-    /// this pass or an earlier one has already reached the tick of the new deadline, the reset
-    /// timer is returned at once. Last, the pass drops the payloads of timers that other threads
-    /// have cancelled. If the loop abandons a pass, the next pass continues it.
+    /// this pass or an earlier one has already reached the tick of the new deadline, this call
+    /// returns the timer at once, out of order. Last, the pass drops the payloads of timers that
+    /// other threads have cancelled. If the loop abandons a pass, the next pass continues it.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -583,8 +578,8 @@ impl<T> Shard<T> {
     /// shard.add(Duration::from_secs(10), "first");
     /// clock.advance(Duration::from_secs(20));
     /// shard.turn();
-    /// let order: Vec<_> = std::iter::from_fn(|| shard.next_expired()).map(|it| it.payload).collect();
-    /// assert_eq!(order, ["first", "second"]);
+    /// let order: Vec<_> = std::iter::from_fn(|| shard.next_expired()).map(|it|
+    /// it.payload).collect(); assert_eq!(order, ["first", "second"]);
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[inline]
@@ -637,8 +632,8 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. Returns the beginning of the latest turn if a remote reset is queued or the
-    /// latest pass has left requests. The loop must then call `turn` at once.
+    /// 584 years. If a remote reset is queued or the latest pass has left requests, returns the
+    /// beginning of the latest turn. Then the loop must call `turn` at once.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
@@ -691,7 +686,7 @@ impl<T> Shard<T> {
     /// - the first cancel in a sleep longer than [`Config::drop_within`],
     /// - every 1,024th queued reset, and every 1,024th queued cancel.
     ///
-    /// The sleep of a drained shard has a timeout of zero, because no request would wake the owner.
+    /// If the shard has been drained, the timeout is zero, because no request would wake the owner.
     ///
     /// # Examples
     ///
@@ -810,7 +805,7 @@ impl<T> Shard<T> {
         self.engine.time.clock.now()
     }
 
-    /// Iterates over the pending timers in no particular order. Leaves out timers that another
+    /// Iterates over the pending timers in no particular order, and skips timers that another
     /// thread has cancelled. An item contains the handle, the deadline and a reference to the
     /// payload.
     ///
@@ -840,7 +835,7 @@ impl<T> Shard<T> {
     /// Calls `keep` with the handle, the deadline and the payload of every pending timer, in no
     /// particular order. If `keep` returns false, cancels the timer and drops its payload.
     ///
-    /// Leaves out timers that another thread has cancelled. If a payload's destructor panics, the
+    /// Skips timers that another thread has cancelled. If a payload's destructor panics, the
     /// panic is reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the
     /// timers not visited yet stay pending.
     ///
@@ -860,9 +855,9 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.len(), 1);
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(TimerHandle, Instant, &mut T) -> bool) {
-        let mut next = 0;
-        while let Some((index, generation)) = self.engine.nodes.first_pending_from(next) {
-            next = index + 1;
+        let mut next_index = 0;
+        while let Some((index, generation)) = self.engine.nodes.first_pending_from(next_index) {
+            next_index = index + 1;
             let handle = TimerHandle::new(self.engine.number, index, generation);
             let Some(deadline) = self.deadline(handle) else { continue };
             let is_kept =
@@ -947,7 +942,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the handle, the deadline and the payload of a pending timer with the earliest
-    /// deadline, if there is one. Leaves out timers that another thread has cancelled.
+    /// deadline, if there is one. Skips timers that another thread has cancelled.
     ///
     /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) costs less.
     ///
@@ -1084,7 +1079,7 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Adds a timer to a shard that may be full, or whose loop has not begun.
+    /// Adds a timer to a shard that may be full, or whose loop may not have begun.
     #[cold]
     #[inline(never)]
     fn insert_slow(
@@ -1098,18 +1093,18 @@ impl<T> Shard<T> {
             self.make_room(u64::MAX)?;
             return self.engine.insert(schedule, kind, call_site, payload);
         }
-        let (next, now) = self.engine.publish_without_loop();
-        self.engine.shared.report_undriven(now.saturating_sub(next), true);
+        let (next_due, now) = self.engine.publish_without_loop();
+        self.engine.shared.report_undriven(now.saturating_sub(next_due), true);
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
         let _ = self.engine.publish_without_loop();
         Ok(handle)
     }
 
-    /// Removes remotely cancelled timers until there is room for another timer. Then `has_add_allowance`
-    /// permits up to `most` adds.
-    fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
-        while let Some(payload) = self.engine.make_room(most)? {
+    /// Removes remotely cancelled timers until there is room for another timer. Then allows up to
+    /// `max_adds` adds.
+    fn make_room(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
+        while let Some(payload) = self.engine.make_room(max_adds)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
         }
         Ok(())
@@ -1118,7 +1113,7 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let (claimed, ended) = self.claim_in_pass(EndedTimer::finish)?;
         if claimed.run.is_periodic() {
-            // The claim has not counted the timer's end.
+            // The claim has counted a run of the periodic timer, but not its end.
             self.engine.stats.count_fired();
         }
         Some(self.end_expired(claimed, ended))
@@ -1146,8 +1141,8 @@ impl<T> Shard<T> {
     }
 
     /// Claims the next due timer of this pass, and calls `on_claim` with its node. Returns the
-    /// timer and the result of `on_claim`. Drops the payloads of remotely cancelled timers that the
-    /// pass finds first. If no timer is due, ends the pass and returns `None`.
+    /// timer and the result of `on_claim`. Before it finds such a timer, drops the payloads of
+    /// remotely cancelled timers. If no timer is due, ends the pass and returns `None`.
     #[inline]
     fn claim_in_pass<R>(
         &mut self,
@@ -1163,8 +1158,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns a timer that has fired and ended. Frees its node, unless a message about the timer is
-    /// queued.
+    /// Returns a timer that has ended by firing. Frees its node, unless a message about the timer
+    /// is queued.
     #[inline]
     fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
         if let FreeWhen::Now = ended.freed {

@@ -16,9 +16,9 @@ pub(super) struct Stats {
     /// narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// True if the previous pass did not process all of its entries and messages. Also true after
-    /// an add to a full shard has consumed messages to make room, because further messages may wait
-    /// in the backlog.
+    /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
+    /// to a full shard has consumed messages to make room, because further messages may wait in the
+    /// backlog.
     work_left: bool,
     /// A turn before this time may skip its pass. The value is zero before the first pass ends,
     /// during a pass, after a pass that left work, and after a request for a pass. Otherwise it is
@@ -32,7 +32,7 @@ pub(super) struct Stats {
     turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, when the counts were last
     /// published. `Engine::publish` publishes again only if one of the two numbers has changed.
-    pub(super) last_published_sums: Cell<(u64, u32)>,
+    pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
 }
@@ -69,7 +69,7 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a run. A one-shot timer has fired. A periodic timer stays live.
+    /// Counts a run. The run of a one-shot timer also counts as fired. A periodic timer stays live.
     #[inline]
     pub(super) fn count_run(&mut self, is_periodic: bool) {
         self.counts.runs += 1;
@@ -85,13 +85,12 @@ impl<T> Engine<T> {
         self.time.begin_turn();
         let stats = &mut self.stats;
         stats.counts.turns += 1;
-        // An abandoned pass counts as leaving work.
         stats.work_left |= mem::replace(&mut stats.in_pass, true);
         stats.may_skip_pass_until.set(0);
         self.shared.gauges.record_turn_begin(self.time.turn_start, stats.counts.turns);
     }
 
-    /// Records the end of a pass. `is_behind` is true if the pass leaves work to the next one.
+    /// Records the end of a pass. `is_behind` is true if the pass leaves work to the next pass.
     #[inline]
     pub(super) fn record_pass_end(&mut self, is_behind: bool) {
         self.publish_due_lateness();
@@ -104,23 +103,24 @@ impl<T> Engine<T> {
         stats.turn_length_is_unmeasured.set(true);
     }
 
-    /// Records the lateness of a timer that was due at tick `due`.
+    /// Counts a timer that was due at `due_tick`, to publish the lateness of a tick's timers at
+    /// once.
     #[inline]
-    pub(super) fn record_due_run(&mut self, due: u64) {
-        if due != self.stats.last_due_tick {
+    pub(super) fn record_due_run(&mut self, due_tick: u64) {
+        if due_tick != self.stats.last_due_tick {
             self.publish_due_lateness();
-            self.stats.last_due_tick = due;
+            self.stats.last_due_tick = due_tick;
         }
         self.stats.unpublished_due_count += 1;
     }
 
-    /// Records the lateness of a timer that fires at once, because the pass has already reached its
-    /// requested deadline `due`. `due` is in nanoseconds, rounded up to a tick.
+    /// Publishes the lateness of a timer that fires at once, because the pass has already reached
+    /// its requested deadline. `deadline_nanos` is this deadline, rounded up to a tick.
     #[inline]
-    pub(super) fn record_immediate_run(&self, due: u64) {
+    pub(super) fn record_immediate_run(&self, deadline_nanos: u64) {
         // A deadline of zero means "run at once", which is never late.
-        if due > 0 {
-            self.record_lateness(due, 1);
+        if deadline_nanos > 0 {
+            self.record_lateness(deadline_nanos, 1);
         }
     }
 
@@ -132,17 +132,16 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the lateness of `count` timers whose deadline was `due`, in nanoseconds of the
-    /// clock.
-    fn record_lateness(&self, due: u64, count: u32) {
-        let cause = match (due > self.time.previous_turn_start, self.stats.work_left) {
+    /// Publishes the lateness of `count` timers with this deadline.
+    fn record_lateness(&self, deadline_nanos: u64, count: u32) {
+        let cause = match (deadline_nanos > self.time.previous_turn_start, self.stats.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // These timers were added or reset to elapsed deadlines after the previous turn, so the
-            // loop is not late.
+            // These timers were added or reset, after the previous turn, to deadlines before it. So
+            // the loop is not late.
             (false, false) => return,
         };
-        let lateness = self.time.turn_start.saturating_sub(due);
+        let lateness = self.time.turn_start.saturating_sub(deadline_nanos);
         self.shared.gauges.record_lateness(cause, lateness, count);
     }
 
@@ -154,7 +153,7 @@ impl<T> Engine<T> {
         stats.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if stats.in_pass {
-            // A sleep during a pass abandons the pass.
+            // The loop sleeps before the pass has ended, so the turn ends here.
             gauges.record_turn_end(stats.counts.turns);
         }
         if stats.turn_length_is_unmeasured.replace(false) {
