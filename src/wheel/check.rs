@@ -44,13 +44,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             "`len` differs from the number of entries with a slot"
         );
         let far = linked.iter().filter(|location| location.far_slot().is_some());
-        let far_entries: u32 = self.far_counts.iter().sum();
+        let far_entries: u32 = self.far_counts_by_slot.iter().sum();
         assert_eq!(
             far.count(),
             far_entries as usize,
-            "`far_counts` differs from the entries of the upper levels"
+            "`far_counts_by_slot` differs from the entries of the upper levels"
         );
-        assert_eq!(self.far_total, far_entries, "`far_total` differs from the sum of `far_counts`");
+        assert_eq!(
+            self.far_total, far_entries,
+            "`far_total` differs from the sum of `far_counts_by_slot`"
+        );
     }
 
     /// Checks one slot and counts its entries.
@@ -71,7 +74,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             assert_eq!(
                 count_at(Location::far(slot)),
                 self.far_count_in(slot) as usize,
-                "`far_counts` differs from the entries of slot {slot}"
+                "`far_counts_by_slot` differs from the entries of slot {slot}"
             );
         }
         for &index in &entries {

@@ -1,41 +1,43 @@
 //! A timing wheel that identifies entries by index. [`Wheel`](super::Wheel) and the shard use it.
 //!
-//! The levels above the first are the *upper levels*. Each linked entry is in exactly one slot:
+//! The module `level` defines *upper levels*, and the ticks that a level *reaches*. Each linked
+//! entry is in exactly one slot:
 //!
 //! * If the first level reaches an entry's deadline, the entry is linked into the first level's
 //!   slot of this deadline.
 //! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
-//!   level that reaches it. Before or when this slot starts, its entries cascade to lower levels.
-//! * An entry that was already due when it was linked is in the *late* slot. Linking sets its
-//!   deadline to `pass_end`, the final tick of the current or previous pass. The next pass begins
-//!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
-//!   was linked during that pass (promise P5 in `ARCHITECTURE.md`).
+//!   level that reaches it. Before or when this slot starts, its entries *cascade*: they are
+//!   relinked, usually into lower levels.
+//! * An entry added or reset to a deadline up to `pass_end`, the final tick of the latest pass, is
+//!   linked into the *late* slot with the deadline `pass_end`. The next pass begins by moving the
+//!   late entries to the slot of this deadline. So no pass expires an entry that became late during
+//!   that pass (promise P5 in `ARCHITECTURE.md`). `relink_unless_reached` links no late entries.
 //! * An entry that was reset to a later deadline may be in a slot before that deadline, usually the
 //!   slot of its old deadline. The reset is *postponed*: the entry is relinked when that slot
 //!   expires or cascades.
 //!
-//! In the first level, only a *postponable* entry can be postponed. An entry becomes postponable
-//! when its slot counts it, usually at its first reset to a later deadline. Once a slot has counted
-//! [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries, a reset of any other
-//! entry of the slot relinks that entry at once. This bounds the number of entries that a tick
-//! relinks (P7).
+//! In the first level, only the reset of a *postponable* entry is postponed. An entry becomes
+//! postponable when its slot counts it, usually at its first reset to a later deadline. Once a slot
+//! has counted [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries, a reset
+//! of any other entry of the slot relinks that entry at once. So when the slot expires, at most
+//! this number of entries is relinked (P7).
 //!
 //! # The passage of time
 //!
 //! A pass returns the entries that are due up to its final tick, `pass_end`. Each call of `pop_due`
-//! returns at most one entry, and moves the tick `current` to the start of the entry's slot. If a
-//! pass is abandoned or uses up its budget, the next pass continues at `current`.
+//! advances `current` to the tick of the next due entry, and returns this entry. If a pass is
+//! abandoned or uses up its budget, the next pass continues at `current`.
 //!
 //! # No pauses
 //!
-//! A slot of an upper level cascades while the slot before it is current. A pass that reaches its
-//! final tick cascades a portion of the slot's entries. A portion is proportional to the time since
+//! A slot of an upper level cascades in portions while the slot before it is current. A pass
+//! cascades a portion when it reaches its final tick. A portion is proportional to the time since
 //! the previous portion, so that the slot is usually empty when it starts. The portions of one pass
 //! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
 //! is cascading, because a lower level already reaches the slot's ticks. `next_deadline` returns a
-//! tick so long before the slot's start that one portion per tick suffices. The final portion
-//! cascades at the slot's start. If the loop sleeps past `next_deadline`, the pass that reaches the
-//! slot's start cascades all remaining entries, within its budget.
+//! tick so long before the slot's start that one portion per tick leaves only the final portion for
+//! the slot's start. If the loop sleeps past this tick, the pass that reaches the slot's start
+//! cascades all remaining entries, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -55,7 +57,7 @@ use crate::limits::{
 pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
     pub(crate) current: u64,
-    /// The final tick of the current pass, or of the previous one.
+    /// The final tick of the latest pass.
     pub(super) pass_end: u64,
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades, and no
     /// revolution of the first level ends. A pass that ends before this tick only stores `pass_end`
@@ -64,11 +66,12 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The last tick that the first level reaches.
     last_near_tick: u64,
     pub(super) stage: Stage,
-    /// True if the next slot of any upper level may have entries, which cascade in portions.
+    /// True if, in any upper level, the slot after the current one may have entries, which cascade
+    /// in portions.
     pub(super) cascade_pending: bool,
-    /// The tick at which a portion was last cascaded.
+    /// The tick of the latest call of `cascade_portions`.
     last_cascade_tick: u64,
-    /// The number of entries that the pass may still return or move.
+    /// The number of entries that the pass may still return or relink.
     budget: usize,
     prefetcher: Prefetcher,
     /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
@@ -76,9 +79,10 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
-    pub(super) far_counts: Box<[u32]>,
+    pub(super) far_counts_by_slot: Box<[u32]>,
+    /// The sum of `far_counts_by_slot`.
     pub(super) far_total: u32,
-    /// How often entries were linked, reset, moved, unlinked or returned.
+    /// How often an entry was linked, reset, relinked, unlinked or returned.
     pub(crate) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
 }
@@ -116,7 +120,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             budget: 0,
             prefetcher: Prefetcher::default(),
             len: 0,
-            far_counts: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
+            far_counts_by_slot: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
                 .into_boxed_slice(),
             far_total: 0,
             touched: 0,
@@ -161,7 +165,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline > self.pass_end && deadline <= self.last_near_tick
     }
 
-    /// Links an entry that is in no slot into the first level's slot of its deadline.
+    /// Links an entry that is in no slot, and whose deadline
+    /// [`goes_to_first_level`](Self::goes_to_first_level).
     #[inline(always)]
     pub(super) fn link_new_near<S: Storage>(
         &mut self,
@@ -227,9 +232,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_postponable
     }
 
-    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is
-    /// alone in its slot. The slow path is a separate function, so that the fast path need not save
-    /// registers.
+    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry alone in its
+    /// slot. The slow path is a separate function, so that the fast path need not save registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().get().is_near();
@@ -258,11 +262,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry that was reset to a later deadline out of a slot that has counted the maximum
-    /// of postponable entries. Links the entry in an upper level, or as postponable in the slot of
-    /// the new deadline, so that its next reset to a later deadline is only a store. If that slot
-    /// has also counted the maximum, tries a pseudo-random earlier slot. If both slots have, links
-    /// the entry at its deadline as `NEAR`.
+    /// Relinks an entry of a *crowded* slot, which has counted the maximum of postponable entries.
+    /// Links the entry into an upper level, or as postponable into the slot of the new deadline, so
+    /// that its next reset to a later deadline only stores the deadline. If that slot is crowded
+    /// too, tries a pseudo-random earlier slot. If both are crowded, links the entry at its
+    /// deadline as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -274,8 +278,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.unlink_uncounted(storage, entry);
         self.touched += 1;
         let half = (deadline - self.pass_end).div_ceil(2);
-        let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
-        for tick in [deadline, deadline - sooner] {
+        let ticks_earlier = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
+        for tick in [deadline, deadline - ticks_earlier] {
             if tick > self.last_near_tick {
                 return self.link_far(storage, entry, deadline, tick);
             }
@@ -301,8 +305,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the entry is now postponable. Only then may a reset to a later deadline leave the
-    /// wheel unchanged until the entry's slot expires (P7).
+    /// true if the entry is now postponable. Then the caller may let other threads reset it to a
+    /// later deadline without a message (P7).
     #[inline]
     pub(crate) fn relink_postponable<S: Storage>(
         &mut self,
@@ -324,7 +328,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         // Counts the entry only now: `unlink_uncounted` may empty this slot, which clears the
         // slot's count.
         let is_counted = self.slots.try_count_postponable(slot);
-        debug_assert!(is_counted, "unlinking an entry counts none");
+        debug_assert!(is_counted, "unlinking an entry never raises a count");
         self.touched += 1;
         self.link_near(storage, entry, deadline, deadline, Location::POSTPONABLE);
         true
@@ -372,32 +376,38 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry into the first level's slot of `tick`. `tick` is not after the deadline.
+    /// Links an entry into the first level's slot of `slot_tick`, which is not after the deadline.
     #[inline(always)]
     fn link_near<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
         deadline: u64,
-        tick: u64,
+        slot_tick: u64,
         location: Location,
     ) {
-        let slot = Geometry::<BITS, LEVELS>::near_slot_at(tick);
+        let slot = Geometry::<BITS, LEVELS>::near_slot_at(slot_tick);
         self.slots.mark_occupied(slot);
-        if tick < self.idle_until {
-            self.idle_until = tick;
+        if slot_tick < self.idle_until {
+            self.idle_until = slot_tick;
         }
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
         entry.location().set(location);
     }
 
-    /// Links an entry into the slot that covers `tick`, in the lowest upper level that reaches
-    /// `tick`. `tick` is not after the deadline.
+    /// Links an entry into the slot that covers `slot_tick`, in the lowest upper level that reaches
+    /// this tick. `slot_tick` is not after the deadline.
     #[inline(never)]
-    fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
-        let slot = self.mark_far_slot(tick);
-        self.far_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
+    fn link_far<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+        slot_tick: u64,
+    ) {
+        let slot = self.mark_far_slot(slot_tick);
+        self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
         self.far_total += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
@@ -440,7 +450,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.slots.before_unlinking_late(entry);
         }
         if let Some(slot) = location.far_slot() {
-            self.far_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
+            self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
             self.far_total -= 1;
         }
         if let Some(slot) = self.slots.unlink(storage, entry.links()) {
@@ -450,8 +460,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     // ---- passes
 
-    /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or moves at
-    /// most `budget` entries. A `pass_end` before the previous one does not move time back.
+    /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or relinks
+    /// at most `budget` entries. The pass does not end before the previous pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
@@ -461,8 +471,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.pass_end = self.pass_end.max(pass_end);
     }
 
-    /// If a pass up to `pass_end` certainly has nothing to do, moves time to `pass_end` and returns
-    /// true. Otherwise changes nothing and returns false.
+    /// If a pass up to `pass_end` certainly has nothing to do, completes the pass and returns true.
+    /// Otherwise changes nothing and returns false.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
@@ -472,10 +482,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_idle
     }
 
-    /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the
-    /// previous pass. They keep the location `LATE`. If the first level does not reach this
-    /// deadline, the slot belongs to an upper level. Then the late entries cascade with the slot's
-    /// other entries, but `far_counts` does not count them.
+    /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
+    /// pass. They keep the location `LATE`. If the first level does not reach this deadline, the
+    /// slot belongs to an upper level. Then the late entries cascade with the slot's other entries,
+    /// but `far_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_deadline_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -489,7 +499,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage == Stage::Done {
-            // If this slot has already expired, no pass would otherwise visit it again.
+            // This tick is finished. The stage `Expire` makes the pass visit its slot again.
             self.stage = Stage::Expire;
         }
     }
@@ -505,7 +515,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             match self.stage {
                 Stage::Expire => (),
                 Stage::Cascade => {
-                    if !self.cascade(storage) {
+                    if !self.try_finish_cascade(storage) {
                         return None;
                     }
                 }
@@ -555,7 +565,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         matches!(self.stage, Stage::Done) && self.current == self.pass_end
     }
 
-    /// Returns true if the pass left entries to return or to move, because the pass used up its
+    /// Returns true if the pass left entries to return or relink, because the pass used up its
     /// budget or was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
@@ -575,16 +585,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// At `pass_end`, also cascades a portion.
     #[inline]
     fn advance_current(&mut self, storage: &impl Storage) {
-        let next = self.current + 1;
-        if self.pass_end > next || !self.is_in_current_revolution(next) {
+        let next_tick = self.current + 1;
+        if self.pass_end > next_tick || !self.is_in_current_revolution(next_tick) {
             return self.advance_current_slow(storage);
         }
         // The fast path: the pass ends at the next tick, which is in the same revolution.
-        self.current = next;
+        self.current = next_tick;
         if self.cascade_pending {
-            self.cascade_portion(storage);
+            self.cascade_portions(storage);
         }
-        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next)) {
+        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next_tick)) {
             self.update_idle_until();
         } else {
             self.stage = Stage::Expire;
@@ -594,19 +604,19 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline(never)]
     fn advance_current_slow(&mut self, storage: &impl Storage) {
-        let start = self.next_slot_start().unwrap_or(u64::MAX);
-        let next = start.min(self.pass_end);
-        let goes_round = !self.is_in_current_revolution(next);
-        self.current = next;
-        if goes_round {
-            self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(next);
+        let slot_start = self.next_slot_start().unwrap_or(u64::MAX);
+        let new_current = slot_start.min(self.pass_end);
+        let enters_revolution = !self.is_in_current_revolution(new_current);
+        self.current = new_current;
+        if enters_revolution {
+            self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(new_current);
             self.cascade_pending =
-                (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
+                (1..LEVELS).any(|level| !self.slots.is_empty(self.next_far_slot(level)));
         }
-        if self.cascade_pending && next == self.pass_end {
-            self.cascade_portion(storage);
+        if self.cascade_pending && new_current == self.pass_end {
+            self.cascade_portions(storage);
         }
-        if next == start {
+        if new_current == slot_start {
             self.stage = if Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current) > 0 {
                 Stage::Cascade
             } else {
@@ -618,14 +628,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Updates `idle_until`. The pass must have finished the tick `current`.
+    /// The pass must have finished the tick `current`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
         self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
-            let last = self.current | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
-            self.next_slot_start().unwrap_or(u64::MAX).min(last)
+            let revolution_end = self.current | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
+            self.next_slot_start().unwrap_or(u64::MAX).min(revolution_end)
         };
     }
 
@@ -643,9 +653,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
     /// false if the budget is used up first.
     #[cold]
-    fn cascade(&mut self, storage: &impl Storage) -> bool {
+    fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
         for slot in Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current) {
-            if !self.cascade_slot(storage, slot, u64::MAX) {
+            if !self.cascade_and_check_empty(storage, slot, u64::MAX) {
                 return false;
             }
         }
@@ -653,19 +663,20 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// previous portion, and at most [`CASCADED_PER_TURN_MAX`] entries in all. A portion is larger
-    /// if otherwise the remaining ticks up to the slot's start could not cascade the rest.
+    /// Cascades a portion of the next slot of each upper level; all portions together have at most
+    /// [`CASCADED_PER_TURN_MAX`] entries. A portion is proportional to the ticks since the previous
+    /// portion, but includes at least the entries for which the later ticks up to the slot's start
+    /// have no room.
     #[inline(never)]
-    fn cascade_portion(&mut self, storage: &impl Storage) {
+    fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
         // The slots that start at `current` may still have entries. These entries also cascade in
         // this pass, so their number is subtracted from the maximum.
-        let left = Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current)
+        let due_counts = Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current)
             .map(|slot| u64::from(self.far_count_in(slot)));
-        let mut portion = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(left.sum());
+        let mut allowance = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(due_counts.sum());
         for level in 1..LEVELS {
-            let slot = self.next_slot(level);
+            let slot = self.next_far_slot(level);
             if self.slots.is_empty(slot) {
                 continue;
             }
@@ -677,28 +688,28 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let since = self.last_cascade_tick.max(start.saturating_sub(1));
             let entries = u64::from(self.far_count_in(slot));
             let share = entries.div_ceil(end - 1 - since).saturating_mul(self.current - since);
-            let room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
-            let excess = entries.saturating_sub(room);
-            let quota = share.max(excess).max(1).min(portion);
-            portion -= quota;
-            self.cascade_pending |= !self.cascade_slot(storage, slot, quota);
+            let later_room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
+            let excess = entries.saturating_sub(later_room);
+            let quota = share.max(excess).max(1).min(allowance);
+            allowance -= quota;
+            self.cascade_pending |= !self.cascade_and_check_empty(storage, slot, quota);
         }
         self.last_cascade_tick = self.current;
     }
 
     pub(super) fn far_count_in(&self, slot: u32) -> u32 {
-        self.far_counts[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
+        self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
     /// Returns the slot after the current slot of an upper level.
-    fn next_slot(&self, level: usize) -> u32 {
+    fn next_far_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, number)
     }
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
     /// Returns true if the slot is empty now.
-    fn cascade_slot(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
+    fn cascade_and_check_empty(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
             let first = self.slots.first(slot);
@@ -723,9 +734,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let has_near = self.far_total < self.len;
         let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
-            // The slots of upper levels start only where a revolution of the first level starts.
-            // `near` is in the current revolution, so no upper level's slot starts between
-            // `current` and `near`.
+            // A slot of an upper level starts only where a revolution of the first level starts, so
+            // none starts between `current` and `near` in one revolution.
             Some(near) if self.is_in_current_revolution(near) => Some(near),
             _ => {
                 let start = |level| {
@@ -751,7 +761,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(current + 1 + u64::from(Geometry::<BITS, LEVELS>::position(level, ahead.into())))
     }
 
-    /// Returns the next tick to which a pass must advance; `None` if there are no entries.
+    /// Returns the first tick at which the wheel needs a pass; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late_entries().then_some(self.pass_end);
         let work =
@@ -759,18 +769,20 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         work.into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
-    /// Returns the next tick at which a pass must cascade a portion. Ignores the final portion of a
-    /// slot, which cascades at the slot's start.
+    /// Returns the next tick at which a pass must cascade a portion in advance. The final portion
+    /// cascades at the slot's start, so it is not counted.
     fn next_cascade_tick(&self) -> Option<u64> {
         if self.far_total <= CASCADED_PER_TURN_MAX {
             return None;
         }
-        let mut entries = 0;
+        let mut total_entries = 0;
         (1..LEVELS)
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level)?;
-                entries += self.far_count_in(Geometry::<BITS, LEVELS>::far_slot(level, number));
-                let portions = u64::from(entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
+                total_entries +=
+                    self.far_count_in(Geometry::<BITS, LEVELS>::far_slot(level, number));
+                let portions =
+                    u64::from(total_entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);
                 (portions > 0)
