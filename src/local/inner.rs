@@ -54,7 +54,7 @@ enum DriverState {
     Registered,
     /// The thread has a configuration, so a loop is expected, but no driver has registered.
     Expected,
-    /// Neither a driver nor a loop is known.
+    /// Neither a driver nor a loop is known, or a driving task is polling its sleep.
     Undriven,
     /// The wheel was drained.
     Ended,
@@ -86,7 +86,7 @@ impl Drop for DriverRegistration {
     }
 }
 
-/// Restores the state that [`ThreadWheel::poll_driver_sleep`] has changed, even if the poll panics.
+/// Undoes the change of [`ThreadWheel::poll_driver_sleep`] to `Undriven`, even if the poll panics.
 struct DriverStateGuard;
 
 impl Drop for DriverStateGuard {
@@ -112,12 +112,12 @@ pub(crate) struct ThreadWheel {
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
-    /// The waker of each driving task that has announced a sleep, even if the sleep has ended. The
-    /// drop of another driver wakes these tasks.
-    driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
+    /// The waker of each driving task that has announced a sleep since a task or `TimerFd` was last
+    /// dropped. The next such drop wakes the remaining tasks.
+    driver_task_wakers: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
-    /// True if the wheel has a driver that is neither a `TimerFd` nor a task.
-    has_registered_loop: Cell<bool>,
+    /// True if a loop called `register_driver`, or drove the wheel before a task or `TimerFd` did.
+    has_user_loop: Cell<bool>,
     /// The thread's purgatories.
     clients: RefCell<Clients>,
     /// True if the clients must be flushed at the end of a turn or before a sleep.
@@ -125,9 +125,9 @@ pub(crate) struct ThreadWheel {
     /// True if the clients must be trimmed at the end of a turn or before a long sleep.
     trim_requested: Cell<bool>,
     /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
-    /// the thread is known to be awake. Without a driver, the value is `u64::MAX`. Unless the value
-    /// is `AWAKE`, this thread's adds and resets call `wake_for_deadline_slow`, which also checks
-    /// whether a wheel without a driver has an overdue timer.
+    /// the thread is known to be awake. Unless the value is `AWAKE`, this thread's adds and resets
+    /// call `wake_for_deadline_slow`. `mark_undriven` sets `u64::MAX`, so that these calls check
+    /// for an overdue timer.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -135,7 +135,7 @@ pub(crate) struct ThreadWheel {
 /// Selects one in every `one_in` callbacks for measurement; zero selects none.
 struct Sampler {
     one_in: u32,
-    /// The number of callbacks up to the next selected one, inclusive.
+    /// The number of callbacks up to and including the next selected one.
     countdown: Cell<u32>,
 }
 
@@ -166,9 +166,9 @@ impl ThreadWheel {
             driver: Cell::new(DriverState::Undriven),
             in_place_drop_count: Cell::new(0),
             driver_count: Cell::new(0),
-            driver_tasks: RefCell::default(),
+            driver_task_wakers: RefCell::default(),
             next_driver_task_id: Cell::new(0),
-            has_registered_loop: Cell::new(false),
+            has_user_loop: Cell::new(false),
             clients: RefCell::default(),
             flush_requested: Cell::new(false),
             trim_requested: Cell::new(false),
@@ -192,7 +192,7 @@ impl ThreadWheel {
     }
 
     /// Calls `action` with this thread's wheel, which the first call creates. Returns an error if
-    /// the thread is exiting or cannot have a wheel.
+    /// the exiting thread has begun to drop the wheel, or there are too many shards.
     #[inline]
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
@@ -330,8 +330,8 @@ impl ThreadWheel {
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
-        let adds = self.check_for_missing_loop();
-        let make_room = || self.with_engine(|engine| engine.make_room(adds));
+        let adds_until_check = self.check_for_missing_loop();
+        let make_room = || self.with_engine(|engine| engine.make_room(adds_until_check));
         while let Some(callback) = make_room()? {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -339,7 +339,7 @@ impl ThreadWheel {
     }
 
     pub(super) fn register_loop(&self) {
-        self.has_registered_loop.set(true);
+        self.has_user_loop.set(true);
         self.leave_undriven_state(DriverState::Registered);
     }
 
@@ -348,7 +348,7 @@ impl ThreadWheel {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             let has_loop =
                 !matches!(self.driver.get(), DriverState::Undriven | DriverState::Expected);
-            self.has_registered_loop.set(has_loop);
+            self.has_user_loop.set(has_loop);
         }
         self.leave_undriven_state(DriverState::Registered);
     }
@@ -357,7 +357,7 @@ impl ThreadWheel {
     /// undriven, unless the wheel is in a turn or was drained.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
-        let no_driver_left = self.driver_count.get() == 0 && !self.has_registered_loop.get();
+        let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
         if no_driver_left && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
         {
             self.driver.set(DriverState::Undriven);
@@ -367,8 +367,9 @@ impl ThreadWheel {
     }
 
     fn forget_driver_task(&self, id: DriverTaskId) {
-        let is_this = |known: &mut (DriverTaskId, _)| known.0 == id;
-        let forgotten: Vec<_> = self.driver_tasks.borrow_mut().extract_if(.., is_this).collect();
+        let has_id = |task: &mut (DriverTaskId, _)| task.0 == id;
+        let forgotten: Vec<_> =
+            self.driver_task_wakers.borrow_mut().extract_if(.., has_id).collect();
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
@@ -380,24 +381,25 @@ impl ThreadWheel {
             self.forget_driver_task(id);
         }
         self.shared.hooks.set_driver_waker(None);
-        for (_, task) in self.driver_tasks.take() {
-            self.shared.hooks.catch_panic(PanicPlace::Wake, move || task.wake_by_ref());
+        for (_, waker) in self.driver_task_wakers.take() {
+            self.shared.hooks.catch_panic(PanicPlace::Wake, move || waker.wake_by_ref());
         }
         if self.driver_count.get() > 1 {
             self.shared.hooks.descriptor.trigger();
         }
     }
 
-    /// Makes `state`, which is `Expected` or `Registered`, the state of an undriven wheel.
-    fn leave_undriven_state(&self, state: DriverState) {
+    /// Replaces the state `Undriven` or `Expected` by `new_state`, which is `Expected` or
+    /// `Registered`.
+    fn leave_undriven_state(&self, new_state: DriverState) {
         if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
-            self.driver.set(state);
+            self.driver.set(new_state);
             self.shared.gauges.extend_overdue_grace();
         }
     }
 
-    /// Publishes that no loop drives the wheel. Remote requests that are already queued count as
-    /// due at `remote_due_while_undriven`; the value is `u64::MAX` if none is queued.
+    /// Publishes that no loop drives the wheel. Queued remote adds and resets count as due at
+    /// `remote_due_while_undriven`; `u64::MAX` means that none is queued.
     fn mark_undriven(&self, remote_due_while_undriven: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_undriven(remote_due_while_undriven);
@@ -441,22 +443,22 @@ impl ThreadWheel {
         true
     }
 
-    /// Reports a timer that has been overdue for too long, if a driver has registered but its loop
-    /// has not begun. Returns the number of adds until the next check.
+    /// In the state `Registered` or `Expected`, reports a timer that has been overdue for too long.
+    /// Returns the number of adds until the next check.
     fn check_for_missing_loop(&self) -> u64 {
         let (DriverState::Registered | DriverState::Expected) = self.driver.get() else {
             return u64::MAX;
         };
-        let (next, _) = self.with_engine(|engine| engine.publish_without_loop());
-        let next = next.min(self.shared.gauges.remote_due_while_undriven());
-        self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next), true);
+        let (next_due, _) = self.with_engine(|engine| engine.publish_without_loop());
+        let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
+        self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next_due), true);
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Handles a new deadline at `nanos` while no sleep is announced. If no loop drives the wheel,
-    /// publishes its next deadline for other threads. Without a driver, also reports a timer that
-    /// has been overdue for too long.
-    fn handle_deadline_without_sleep(&self, nanos: u64) {
+    /// Handles `new_deadline` while no sleep is announced. If no loop drives the wheel, publishes
+    /// the wheel's next deadline for other threads. In the state `Undriven`, also reports a timer
+    /// that has been overdue for too long.
+    fn handle_deadline_without_sleep(&self, new_deadline: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
                 self.announced_until.set(AWAKE);
@@ -470,11 +472,11 @@ impl ThreadWheel {
                 });
             }
             DriverState::Undriven => {
-                let (next, now) = self.with_engine(|engine| engine.publish_without_loop());
-                let next = next.min(self.shared.gauges.remote_due_while_undriven());
+                let (next_due, now) = self.with_engine(|engine| engine.publish_without_loop());
+                let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
-                if next < nanos {
-                    self.shared.report_undriven(now.saturating_sub(next), true);
+                if next_due < new_deadline {
+                    self.shared.report_undriven(now.saturating_sub(next_due), true);
                 }
             }
         }
@@ -533,8 +535,8 @@ impl ThreadWheel {
             return turn;
         }
         self.driver.set(DriverState::InTurn);
-        let _turning = TurnGuard(&self.driver);
-        let touched = engine.touched();
+        let _turn_guard = TurnGuard(&self.driver);
+        let touched_before = engine.touched();
         let has_urgent = engine.begin_pass(budget);
         if has_urgent {
             drop(engine);
@@ -557,7 +559,7 @@ impl ThreadWheel {
         }
         turn.behind = engine.end_pass();
         turn.live = engine.len();
-        turn.touched = engine.touched() - touched;
+        turn.touched = engine.touched() - touched_before;
         if self.needs_flush_or_trim() {
             engine.request_pass();
         }
@@ -615,9 +617,10 @@ impl ThreadWheel {
     ) -> RefMut<'_, Engine<Callback>> {
         let rearmed = self.with_engine(|engine| engine.rearm(index));
         match rearmed {
-            Ok(next) => self.wake_for_deadline(next),
+            Ok(next_due) => self.wake_for_deadline(next_due),
             Err(callback) => {
-                // The drop comes before `finish_run`, so that `cancel_wait` also waits for it.
+                // The drop comes before `finish_run`, so that `cancel_wait` also waits for the
+                // drop.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish_run(index, run));
             }
@@ -684,17 +687,17 @@ impl ThreadWheel {
     pub(crate) fn prepare_sleep_of_task(
         &self,
         id: DriverTaskId,
-        task: &Waker,
+        task_waker: &Waker,
     ) -> PreparedSleep<'static> {
-        let known = self.driver_tasks.borrow().iter().find(|known| known.0 == id).cloned();
-        let waker = known.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task));
+        let stored = self.driver_task_wakers.borrow().iter().find(|stored| stored.0 == id).cloned();
+        let waker = stored.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task_waker));
         let waker = waker.unwrap_or_else(|| {
-            let waker = Arc::new(task.clone());
+            let waker = Arc::new(task_waker.clone());
             self.forget_driver_task(id);
-            self.driver_tasks.borrow_mut().push((id, Arc::clone(&waker)));
+            self.driver_task_wakers.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_waker` fails while another thread is waking the task. Then the task must not
+        // `set_driver_waker` fails while another thread copies the waker. Then the task must not
         // sleep.
         if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
@@ -736,12 +739,14 @@ impl ThreadWheel {
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
-        let deadline = |nanos| self.shared.clock.instant_at(nanos);
-        pending.map(|(at, callback)| PendingTimer { deadline: deadline(at), callback }).collect()
+        let instant_at = |nanos| self.shared.clock.instant_at(nanos);
+        pending
+            .map(|(nanos, callback)| PendingTimer { deadline: instant_at(nanos), callback })
+            .collect()
     }
 
-    /// Registers a client. Returns an error after a drain, because the client could not add timers.
-    /// So identifiers that drained timers contain are not reused.
+    /// Registers a client. Returns an error after a drain: a new client could get an identifier
+    /// that a drained callback contains.
     pub(crate) fn register_client(
         &self,
         client: Weak<dyn WheelClient>,
@@ -833,15 +838,15 @@ impl ThreadWheel {
 
     #[cold]
     fn wake_for_deadline_slow(&self, nanos: u64) {
-        let asleep = self.shared.parker.sleep_in_progress().filter(|asleep| !asleep.is_undriven());
-        let Some(asleep) = asleep else {
+        let sleep = self.shared.parker.sleep_in_progress().filter(|sleep| !sleep.is_undriven());
+        let Some(sleep) = sleep else {
             return self.handle_deadline_without_sleep(nanos);
         };
         if self.shared.tick.round_up(nanos) < self.announced_until.get() {
             // `announced_until` is set before the wake hook is called, because the hook may add
             // timers and announce a sleep.
             let until = self.announced_until.replace(AWAKE);
-            if !self.shared.wake(asleep) && self.announced_until.get() == AWAKE {
+            if !self.shared.wake(sleep) && self.announced_until.get() == AWAKE {
                 self.announced_until.set(until);
             }
         }
@@ -886,19 +891,19 @@ impl ThreadWheel {
 
     /// Adds a timer of a client, due `delay` from now. Returns `None` if the timer was not added.
     /// Before another attempt, the client must call [`engine_with_room`](Self::engine_with_room),
-    /// which makes room or returns the reason. The client must cancel the timer before it reuses
-    /// `index`. Once the client no longer borrows its own state, it must call
+    /// which makes room or returns the reason. While the timer is pending, the client must not
+    /// reuse `client_index`. Once the client no longer borrows its own state, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
         client: ClientId,
-        index: u32,
+        client_index: u32,
         delay: Duration,
     ) -> Option<LocalHandle> {
         let expire = move || {
             if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
-                client.expire(index);
+                client.expire(client_index);
             }
         };
         let local = Self::get_or_create().ok()?;
@@ -953,7 +958,7 @@ impl ThreadWheel {
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         match Self::with(|local| Arc::clone(&local.shared)) {
             Ok(shared) => shared.hooks.report_panic(place, payload),
-            // Without a wheel, nothing can be reported.
+            // Without a wheel, there is no panic hook.
             Err(_) => catch_panic_silently(|| drop(payload)),
         }
     }
@@ -983,8 +988,8 @@ impl Drop for ThreadWheel {
         // Destructors that run from here on use handles as a remote thread would.
         Owner::set_current(None);
         self.shared.hooks.set_driver_waker(None);
-        for (_, task) in self.driver_tasks.take() {
-            self.shared.hooks.drop_catching_panic(task);
+        for (_, waker) in self.driver_task_wakers.take() {
+            self.shared.hooks.drop_catching_panic(waker);
         }
     }
 }
