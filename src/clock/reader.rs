@@ -1,5 +1,5 @@
-//! A shard's clock, its latest reading, and the start times of turns. A reading gives a lower and an
-//! upper bound on the time.
+//! A shard's clock, its latest reading, and the start times of turns. A reading gives a lower and
+//! an upper bound on the time.
 
 use std::{mem, time::Duration};
 
@@ -12,9 +12,9 @@ use super::{
 /// Inclusive bounds on the clock's time, in nanoseconds. An exact reading has equal bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The time is not before `min`. Turns use this bound.
+    /// The time is not before `min`. A turn fires timers up to this bound.
     pub(crate) min: u64,
-    /// The time is not after `max`. Deadlines use this bound.
+    /// The time is not after `max`. Nonzero delays count from this bound.
     pub(crate) max: u64,
 }
 
@@ -23,12 +23,12 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Moves each bound forward to the bound of `next`, unless that bound is earlier. Returns false
-    /// if the clock went backwards: both bounds of `next` are before `self.min`.
+    /// Raises each bound to the same bound of `newer`, if that is greater. Returns false if the
+    /// clock went backwards: `newer.max` is before `self.min`.
     #[inline]
-    pub(crate) fn advance_to(&mut self, next: Self) -> bool {
-        let is_monotonic = next.max >= self.min;
-        *self = Self { min: self.min.max(next.min), max: self.max.max(next.max) };
+    pub(crate) fn advance_to(&mut self, newer: Self) -> bool {
+        let is_monotonic = newer.max >= self.min;
+        *self = Self { min: self.min.max(newer.min), max: self.max.max(newer.max) };
         is_monotonic
     }
 }
@@ -40,14 +40,14 @@ pub(crate) struct ShardClock {
     pub(crate) tick: TickLength,
     /// The estimator of a fast clock, until a faulty time-stamp counter is abandoned.
     estimator: Option<ClockEstimator>,
-    /// The bounds on the time at the latest reading. Neither bound ever decreases.
+    /// The latest reading, merged with the earlier ones. Neither bound ever decreases.
     pub(crate) latest: Reading,
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The previous `turn_start`; zero at first.
+    /// The previous `turn_start`; zero before the first turn.
     pub(crate) previous_turn_start: u64,
-    /// The number of readings that showed that the clock had gone back.
+    /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
 }
 
@@ -68,8 +68,8 @@ impl ShardClock {
         time
     }
 
-    /// Reads the clock with inlined code. Returns false if the machine's clock must be read; then
-    /// the caller must call [`read_slow`](Self::read_slow).
+    /// Reads a manual clock, or estimates a fast clock. Returns false if neither is possible. Then
+    /// the caller must call [`read_slow`](Self::read_slow), which reads the machine's clock.
     #[inline(always)]
     pub(crate) fn try_read(&mut self) -> bool {
         let reading = match &mut self.estimator {
@@ -77,7 +77,7 @@ impl ShardClock {
             None => self.clock.manual_nanos().map(Reading::exact),
         };
         let Some(reading) = reading else { return false };
-        self.advance_to(reading);
+        self.merge_into_latest(reading);
         true
     }
 
@@ -89,7 +89,7 @@ impl ShardClock {
     #[inline(never)]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {
-            return self.advance_to(Reading::exact(self.clock.nanos()));
+            return self.merge_into_latest(Reading::exact(self.clock.nanos()));
         };
         let count_before = counter::read();
         let clock_nanos = self.clock.nanos();
@@ -97,13 +97,13 @@ impl ShardClock {
         if !estimator.update(anchor) {
             self.estimator = None;
         }
-        self.advance_to(Reading::exact(clock_nanos));
+        self.merge_into_latest(Reading::exact(clock_nanos));
     }
 
-    /// Updates `latest` from a new reading. Neither bound moves back. Counts a regression if the
-    /// whole new reading is before `latest`.
+    /// Merges a new reading into `latest`. Counts a regression if both bounds of the new reading
+    /// are before `latest.min`.
     #[inline(always)]
-    fn advance_to(&mut self, reading: Reading) {
+    fn merge_into_latest(&mut self, reading: Reading) {
         if reading.min >= self.latest.max {
             self.latest = reading;
         } else {
@@ -117,11 +117,10 @@ impl ShardClock {
         self.clock.nanos().max(self.latest.min)
     }
 
-    /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest
-    /// reading has reached `nanos`. The result counts from `now`, even if the clock has gone back
-    /// and `now` is before the latest reading.
-    pub(crate) fn time_until(&self, nanos: u64, now: u64) -> Duration {
-        let wait = if nanos > self.latest.min { nanos.saturating_sub(now) } else { 0 };
+    /// Returns the duration from `now`, a new reading of the clock, until `end`; zero if `end` is
+    /// not after `latest.min`. After a regression, `now` may be before `latest.min`.
+    pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
+        let wait = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
     }
 
@@ -130,11 +129,11 @@ impl ShardClock {
         self.previous_turn_start = mem::replace(&mut self.turn_start, self.latest.min);
     }
 
-    /// Returns the wake-up time to publish: the deadline `next`, or `u64::MAX` for `None`. The
-    /// result is at least 1 ns after the latest turn began, because other threads assume that a
-    /// turn has handled all wake-up times up to its beginning.
-    pub(crate) fn wake_up_time(&self, next: Option<u64>) -> u64 {
-        next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
+    /// Returns the wake-up time to publish: `next_turn`, or `u64::MAX` for `None`. The result is at
+    /// least 1 ns after `turn_start`, because other threads assume that a turn has handled all
+    /// wake-up times up to its beginning.
+    pub(crate) fn wake_up_time(&self, next_turn: Option<u64>) -> u64 {
+        next_turn.map_or(u64::MAX, |nanos| nanos.max(self.turn_start.saturating_add(1)))
     }
 }
 
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_clamped_at_both_ends() {
+    fn advance_to_never_lowers_a_bound() {
         let mut latest = Reading { min: 10, max: 20 };
         assert!(latest.advance_to(Reading { min: 12, max: 18 }), "within the latest reading");
         assert_eq!(latest, Reading { min: 12, max: 20 });
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_clock_ends_up_reading_the_counter() {
+    fn a_fast_clock_is_estimated_after_calibration() {
         let (clock, begun) = (Clock::fast(), Instant::now());
         let mut reader = shard_clock(&clock);
         while clock.is_fast() {
