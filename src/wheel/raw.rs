@@ -193,7 +193,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
         self.touched += 1;
-        self.unlink_uncounted(storage, entry);
+        self.unlink_keeping_len(storage, entry);
     }
 
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
@@ -247,7 +247,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline(never)]
     fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        self.unlink_uncounted(storage, entry);
+        self.unlink_keeping_len(storage, entry);
         self.link_after_reset(storage, entry, deadline);
     }
 
@@ -258,7 +258,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
         } else {
-            self.link_uncounted(storage, entry, deadline);
+            self.link_keeping_len(storage, entry, deadline);
         }
     }
 
@@ -275,7 +275,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry: S::Entry<'_>,
         deadline: u64,
     ) {
-        self.unlink_uncounted(storage, entry);
+        self.unlink_keeping_len(storage, entry);
         self.touched += 1;
         let half = (deadline - self.pass_end).div_ceil(2);
         let ticks_earlier = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
@@ -321,11 +321,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return false;
         }
         if entry.location().get().is_linked() {
-            self.unlink_uncounted(storage, entry);
+            self.unlink_keeping_len(storage, entry);
         } else {
             self.len += 1;
         }
-        // Counts the entry only now: `unlink_uncounted` may empty this slot, which clears the
+        // Counts the entry only now: `unlink_keeping_len` may empty this slot, which clears the
         // slot's count.
         let is_counted = self.slots.try_count_postponable(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
@@ -347,7 +347,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if deadline > self.current && entry.deadline().get() == deadline {
                 return Ok(());
             }
-            self.unlink_uncounted(storage, entry);
+            self.unlink_keeping_len(storage, entry);
             self.len -= 1;
         }
         if deadline <= self.current {
@@ -356,7 +356,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        self.link_uncounted(storage, entry, deadline);
+        self.link_keeping_len(storage, entry, deadline);
         Ok(())
     }
 
@@ -368,7 +368,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
     #[inline]
-    fn link_uncounted<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn link_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_near_tick {
             self.link_near(storage, entry, deadline, deadline, Location::NEAR);
         } else {
@@ -428,7 +428,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Unlinks an entry, without updating `len` and `touched`.
     #[inline]
-    fn unlink_uncounted<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+    fn unlink_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let location = entry.location().replace(Location::UNLINKED);
         if !location.is_near() {
             self.unlink_late_or_far(storage, entry, location);
@@ -556,7 +556,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 return Some((entry, deadline));
             }
             // The entry was reset to a later deadline.
-            self.link_uncounted(storage, entry, deadline);
+            self.link_keeping_len(storage, entry, deadline);
         }
     }
 
@@ -681,14 +681,18 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 continue;
             }
             let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
-            let (start, end) = (
+            let (current_start, next_start) = (
                 Geometry::<BITS, LEVELS>::slot_start(level, number),
                 Geometry::<BITS, LEVELS>::slot_start(level, number + 1),
             );
-            let since = self.last_cascade_tick.max(start.saturating_sub(1));
+            let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
             let entries = u64::from(self.far_count_in(slot));
-            let share = entries.div_ceil(end - 1 - since).saturating_mul(self.current - since);
-            let later_room = (end - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
+            let ticks_between = next_start - 1 - previous_portion_tick;
+            let share = entries
+                .div_ceil(ticks_between)
+                .saturating_mul(self.current - previous_portion_tick);
+            let later_room =
+                (next_start - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
             let excess = entries.saturating_sub(later_room);
             let quota = share.max(excess).max(1).min(allowance);
             allowance -= quota;
@@ -701,7 +705,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
-    /// Returns the slot after the current slot of an upper level.
+    /// Returns the slot after an upper level's current slot.
     fn next_far_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, number)
@@ -720,8 +724,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.touched += 1;
             let entry = storage.entry(first);
             let deadline = entry.deadline().get();
-            self.unlink_uncounted(storage, entry);
-            self.link_uncounted(storage, entry, deadline);
+            self.unlink_keeping_len(storage, entry);
+            self.link_keeping_len(storage, entry, deadline);
         }
         self.slots.is_empty(slot)
     }
