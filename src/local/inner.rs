@@ -343,7 +343,7 @@ impl ThreadWheel {
         self.leave_undriven_state(DriverState::Registered);
     }
 
-    /// Registers a `TimerFd` or task that is going to drive the wheel.
+    /// Registers a `TimerFd` or task that will drive the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             let has_loop =
@@ -413,8 +413,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Polls the sleep of a task that drives the wheel. If this sleep is itself a timer of the
-    /// wheel, it would never end, so the poll panics.
+    /// Polls the sleep of a task that drives the wheel. The poll panics if this sleep is a timer of
+    /// the wheel, because the sleep would wait for a turn of this task.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {
@@ -709,8 +709,8 @@ impl ThreadWheel {
     /// Returns the time until then, or zero if a flush is pending again: the latest flush may have
     /// called a wake hook, which may have queued further messages of a purgatory.
     fn publish_and_get_timeout(&self, next_turn: Option<u64>) -> Option<Duration> {
-        let time = self.with_engine(|engine| engine.publish_and_get_timeout(next_turn));
-        if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
+        let timeout = self.with_engine(|engine| engine.publish_and_get_timeout(next_turn));
+        if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
     }
 
     /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
@@ -794,10 +794,10 @@ impl ThreadWheel {
     }
 
     #[inline]
-    fn trim_clients(&self, is_long_sleep: bool) {
+    fn trim_clients(&self, before_long_sleep: bool) {
         if self.trim_requested.replace(false) {
             self.for_each_client(|client| {
-                if client.trim(is_long_sleep) {
+                if client.trim(before_long_sleep) {
                     self.request_trim();
                 }
             });
