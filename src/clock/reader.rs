@@ -54,7 +54,7 @@ pub(crate) struct ShardClock {
 impl ShardClock {
     pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
         let estimator = clock.is_fast().then(ClockEstimator::new);
-        let mut time = Self {
+        let mut shard_clock = Self {
             clock,
             tick,
             estimator,
@@ -63,9 +63,9 @@ impl ShardClock {
             previous_turn_start: 0,
             regressions: 0,
         };
-        time.read_slow();
-        time.turn_start = time.latest.min;
-        time
+        shard_clock.read_slow();
+        shard_clock.turn_start = shard_clock.latest.min;
+        shard_clock
     }
 
     /// Reads a manual clock, or estimates a fast clock. Returns false if neither is possible. Then
