@@ -200,11 +200,15 @@ impl<T> Shard<T> {
     ///
     /// let clock = ManualClock::new();
     /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
-    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), ["connection 1", "connection
-    /// 2"]); clock.advance(Duration::from_secs(1)); shard.turn(); while let
-    /// Some(Expiry::Periodic(expired)) = shard.next_expiry() { for connection in expired.payload {
-    /// println!("ping {connection}"); } } assert_eq!(shard.cancel(heartbeat), Some(["connection 1",
-    /// "connection 2"]));
+    /// let heartbeat = shard.add_periodic(Duration::from_secs(1), ["connection 1", "connection 2"]);
+    /// clock.advance(Duration::from_secs(1));
+    /// shard.turn();
+    /// while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
+    ///     for connection in expired.payload {
+    ///         println!("ping {connection}");
+    ///     }
+    /// }
+    /// assert_eq!(shard.cancel(heartbeat), Some(["connection 1", "connection 2"]));
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[track_caller]
@@ -439,7 +443,7 @@ impl<T> Shard<T> {
     /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
     /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry)
-    /// until the call returns `None`. If the loop stops earlier and due timers or remote resets are
+    /// until the call returns `None`. If the loop stops earlier and due timers or remote requests are
     /// left, [`time_until_next`](Self::time_until_next) returns zero, and the loop spins.
     ///
     /// # Examples
@@ -578,8 +582,8 @@ impl<T> Shard<T> {
     /// shard.add(Duration::from_secs(10), "first");
     /// clock.advance(Duration::from_secs(20));
     /// shard.turn();
-    /// let order: Vec<_> = std::iter::from_fn(|| shard.next_expired()).map(|it|
-    /// it.payload).collect(); assert_eq!(order, ["first", "second"]);
+    /// let order: Vec<_> = std::iter::from_fn(|| shard.next_expired()).map(|it| it.payload).collect();
+    /// assert_eq!(order, ["first", "second"]);
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[inline]
