@@ -50,8 +50,8 @@ impl Clients {
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client, frees its identifier, and shortens `by_id` to the last remaining client. If
-    /// no client is left, frees all memory.
+    /// Removes a client, frees its identifier, and shortens `by_id` to the last remaining client.
+    /// If no client is left, frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
         self.free_ids.push(Reverse(id));

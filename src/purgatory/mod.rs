@@ -127,7 +127,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use corewheel::purgatory::{Completion, DelayedOperation, WatchOutcome, Purgatory};
+/// use corewheel::purgatory::{Completion, DelayedOperation, Purgatory, WatchOutcome};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 /// /// A fetch that waits until there are enough bytes.
@@ -242,7 +242,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{WatchOutcome, Purgatory};
+    /// use corewheel::purgatory::{Purgatory, WatchOutcome};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     #[doc = include_str!("example.txt")]
@@ -334,7 +334,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{Completion, DelayedOperation, WatchOutcome, Purgatory};
+    /// use corewheel::purgatory::{Completion, DelayedOperation, Purgatory, WatchOutcome};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     /// struct JoinRequest(Rc<Cell<bool>>);
@@ -403,7 +403,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{WatchOutcome, Purgatory};
+    /// use corewheel::purgatory::{Purgatory, WatchOutcome};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     #[doc = include_str!("example.txt")]

@@ -161,8 +161,8 @@ impl<T> Engine<T> {
         self.wheel.touched
     }
 
-    /// Returns true if the latest pass has left messages or due entries of the wheel, or would leave
-    /// them if it were abandoned now.
+    /// Returns true if the latest pass has left messages or due entries of the wheel, or would
+    /// leave them if it were abandoned now.
     pub(crate) fn is_behind(&self) -> bool {
         self.has_untaken_messages() || self.has_leftovers()
     }

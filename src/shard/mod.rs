@@ -443,8 +443,8 @@ impl<T> Shard<T> {
     /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
     /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry)
-    /// until the call returns `None`. If the loop stops earlier and due timers or remote requests are
-    /// left, [`time_until_next`](Self::time_until_next) returns zero, and the loop spins.
+    /// until the call returns `None`. If the loop stops earlier and due timers or remote requests
+    /// are left, [`time_until_next`](Self::time_until_next) returns zero, and the loop spins.
     ///
     /// # Examples
     ///

@@ -120,7 +120,9 @@ fn dropping_drive_tasks_ends_only_their_registration() {
         });
     }
     on_a_thread(|| {
+        Config::new().install().expect("the first use");
         drop(driver());
+        assert!(sleep_panics(), "an installed configuration is no driver");
         local_timer().turn();
         assert!(!sleep_panics(), "the thread has turned");
     });
