@@ -67,9 +67,10 @@
 //! due after more than 584 years (2^64 ns) never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
-//! unspecified. A turn processes at most 1,024 messages from other threads. The remaining messages
-//! wait for the next turn, so their timers may fire after timers of later ticks. If a clock goes
-//! backwards, the wheel uses the clock's highest reading until the clock has passed that reading.
+//! unspecified. A turn processes at most 1,024 messages from other threads, or more to finish a
+//! batch of a [`PurgatoryGroup`](purgatory::PurgatoryGroup). The remaining messages wait for the
+//! next turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the
+//! wheel uses the clock's highest reading until the clock has passed that reading.
 //!
 //! # Guarantees
 //!

@@ -102,8 +102,8 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 pub(crate) const WAKE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
 /// A message count that reaches this value is reduced by `WAKE_DEPTH`. So a count below
-/// `MESSAGE_COUNT_WRAP - WAKE_DEPTH` was never reduced, and is exact.
-pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
+/// `MESSAGE_COUNT_END - WAKE_DEPTH` was never reduced, and is exact.
+pub(crate) const MESSAGE_COUNT_END: u32 = 1 << 12;
 
 /// Maximum number of messages and events that a purgatory sends to a core in one batch. A turn
 /// consumes a whole batch, even beyond its budget.
@@ -136,7 +136,8 @@ pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 
 /// (P7).
 pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
 
-/// The hash table of a purgatory keeps up to this many chains, even if it has no keys.
+/// The hash table of a purgatory keeps up to this many chains, even if it has no keys. It keeps
+/// room for this many keys that wait to be dropped.
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory adds chains if there are at most this many per key. With few keys per chain, the

@@ -9,11 +9,11 @@
 //! * minus up to 1,024 cancelled timers whose messages are in the mailbox.
 //!
 //! The owner publishes its count in each turn, at each admission of a remote timer, and when its
-//! loop computes or announces a sleep. From the announcement to the next turn, and before the loop
-//! begins, the owner also publishes after each cancel. In a wheel of `Timers::per_worker`, the
-//! owner publishes after each add and cancel. Remote adds may exceed the limit by about the number
-//! of timers that the owner has added since its last publication. Without a limit, no reservations
-//! are counted.
+//! loop announces a sleep or calls `time_until_next`. From the announcement to the next turn, and
+//! before the loop begins, the owner also publishes after each cancel. In a wheel of
+//! `Timers::per_worker`, the owner publishes after each add and cancel. Remote adds may exceed the
+//! limit by about the number of timers that the owner has added since its last publication. Without
+//! a limit, nothing is published and no reservations are counted.
 
 use crate::{
     limits::INDEX_MAX,

@@ -283,8 +283,8 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees the
-    /// effects of its runs. So the caller can free the values that the callback uses, except values
-    /// that the destructors of the callback's captures use too. Returns the answer of
+    /// effects of its runs. So the caller can free what the callback's body uses, but not what the
+    /// destructors of its captures use, because these may run later. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this call returns. In all

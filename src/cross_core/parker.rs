@@ -128,8 +128,8 @@ impl Parker {
         SleepId::if_asleep(self.announced.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep in progress, after the caller has queued a request. The caller must then
-    /// wake the owner from this sleep.
+    /// Returns the sleep in progress, after the caller has queued a request. If there is one, the
+    /// caller must wake the owner from it.
     pub(crate) fn sleep_to_interrupt(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
@@ -137,7 +137,7 @@ impl Parker {
     }
 
     /// Returns the sleep in progress if it [ends on a cancel](SleepId::ends_on_cancel), after the
-    /// caller has left a payload to the owner. The caller must then wake the owner.
+    /// caller has left a payload to the owner. If there is one, the caller must wake the owner.
     pub(crate) fn sleep_to_interrupt_for_cancel(&self) -> Option<SleepId> {
         self.sleep_to_interrupt().filter(|sleep| sleep.ends_on_cancel())
     }

@@ -44,9 +44,9 @@ pub struct Interval<B: Backend = LocalTimer> {
 
 /// How an [`Interval`] handles missed ticks.
 ///
-/// A tick is missed if [`tick`](Interval::tick) returns it at the deadline of the next tick or
-/// later. In `corewheel_tokio`, as in tokio, a tick is missed if it is returned more than 5 ms
-/// late.
+/// A tick is missed if its deadline has elapsed when [`tick`](Interval::tick) returns the tick
+/// before it. In `corewheel_tokio`, as in tokio, the behavior applies after each tick that is
+/// returned more than 5 ms late.
 ///
 /// For example, if the period is 10 s and the tick due at 10 s is returned at 35 s, then the ticks
 /// are returned at these times:

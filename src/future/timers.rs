@@ -234,8 +234,8 @@ impl Timers {
         Ok(timers)
     }
 
-    /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config` is
-    /// called with the index of a wheel, and returns the configuration of the wheel. If the watcher
+    /// Makes `wheels` wheels, at least one, and a [`Watcher`], which the caller must run. `config`
+    /// is called with the index of a wheel, and returns the wheel's configuration. If the watcher
     /// never runs, some adds look for a timer that is at least 1 s overdue, and
     /// [report](crate::metrics#wheels-without-a-loop) that no loop drives the wheel. See
     /// [`per_worker`](Self::per_worker).
@@ -274,7 +274,7 @@ impl Timers {
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
     /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads that own the wheels
     /// must [turn](crate::LocalTimer::turn) them, and `Timers` does not keep these threads alive.
-    /// When all of these wheels have ended, [no timer is available](super#without-a-timer).
+    /// When all of these wheels have ended, polls that need a timer [fail](super#without-a-timer).
     ///
     /// # Panics
     ///

@@ -58,8 +58,8 @@ counts! {
         /// batches of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages
         /// for [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Pending timers, and the cancelled timers that `uncollected` counts. A periodic timer is
-        /// live during its runs too.
+        /// Pending timers that `added` counts, and the cancelled timers that `uncollected` counts.
+        /// A periodic timer is live during its runs too.
         pub live: u64,
         /// One-shot timers that fired. A run of a periodic timer counts only in `runs`.
         pub fired: u64,

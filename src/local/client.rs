@@ -17,8 +17,8 @@ pub(crate) trait WheelClient {
     /// Sends the client's queued messages to other cores.
     fn flush(&self);
 
-    /// Frees some spare memory, or all spare memory before a long sleep. Returns true if the next
-    /// turn must call `trim` again.
+    /// Frees some surplus memory, or all surplus memory before a long sleep. Returns true if the
+    /// next turn must call `trim` again.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 

@@ -60,7 +60,7 @@ use crate::{
 /// ```
 #[must_use = "if this is dropped, the threads run on and no thread joins them"]
 pub struct Cores<R> {
-    /// A thread returns `None` if the start failed and the thread did not enter `run`.
+    /// A thread returns `None` only if the start has failed, and then there is no `Cores`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned_core_by_thread: Vec<Option<usize>>,
     shared: Arc<CoresShared>,

@@ -126,8 +126,8 @@ pub(crate) struct ThreadWheel {
     trim_requested: Cell<bool>,
     /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
     /// the thread is known to be awake. Unless the value is `AWAKE`, this thread's adds and resets
-    /// call `wake_for_deadline_slow`. `mark_undriven` sets `u64::MAX`, so that these calls check
-    /// for an overdue timer.
+    /// call `wake_for_deadline_slow`. The value is `u64::MAX` at first and after `mark_undriven`, so
+    /// that these calls check for an overdue timer.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }

@@ -59,8 +59,8 @@ pub struct Stall {
 /// The watch reports a loop in these cases:
 ///
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
-///   `next_expired` returns `None`, or until the loop's next turn or call of `prepare_sleep` or
-///   `time_until_next`.
+///   `next_expired` or `next_expiry` returns `None`, or until the loop's next turn or call of
+///   `prepare_sleep` or `time_until_next`.
 /// * Its next turn is late by more than the limit. The loop's `TimerFd` and each call of
 ///   `prepare_sleep` or `time_until_next` set the time at which this turn is due. A late turn of a
 ///   loop that uses none of them is usually not reported.

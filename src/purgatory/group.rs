@@ -208,8 +208,9 @@ impl<K: Send + 'static> Group<K> {
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
-            // first, the load below finds the shards. Otherwise the checks that the joining core
-            // makes after its fence see everything that this thread wrote before its own fence.
+            // first, the load below finds the shards. Otherwise this thread's fence comes first.
+            // Then the operations of the joining core, which check their conditions after its
+            // fence, see everything that this thread wrote before `notify`.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -276,7 +277,8 @@ impl<K> Message<K> {
         matches!(self, Self::Watch { .. })
     }
 
-    /// Returns the answer that the sender gets if this message cannot be delivered.
+    /// Returns the answer to the sender of this message, which could not be delivered. Returns
+    /// `None` if the sender need not know.
     pub(super) fn refusal(&self) -> Option<Self> {
         match *self {
             // The watch must end, because its events do not reach the operation. Usually the

@@ -44,12 +44,12 @@ pub(super) struct Table<K, Op> {
     chain_mask: usize,
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
-    /// [`grow_chains`](Self::grow_chains). The value is
+    /// [`grow_chains`](Self::grow_chains). The value is:
     ///
-    /// - zero while the table grows,
-    /// - the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
-    ///   and after a trim interval with surplus chains until an add calls `grow_chains`,
-    /// - the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`] otherwise.
+    /// - Zero while the table grows.
+    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
+    ///   and after a trim interval with surplus chains until an add calls `grow_chains`.
+    /// - Otherwise, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
     /// The cursors of the events in progress, the outermost event first.
@@ -104,7 +104,8 @@ struct Watch<K> {
     key: Option<K>,
     /// The hash of `key`, if there is one.
     hash: u32,
-    /// The first watch of the next key in the chain, if this is the first watch of a key.
+    /// Used only if this is the first watch of its key: the first watch of the next key in the
+    /// chain.
     next_in_chain: WatchIndex,
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous_in_ring: WatchIndex,
@@ -114,8 +115,9 @@ struct Watch<K> {
 
 /// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// For an operation of this core, the number in its [`Id`]. For an operation of another core,
-    /// the number in the watch's own `Id`. `None` if the record is free.
+    /// The number that dates the watch: the number in the operation's [`Id`] if the operation is
+    /// of this core, and otherwise the number in the watch's own `Id`. `None` if the record is
+    /// free.
     id_number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
@@ -655,7 +657,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Moves an event to its next watch, and returns the operation of this watch. The caller must
-    /// check the operation, or ask its core to do so. Returns `None` if the event has ended.
+    /// check the operation, or ask its core to do so. Returns `None` once no watch is left that is
+    /// older than the event.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
         if mem::take(&mut event.is_suspended) {

@@ -643,8 +643,8 @@ impl<T> Shard<T> {
     /// also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
-    /// - A timer that was reset to a later deadline may need a turn at its old tick. If more than
-    ///   96 such timers had the same old tick, each further timer may need another turn.
+    /// - A timer that was reset to a later deadline may need a turn at its old tick, which usually
+    ///   serves 96 such timers. A further one may need a turn of its own at another tick.
     /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
     ///   Each of the ticks just before that tick may need a turn.
     ///

@@ -6,8 +6,8 @@
 //! that was freed last is reused first, because it is probably still in the cache. This place is
 //! kept outside the lists, so that the next add touches no list; its page counts it as used. The
 //! place joins the free list of its page when another place is freed, or before empty pages are
-//! freed. It also joins the list when the last timer ends, unless the fast path of `Wheel::remove`
-//! ended it.
+//! freed. The place also joins the list when no timer is left, unless the fast path of
+//! `Wheel::remove` removed the last one.
 //!
 //! # When memory is committed and freed
 //!
@@ -219,7 +219,8 @@ impl FreePlaces {
     }
 
     /// Puts a place into the free list of its page, which becomes the current page. Returns the
-    /// link that the caller must store in the place, and true if an empty page should be freed.
+    /// link that the caller must store in the place. The second value is true if the page is now
+    /// empty, and the owner has more empty pages than it keeps.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.free_lists_by_page[number];
@@ -233,7 +234,7 @@ impl FreePlaces {
     }
 
     /// Adds a page that has room to `pages_with_room`, and counts it if it is empty. Returns true
-    /// if an empty page should be freed.
+    /// if it is empty, and the owner has more empty pages than it keeps.
     #[cold]
     #[inline(never)]
     fn record_room_and_check_surplus(&mut self, number: usize) -> bool {

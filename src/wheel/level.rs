@@ -2,12 +2,12 @@
 //!
 //! A level is a ring of slots. Its slots are *numbered* consecutively from the slot of tick 0, and
 //! the numbers never wrap. A slot's *position* in the ring is its number modulo the ring's length.
-//! A *revolution* is 2^`BITS` slots of one level. A revolution covers the same ticks as one slot of
-//! the level above, and has that slot's number.
+//! A *revolution* is a group of 2^`BITS` slots of one level. It covers the same ticks as one slot
+//! of the level above, and has that slot's number.
 //!
-//! A level *reaches* the current revolution, and as many later ones as its ring has room for. The
-//! levels above the first, the *upper levels*, reach the current and the next revolution. In names,
-//! *near* means the first level, and *far* an upper level.
+//! A ring has room for several revolutions: the current one, and the next ones, which the level
+//! *reaches* too. The levels above the first, the *upper levels*, reach only one next revolution.
+//! In names, *near* means the first level, and *far* an upper level.
 
 use core::ops::Range;
 

@@ -51,8 +51,8 @@ pub(crate) use self::{
 ///
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
 /// frees the first page, and keeps at most two other empty pages, or more after
-/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB, which the
-/// operating system commits on first use.
+/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB of address
+/// space. Most operating systems provide memory only for the parts in use.
 ///
 /// # Examples
 ///
@@ -381,9 +381,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// must also move entries between slots, at these ticks:
     ///
     /// - The start of each occupied slot above the first level.
-    /// - The old deadlines of entries that were reset to later deadlines. If more than 96 entries
-    ///   with the same old deadline were reset, each entry beyond the 96th can add another tick
-    ///   before its new deadline.
+    /// - The old deadlines of entries that were reset to later deadlines. Such a tick usually serves
+    ///   96 of these entries. Each further entry can add another tick before its new deadline.
     /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.
     ///

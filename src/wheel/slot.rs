@@ -222,7 +222,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         storage.entry(next).links().previous.set(previous);
         // Always makes both of the next two writes, because a branch on the entry's position in the
         // list would be unpredictable. For a slot's first entry, the first write goes to index 0,
-        // whose links are never used. For any other entry, the second write stores the unchanged
+        // whose links are never read. For any other entry, the second write stores the unchanged
         // head of slot 0.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));

@@ -8,7 +8,7 @@ use core::cell::Cell;
 /// The entries of a wheel.
 ///
 /// Index 0 means "none". `entry(0)` must still return an entry. The wheel writes to the links of
-/// this entry but never uses them, so that linking and unlinking need no branch.
+/// this entry but never reads them, so that linking and unlinking need no branch.
 pub(crate) trait Storage {
     type Entry<'s>: Entry
     where

@@ -1,4 +1,5 @@
-//! Estimates the machine's clock from the processor's counter, between two readings of the clock.
+//! For a few microseconds after each reading of the clock, estimates the time from the processor's
+//! counter.
 //!
 //! # Why the bounds hold
 //!

@@ -102,8 +102,8 @@ impl Descriptor {
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
     fn trigger_count_unless_triggering(&self) -> Option<u64> {
-        // Acquire: `triggers_begun`, read next, counts at least the ended calls; pairs with the
-        // Release of `trigger`.
+        // Acquire: pairs with the Release of `trigger`, so that the load below counts every call
+        // that `ended` counts.
         let ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
         // does not arm the descriptor, that call makes the descriptor readable. If the owner arms

@@ -59,7 +59,7 @@ mod backlog;
 
 pub(crate) use self::backlog::{Backlog, Phase};
 use crate::{
-    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_DEPTH},
+    limits::{INDEX_MAX, MESSAGE_COUNT_END, WAKE_DEPTH},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -74,9 +74,9 @@ const INDICES_MASK: u64 = PAYLOAD_FLAG - 1;
 const COUNT_SHIFT: u32 = 52;
 /// The value at which a count continues after an overflow. A count from this value on may be
 /// inexact.
-const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_DEPTH;
+const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
 const _: () = assert!(
-    INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
+    INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_END.ilog2() == 64 - COUNT_SHIFT,
     "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(

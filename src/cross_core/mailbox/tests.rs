@@ -255,7 +255,7 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
 #[test]
 fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);
-    for pushed in 1..3 * MESSAGE_COUNT_WRAP {
+    for pushed in 1..3 * MESSAGE_COUNT_END {
         let depth = queued_depth(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
             depth.is_multiple_of(WAKE_DEPTH),
@@ -269,7 +269,7 @@ fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
 
 #[test]
 fn an_inexact_count_stays_until_the_last_message() {
-    let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
+    let head = pack(MESSAGE_COUNT_END - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = backlog_in_pass(UNLIMITED);
     backlog.ready = [MessageList::from_head(head), MessageList::default()];
@@ -284,7 +284,7 @@ fn an_inexact_count_stays_until_the_last_message() {
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
-        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
+        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_END - 1, 1, INDEX_MAX)) };
         assert_eq!(
             queued_depth(stack.push(index, &MailboxLink::default(), 0)),
             FIRST_INEXACT_COUNT

@@ -429,8 +429,9 @@ impl NodeView<'_> {
     #[cold]
     #[inline(never)]
     fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> NextStep {
-        // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
-        // while the thread is pinned.
+        // SAFETY: the state word returns `TakePayload` only for a timer that another thread added.
+        // Other threads add only callbacks, so this is a page of callbacks. The page lives while
+        // this thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_typed() };
         // SAFETY: the state word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place_in_page].payload().read() };
