@@ -68,16 +68,20 @@ impl ShardClock {
         shard_clock
     }
 
-    /// Reads a manual clock, or estimates a fast clock. Returns false if neither is possible. Then
-    /// the caller must call [`read_slow`](Self::read_slow), which reads the machine's clock.
+    /// Estimates a fast clock. Returns false if the clock is not fast or must be read.
     #[inline(always)]
-    pub(crate) fn try_read(&mut self) -> bool {
-        let reading = match &mut self.estimator {
-            Some(estimator) => estimator.estimate_at(counter::read()),
-            None => self.clock.manual_nanos().map(Reading::exact),
-        };
-        let Some(reading) = reading else { return false };
+    pub(crate) fn try_estimate(&mut self) -> bool {
+        let Some(estimator) = &mut self.estimator else { return false };
+        let Some(reading) = estimator.estimate_at(counter::read()) else { return false };
         self.merge_into_latest(reading);
+        true
+    }
+
+    /// Reads a manual clock. Returns false for another clock.
+    #[inline(always)]
+    pub(crate) fn try_read_manual(&mut self) -> bool {
+        let Some(nanos) = self.clock.manual_nanos() else { return false };
+        self.merge_into_latest(Reading::exact(nanos));
         true
     }
 
@@ -154,7 +158,7 @@ mod tests {
     fn read(time: &mut ShardClock) -> Reading {
         // The clock merges a new reading with the latest one, so the test forgets the latest one.
         time.latest = Reading::exact(0);
-        if !time.try_read() {
+        if !time.try_estimate() {
             time.read_slow();
         }
         time.latest

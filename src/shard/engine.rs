@@ -543,14 +543,17 @@ impl<T> Engine<T> {
     }
 
     /// Reads the clock with inlined code, so that an idle turn need not save registers for a call.
-    /// Returns false if the reading [needs the slow path](ShardClock::try_read).
+    /// Returns false if the machine's clock must be [read](ShardClock::read_slow).
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
-        let has_read = self.time.try_read();
-        if has_read {
-            self.publish_clock();
+        if self.time.try_estimate() {
+            return true;
         }
-        has_read
+        let is_manual = self.time.try_read_manual();
+        if is_manual {
+            self.shared.publish_clock_nanos(self.time.latest.max);
+        }
+        is_manual
     }
 
     /// Reads the clock. If the turn certainly needs no pass, counts the turn and returns true.
