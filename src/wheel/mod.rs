@@ -350,6 +350,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
+        let now = now.max(self.raw.now());
         if !self.raw.try_idle_pass(now) {
             self.raw.begin_pass(&self.entries, now, budget);
         }

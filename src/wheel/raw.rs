@@ -461,21 +461,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     // ---- passes
 
     /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or relinks
-    /// at most `budget` entries. The pass does not end before the previous pass.
+    /// at most `budget` entries. `pass_end` must not be before that of the previous pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
+        debug_assert!(pass_end >= self.pass_end);
         self.budget = budget;
-        if self.has_late_entries() {
+        // While there are late entries, `idle_until` is zero.
+        if self.idle_until == 0 && self.has_late_entries() {
             self.move_late_to_deadline_slot(storage);
         }
-        self.pass_end = self.pass_end.max(pass_end);
+        self.pass_end = pass_end;
     }
 
     /// If a pass up to `pass_end` certainly has nothing to do, completes the pass and returns true.
-    /// Otherwise changes nothing and returns false.
+    /// Otherwise changes nothing and returns false. `pass_end` is as in
+    /// [`begin_pass`](Self::begin_pass).
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
-        let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
+        let is_idle = pass_end < self.idle_until;
         if is_idle {
             (self.pass_end, self.current) = (pass_end, pass_end);
         }
@@ -562,7 +565,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        matches!(self.stage, Stage::Done) && self.current == self.pass_end
+        self.current == self.pass_end && matches!(self.stage, Stage::Done)
     }
 
     /// Returns true if the pass left entries to return or relink, because the pass used up its
