@@ -45,7 +45,8 @@ pub(crate) struct ShardClock {
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The previous `turn_start`; zero before the first turn.
+    /// The `turn_start` of the turn before the latest turn that was not idle; zero before such a
+    /// turn.
     pub(crate) previous_turn_start: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,

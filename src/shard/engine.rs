@@ -584,11 +584,12 @@ impl<T> Engine<T> {
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
         let now = self.time.latest.min;
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until)
-            && self.stats.may_skip_pass(now)
+            && self.stats.skippable_pass_count.get() > 0
             && !self.nodes.may_need_trim
             && self.shared.mailbox.is_empty();
         if is_idle {
-            self.time.begin_turn();
+            self.time.turn_start = now;
+            *self.stats.skippable_pass_count.get_mut() -= 1;
             self.stats.counts.turns += 1;
             self.publish_live_count();
         }
@@ -616,7 +617,6 @@ impl<T> Engine<T> {
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
-        self.publish_live_count();
         // Within the budget, the pass consumes messages about added and reset timers before the
         // first due timer fires. So timers fire in tick order, regardless of which thread added or
         // reset them.
@@ -635,6 +635,7 @@ impl<T> Engine<T> {
     fn publish_abandoned_pass(&mut self) {
         self.publish_due_lateness();
         self.stats.counts.turns_behind += u64::from(self.is_behind());
+        self.stats.work_left = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }
@@ -865,7 +866,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
-        self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
+        self.publish_occupancy();
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
@@ -906,6 +907,7 @@ impl<T> Engine<T> {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
         self.publish();
         self.stats.publish_at_turn.set(0);
+        self.stats.request_pass();
         self.shared.gauges.set_next_due(self.time.wake_up_time(next));
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
@@ -920,16 +922,18 @@ impl<T> Engine<T> {
         self.stats.counts.turns > 0 || self.stats.publish_at_turn.get() != 0
     }
 
-    /// Ends the pass, if one has begun. Returns true if work is left to the next pass.
+    /// Ends a pass that has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.has_leftovers();
-        if self.stats.in_pass {
-            self.record_pass_end(is_behind);
-            self.publish_live_count();
-            if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
-                self.publish();
-            }
+        self.record_pass_end(is_behind);
+        self.publish_live_count();
+        let turns = self.stats.counts.turns;
+        if turns >= self.stats.publish_at_turn.get() {
+            self.publish();
+        }
+        if !is_behind {
+            self.stats.skippable_pass_count.set(self.stats.publish_at_turn.get() - turns);
         }
         is_behind
     }
@@ -940,7 +944,7 @@ impl<T> Engine<T> {
 
     /// Publishes the counts if any of them except `turns` and `panicked` has changed, and the
     /// occupied slots if a reader has requested them.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
@@ -959,8 +963,13 @@ impl<T> Engine<T> {
             self.shared.gauges.publish(counts);
         }
         if self.shared.gauges.occupancy_is_requested() {
-            self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
+            self.publish_occupancy();
         }
+    }
+
+    #[cold]
+    fn publish_occupancy(&self) {
+        self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
     }
 
     /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running:
@@ -979,7 +988,9 @@ impl<T> Engine<T> {
         for index in self.nodes.possibly_used_indices() {
             self.sweep(index, &mut found);
         }
-        self.end_pass();
+        if self.stats.in_pass {
+            self.end_pass();
+        }
         self.publish();
         registry::unregister(
             self.number,

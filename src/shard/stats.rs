@@ -19,11 +19,11 @@ pub(super) struct Stats {
     /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
     /// to a full shard has consumed messages to make room, because further messages may wait in the
     /// backlog.
-    work_left: bool,
-    /// A turn before this time may skip its pass. The value is zero before the first pass ends,
-    /// during a pass, after a pass that left work, and after a request for a pass. Otherwise it is
-    /// the earliest wake-up time published since the last pass, or `u64::MAX` if there is none.
-    may_skip_pass_until: Cell<u64>,
+    pub(super) work_left: bool,
+    /// How many turns may skip their pass before a turn must begin one and publish the counts. The
+    /// value is zero before the first pass ends, during a pass, after a pass that left work, and
+    /// after a request for a pass.
+    pub(super) skippable_pass_count: Cell<u64>,
     /// The tick of the timers that `unpublished_due_count` counts.
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
@@ -38,14 +38,6 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Returns true if a turn at `now` may skip its pass. A pass is required if it was requested,
-    /// the last pass left work, the published wake-up time has elapsed, or the counts must be
-    /// published.
-    #[inline]
-    pub(super) fn may_skip_pass(&self, now: u64) -> bool {
-        now < self.may_skip_pass_until.get() && self.counts.turns < self.publish_at_turn.get()
-    }
-
     /// Records that an add has consumed messages, and may have left others in the backlog.
     pub(super) fn record_messages_left_by_add(&mut self) {
         self.work_left = true;
@@ -54,7 +46,7 @@ impl Stats {
 
     /// Makes the next turn begin a pass, even if no timer is due and no message is queued.
     pub(super) fn request_pass(&self) {
-        self.may_skip_pass_until.set(0);
+        self.skippable_pass_count.set(0);
     }
 
     #[inline]
@@ -85,8 +77,8 @@ impl<T> Engine<T> {
         self.time.begin_turn();
         let stats = &mut self.stats;
         stats.counts.turns += 1;
-        stats.work_left |= mem::replace(&mut stats.in_pass, true);
-        stats.may_skip_pass_until.set(0);
+        stats.in_pass = true;
+        stats.skippable_pass_count.set(0);
         self.shared.gauges.record_turn_begin(self.time.turn_start, stats.counts.turns);
     }
 
@@ -97,7 +89,6 @@ impl<T> Engine<T> {
         let stats = &mut self.stats;
         stats.in_pass = false;
         stats.work_left = is_behind;
-        stats.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
         stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(stats.counts.turns);
         stats.turn_length_is_unmeasured.set(true);
@@ -150,7 +141,10 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_before_sleep(&self, wake_up: u64, now: u64) {
         let (stats, gauges) = (&self.stats, &self.shared.gauges);
-        stats.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
+        // A turn at `wake_up` must begin a pass, which publishes the beginning of the turn.
+        if wake_up < self.time.tick.start_nanos(self.wheel.idle_until) {
+            stats.request_pass();
+        }
         gauges.set_next_due(wake_up);
         if stats.in_pass {
             // The loop sleeps before the pass has ended, so the turn ends here.
