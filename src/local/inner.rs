@@ -482,85 +482,82 @@ impl ThreadWheel {
         }
     }
 
-    pub(super) fn turn(budget: usize) -> Turn {
-        if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get) {
+    /// Reads the clock. If the turn certainly needs no *pass*, the part that consumes messages and
+    /// fires timers, counts the turn and returns the number of live timers. Otherwise the caller
+    /// must call [`run_pass`](Self::run_pass).
+    pub(super) fn try_idle_turn() -> Option<usize> {
+        if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: as in `with`.
-            let local = unsafe { local.as_ref() };
-            let mut engine = local.engine.borrow_mut();
-            if engine.try_read_clock() {
-                return local.run_turn(engine, budget);
-            }
+            && let Ok(mut engine) = unsafe { local.as_ref() }.engine.try_borrow_mut()
+            && engine.try_read_clock()
+        {
+            return engine.finish_turn_if_idle().then(|| engine.len());
         }
-        Self::turn_slow(budget, None)
+        Self::try_idle_turn_slow(None)
     }
 
-    /// Runs a turn at `now`, or at a new reading of the clock if `now` is `None`.
+    /// Tries an idle turn at `now`, or at a new reading of the clock if `now` is `None`.
     #[inline(never)]
-    pub(super) fn turn_slow(budget: usize, now: Option<Instant>) -> Turn {
+    pub(super) fn try_idle_turn_slow(now: Option<Instant>) -> Option<usize> {
+        let is_idle = |local: &Self| {
+            let mut engine = local.engine.borrow_mut();
+            match (now, local.driver.get()) {
+                (None, _) => _ = engine.read_clock(),
+                // Nested turns and turns after a drain ignore `now`.
+                (_, DriverState::InTurn | DriverState::Ended) => {}
+                (Some(now), _) => engine.use_loop_reading(now),
+            }
+            engine.finish_turn_if_idle().then(|| engine.len())
+        };
+        Self::with(is_idle).unwrap_or(Some(0))
+    }
+
+    /// Runs a turn at the latest reading of the clock.
+    #[inline(never)]
+    pub(super) fn run_pass(budget: usize) -> Turn {
+        let mut turn = Turn::default();
         // `with` would copy the result, so this function dereferences the pointer.
-        let Ok(local) = Self::get_or_create() else { return Turn::default() };
+        let Ok(local) = Self::get_or_create() else { return turn };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
         let mut engine = local.engine.borrow_mut();
-        match (now, local.driver.get()) {
-            (None, _) => _ = engine.read_clock(),
-            // Nested turns and turns after a drain ignore `now`.
-            (_, DriverState::InTurn | DriverState::Ended) => {}
-            (Some(now), _) => engine.use_loop_reading(now),
-        }
-        local.run_turn(engine, budget)
-    }
-
-    /// Runs a turn at the latest reading of the clock. The turn ends at once if it certainly needs
-    /// no *pass*, the part that consumes messages and fires timers.
-    #[inline(always)]
-    fn run_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
-        if engine.finish_turn_if_idle() {
-            return Turn { live: engine.len(), ..Turn::default() };
-        }
-        self.run_pass(engine, budget)
-    }
-
-    #[inline(never)]
-    fn run_pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
-        let mut turn = Turn::default();
-        if let DriverState::InTurn = self.driver.get() {
+        if let DriverState::InTurn = local.driver.get() {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !self.try_begin_driving() {
+        if !local.try_begin_driving() {
             // The wheel was drained, but its purgatories may still have messages for other cores.
             drop(engine);
-            self.flush_clients();
+            local.flush_clients();
             return turn;
         }
-        self.driver.set(DriverState::InTurn);
-        let _turn_guard = TurnGuard(&self.driver);
+        local.driver.set(DriverState::InTurn);
+        let _turn_guard = TurnGuard(&local.driver);
         let touched_before = engine.touched();
         let has_urgent = engine.begin_pass(budget);
         if has_urgent {
             drop(engine);
-            engine = self.consume_messages(&mut turn);
+            engine = local.consume_messages(&mut turn);
         }
         while let Some((claimed, callback)) = engine.claim_next_due(OwnerSlab::claimed_callback) {
             drop(engine);
             turn.fired += 1;
-            engine = self.run_callback(claimed, callback);
+            engine = local.run_callback(claimed, callback);
         }
         if engine.may_have_messages() {
             drop(engine);
-            engine = self.consume_messages(&mut turn);
+            engine = local.consume_messages(&mut turn);
         }
-        if self.needs_flush_or_trim() {
+        if local.needs_flush_or_trim() {
             drop(engine);
-            self.flush_clients();
-            self.trim_clients(false);
-            engine = self.engine.borrow_mut();
+            local.flush_clients();
+            local.trim_clients(false);
+            engine = local.engine.borrow_mut();
         }
         turn.behind = engine.end_pass();
         turn.live = engine.len();
         turn.touched = engine.touched() - touched_before;
-        if self.needs_flush_or_trim() {
+        if local.needs_flush_or_trim() {
             engine.request_pass();
         }
         turn

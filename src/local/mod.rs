@@ -357,7 +357,7 @@ impl LocalTimer {
     /// ```
     #[inline]
     pub fn turn(self) -> Turn {
-        ThreadWheel::turn(usize::MAX)
+        self.turn_within(usize::MAX)
     }
 
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
@@ -384,7 +384,8 @@ impl LocalTimer {
     /// ```
     #[inline]
     pub fn turn_within(self, budget: usize) -> Turn {
-        ThreadWheel::turn(budget)
+        ThreadWheel::try_idle_turn()
+            .map_or_else(|| ThreadWheel::run_pass(budget), |live| Turn { live, ..Turn::default() })
     }
 
     /// Fires the due timers as [`turn`](Self::turn) does, but uses `now` instead of reading the
@@ -405,7 +406,10 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        ThreadWheel::turn_slow(usize::MAX, Some(now))
+        ThreadWheel::try_idle_turn_slow(Some(now)).map_or_else(
+            || ThreadWheel::run_pass(usize::MAX),
+            |live| Turn { live, ..Turn::default() },
+        )
     }
 
     /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
