@@ -47,7 +47,7 @@ pub(crate) struct Engine<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u32,
     /// A handle with index 0, from which the handles of this shard's timers are made.
-    handle_template: TimerHandle,
+    pub(super) handle_template: TimerHandle,
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
     /// [`allow_adds`](Self::allow_adds).
@@ -599,8 +599,8 @@ impl<T> Engine<T> {
     /// Begins a pass at the latest reading of the clock. Ends the pass if it has no entries and no
     /// messages to process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
-        self.begin_pass(budget);
-        if self.wheel.is_pass_done() && !self.may_have_messages() {
+        let has_urgent = self.begin_pass(budget);
+        if !has_urgent && self.wheel.is_pass_done() && !self.may_have_messages() {
             // Messages that arrive after this point belong to the next pass.
             self.end_pass();
         }
@@ -651,7 +651,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns false if this pass has no further messages.
+    /// Returns false if this pass has no messages after its urgent phase.
     #[inline]
     pub(crate) fn may_have_messages(&self) -> bool {
         self.backlog.may_have_messages(&self.shared.mailbox)
@@ -662,7 +662,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn claim_next_due<R>(
         &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<(ClaimedTimer, R)> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
@@ -1032,18 +1032,18 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn next_step<R>(
         &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<PassStep<T, R>> {
         if self.backlog.is_in_urgent_phase()
-            && let Some(step) = self.next_message_step(&on_claim)
+            && let Some(step) = self.next_message_step(on_claim)
         {
             return Some(step);
         }
-        if let Some((claimed, result)) = self.claim_next_due(&on_claim) {
+        if let Some((claimed, result)) = self.claim_next_due(on_claim) {
             return Some(PassStep::Due(claimed, result));
         }
         if self.may_have_messages()
-            && let Some(step) = self.next_message_step(&on_claim)
+            && let Some(step) = self.next_message_step(on_claim)
         {
             return Some(step);
         }
@@ -1054,7 +1054,7 @@ impl<T> Engine<T> {
     #[cold]
     fn next_message_step<R>(
         &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<PassStep<T, R>> {
         Some(match self.consume_messages(&mut 0, |_| true, on_claim)? {
             PassStep::Cancelled(index) => {
@@ -1078,7 +1078,7 @@ impl<T> Engine<T> {
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<PassStep<u32, R>> {
         loop {
             let index = self.backlog.next_message();

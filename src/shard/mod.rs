@@ -1150,10 +1150,10 @@ impl<T> Shard<T> {
     #[inline]
     fn claim_in_pass<R>(
         &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<(ClaimedTimer, R)> {
         loop {
-            match self.engine.next_step(&on_claim)? {
+            match self.engine.next_step(on_claim)? {
                 PassStep::Due(claimed, result) => return Some((claimed, result)),
                 PassStep::Cancelled(payload) => {
                     self.engine.shared.hooks.drop_catching_panic(payload);
@@ -1175,7 +1175,7 @@ impl<T> Shard<T> {
     #[inline]
     fn make_expired<P>(&self, claimed: ClaimedTimer, generation: u64, payload: P) -> Expired<P> {
         let ClaimedTimer { index, due, .. } = claimed;
-        let handle = TimerHandle::new(self.engine.number, index, generation);
+        let handle = self.engine.handle_template.with_index_and_generation(index, generation);
         let times = ExpiryTimes {
             origin: self.engine.time.clock.origin(),
             due,

@@ -98,11 +98,12 @@ impl<T> Engine<T> {
     /// once.
     #[inline]
     pub(super) fn record_due_run(&mut self, due_tick: u64) {
-        if due_tick != self.stats.last_due_tick {
+        if due_tick == self.stats.last_due_tick {
+            self.stats.unpublished_due_count += 1;
+        } else {
             self.publish_due_lateness();
-            self.stats.last_due_tick = due_tick;
+            (self.stats.last_due_tick, self.stats.unpublished_due_count) = (due_tick, 1);
         }
-        self.stats.unpublished_due_count += 1;
     }
 
     /// Publishes the lateness of a timer that fires at once, because the pass has already reached
@@ -117,9 +118,10 @@ impl<T> Engine<T> {
 
     #[inline]
     pub(super) fn publish_due_lateness(&mut self) {
-        let count = mem::take(&mut self.stats.unpublished_due_count);
+        let count = self.stats.unpublished_due_count;
         if count > 0 {
             self.record_lateness(self.time.tick.start_nanos(self.stats.last_due_tick), count);
+            self.stats.unpublished_due_count = 0;
         }
     }
 

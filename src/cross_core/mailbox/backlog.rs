@@ -82,11 +82,11 @@ impl Backlog {
         self.phase.is_urgent
     }
 
-    /// Returns false if this pass has no further messages. Messages for the next pass may also make
-    /// the result true.
+    /// Returns false if this pass has no messages after its urgent phase. Messages for the next
+    /// pass may also make the result true.
     #[inline]
     pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
-        self.phase.is_urgent || self.ready[LOW].first != 0 || mailbox.low.has_messages()
+        self.ready[LOW].first != 0 || mailbox.low.has_messages()
     }
 
     /// Returns true if the mailbox has messages that the pass in progress has still to take.
