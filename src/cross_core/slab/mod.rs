@@ -263,9 +263,9 @@ impl Slab {
     #[inline(always)]
     fn take_from_page(&self, page_number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let page = self.page(page_number, pinned)?;
-        // SAFETY: a published page lives while the thread is pinned, and all pages of this slab
-        // have its layout.
-        let link = |place| unsafe { &page.node(&self.layout, place).link };
+        // SAFETY: a published page lives while the thread is pinned. Only an adders' page has nodes
+        // in its `free_list`, and its payloads are callbacks.
+        let link = |place: usize| unsafe { &page.as_typed::<Callback>().nodes[place].header.link };
         // SAFETY: the page lives while the thread is pinned.
         let (place, free_count) = unsafe { page.header() }.free_list.pop(link)?;
         if free_count == 0 {

@@ -351,9 +351,8 @@ impl FreeList {
             let free_count = free_count_of(head) - 1;
             let next_plus_one =
                 if free_count == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
-            let new = (head >> 32).wrapping_add(1) << 32
-                | (free_count as u64) << 16
-                | u64::from(next_plus_one);
+            // Adds one to the tag, and subtracts one from the count.
+            let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
             // Acquire, both (G1): sees the writes of the node's previous user. After a failed swap,
             // sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
