@@ -217,15 +217,18 @@ impl TimerHandle {
         if self.is_remotely_added() {
             return self.cancel_slow();
         }
-        let fast = registry::shard(self.shard(), &pin())
-            .and_then(|shared| shared.try_cancel_fast(self.index(), self.generation));
-        let Some(RemoteOutcome { answer, sleep_to_interrupt }) = fast else {
-            return self.cancel_slow();
-        };
-        if let Some(sleep) = sleep_to_interrupt {
-            self.wake_owner(sleep);
+        let pinned = pin();
+        if let Some(shared) = registry::shard(self.shard(), &pinned)
+            && let Some(outcome) = shared.try_cancel_fast(self.index(), self.generation)
+        {
+            drop(pinned);
+            if let Some(sleep) = outcome.sleep_to_interrupt {
+                self.wake_owner(sleep);
+            }
+            return outcome.answer;
         }
-        answer
+        drop(pinned);
+        self.cancel_slow()
     }
 
     #[inline(never)]

@@ -367,10 +367,14 @@ impl Shared {
         self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep in progress if `depth` queued messages must end it.
-    #[inline]
-    fn sleep_to_interrupt_for_depth(&self, depth: u32) -> Option<SleepId> {
-        if is_wake_depth(depth) { self.parker.sleep_to_interrupt() } else { None }
+    /// Returns the sleep in progress if a message of a cancelled timer must end it. The first
+    /// message about a payload ends a sleep that is marked `ends_on_cancel`, so that the owner
+    /// drops the payload in time.
+    #[inline(never)]
+    fn sleep_to_interrupt_after_push(&self, depth: u32, is_first_payload: bool) -> Option<SleepId> {
+        let ends =
+            |sleep: &SleepId| is_wake_depth(depth) || is_first_payload && sleep.ends_on_cancel();
+        self.parker.sleep_to_interrupt().filter(ends)
     }
 }
 
@@ -502,14 +506,12 @@ impl Protected<'_, Shared> {
         priority: Priority,
     ) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
-            // The first message about a payload ends a sleep that is marked `ends_on_cancel`, so
-            // that the owner drops the payload in time.
-            PushOutcome::Queued { depth, is_first_payload: true } => self
-                .parker
-                .sleep_to_interrupt_for_cancel()
-                .or_else(|| self.sleep_to_interrupt_for_depth(depth)),
-            PushOutcome::Queued { depth, .. } => self.sleep_to_interrupt_for_depth(depth),
-            PushOutcome::Closed => None,
+            PushOutcome::Queued { depth, is_first_payload }
+                if is_first_payload || depth.is_multiple_of(WAKE_DEPTH) =>
+            {
+                self.sleep_to_interrupt_after_push(depth, is_first_payload)
+            }
+            _ => None,
         }
     }
 
