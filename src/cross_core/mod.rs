@@ -1,7 +1,7 @@
 //! The parts of a shard that other threads use too, such as the states of timers, the mailbox, and
 //! announced sleeps.
 
-mod admission;
+pub(crate) mod admission;
 pub(crate) mod call_site;
 pub(crate) mod callback;
 pub(crate) mod descriptor;

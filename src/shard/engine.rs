@@ -6,6 +6,7 @@
 //! (promise P5 in `ARCHITECTURE.md`).
 
 use std::{
+    cell::Cell,
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -58,7 +59,10 @@ pub(crate) struct Engine<T> {
     pub(super) time: ShardClock,
     /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner drops remotely
     /// cancelled payloads in time, although no cancel ends the sleep.
-    pub(super) short_sleeps_until: u64,
+    short_sleeps_until: Cell<u64>,
+    /// True if the owner has dropped a remotely cancelled payload since the latest call of
+    /// [`sleep_end`](Self::sleep_end).
+    has_dropped_for_canceller: Cell<bool>,
     live_limit: u32,
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
@@ -136,7 +140,8 @@ impl<T> Engine<T> {
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
-            short_sleeps_until: 0,
+            short_sleeps_until: Cell::new(0),
+            has_dropped_for_canceller: Cell::new(false),
             live_limit,
             backlog: Backlog::default(),
             stats: Stats::default(),
@@ -383,20 +388,12 @@ impl<T> Engine<T> {
     fn unlink_cancelled_awaiting_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
-            self.count_cancelled_before_admission();
+            self.stats.count_cancelled_before_admission(&self.shared.admission);
         } else {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
         FreeWhen::Later
-    }
-
-    /// Counts a remotely added timer that was cancelled before its admission, and releases the room
-    /// reserved for it.
-    pub(super) fn count_cancelled_before_admission(&mut self) {
-        self.stats.counts.added += 1;
-        self.stats.counts.cancelled += 1;
-        self.shared.admission.release();
     }
 
     /// Prefetches the node of a timer that is about to be reset, if the wheel is large. The caller
@@ -830,8 +827,11 @@ impl<T> Engine<T> {
         if drop_within == u64::MAX {
             return (next, false);
         }
+        if self.has_dropped_for_canceller.take() {
+            self.short_sleeps_until.set(self.time.turn_start.saturating_add(drop_within));
+        }
         let short = now.saturating_add(drop_within);
-        if now < self.short_sleeps_until {
+        if now < self.short_sleeps_until.get() {
             return (Some(next.map_or(short, |next| next.min(short))), false);
         }
         (next, next.is_none_or(|next| next > short))
@@ -1098,12 +1098,6 @@ impl<T> Engine<T> {
             match node.state().consume_message() {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
-                    if has_payload {
-                        self.short_sleeps_until =
-                            self.time.turn_start.saturating_add(self.shared.drop_within_nanos);
-                    }
-                    let wants_payload =
-                        has_payload && mem::needs_drop::<T>() && wants_payload(node);
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
                     // A timer is not linked if the owner has not admitted it, or has popped it from
@@ -1112,12 +1106,15 @@ impl<T> Engine<T> {
                         self.wheel.unlink(&self.nodes, node);
                         self.stats.count_cancelled();
                     } else if node.is_not_admitted() {
-                        self.count_cancelled_before_admission();
+                        self.stats.count_cancelled_before_admission(&self.shared.admission);
                     } else {
                         self.stats.count_cancelled();
                     }
-                    if wants_payload {
-                        return Some(PassStep::Cancelled(index));
+                    if has_payload {
+                        self.has_dropped_for_canceller.set(true);
+                        if mem::needs_drop::<T>() && wants_payload(node) {
+                            return Some(PassStep::Cancelled(index));
+                        }
                     }
                     self.free(index, generation);
                 }

@@ -4,7 +4,10 @@
 use std::{cell::Cell, mem};
 
 use super::Engine;
-use crate::gauges::{Counts, LateCause};
+use crate::{
+    cross_core::admission::AdmissionLimit,
+    gauges::{Counts, LateCause},
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Stats {
@@ -53,6 +56,14 @@ impl Stats {
     pub(super) fn count_cancelled(&mut self) {
         self.counts.cancelled += 1;
         self.live -= 1;
+    }
+
+    /// Counts a remotely added timer that was cancelled before its admission, and releases the room
+    /// reserved for it.
+    pub(super) fn count_cancelled_before_admission(&mut self, admission: &AdmissionLimit) {
+        self.counts.added += 1;
+        self.counts.cancelled += 1;
+        admission.release();
     }
 
     #[inline]
