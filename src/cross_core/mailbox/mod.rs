@@ -6,10 +6,10 @@
 //! never full. The owner takes a whole stack by one swap. No thread waits for another.
 //!
 //! ```text
-//!   63        52    51      50    49                  25 24                   0
-//! +-------------+------+---------+----------------------+----------------------+
-//! |    count    |  -   | payload | index of the second  | index of the newest  |
-//! +-------------+------+---------+----------------------+----------------------+
+//!   63                  39 38                  14   13      12    11         0
+//! +----------------------+----------------------+------+---------+-------------+
+//! | index of the second  | index of the newest  |  -   | payload |    count    |
+//! +----------------------+----------------------+------+---------+-------------+
 //!   all zeros: empty, all ones: closed
 //! ```
 //!
@@ -69,14 +69,15 @@ const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-const PAYLOAD_FLAG: u64 = 1 << (2 * INDEX_BITS);
-const INDICES_MASK: u64 = PAYLOAD_FLAG - 1;
-const COUNT_SHIFT: u32 = 52;
+const NEWEST_SHIFT: u32 = 14;
+const SECOND_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
+const COUNT_MASK: u64 = MESSAGE_COUNT_END as u64 - 1;
+const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
 /// The value at which a count continues after an overflow. A count from this value on may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
 const _: () = assert!(
-    INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_END.ilog2() == 64 - COUNT_SHIFT,
+    INDEX_MAX <= INDEX_MASK && SECOND_SHIFT + INDEX_BITS == 64 && PAYLOAD_FLAG >> NEWEST_SHIFT == 0,
     "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(
@@ -203,14 +204,17 @@ impl Stack {
         // Relaxed: the compare-and-swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            if head == CLOSED {
+            let counted = if head & COUNT_MASK < COUNT_MASK {
+                (head & (PAYLOAD_FLAG | COUNT_MASK)) + 1
+            } else if head == CLOSED {
                 return PushOutcome::Closed;
-            }
+            } else {
+                head & PAYLOAD_FLAG | u64::from(FIRST_INEXACT_COUNT)
+            };
             // Relaxed: the compare-and-swap below publishes the link.
             link.0.store(second_of(head), Ordering::Relaxed);
-            let second = u64::from(newest_of(head)) << INDEX_BITS;
-            let new =
-                add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload_flag;
+            let second = u64::from(newest_of(head)) << SECOND_SHIFT;
+            let new = second | u64::from(index) << NEWEST_SHIFT | payload_flag | counted;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
             // compare-and-swap is retried.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
@@ -283,6 +287,8 @@ impl MessageList {
     }
 
     /// Returns the count minus `messages`. If the count is `FIRST_INEXACT_COUNT`, returns it
+    /// Returns the number of messages, or `FIRST_INEXACT_COUNT` if there are more or the number is
+    /// unknown.
     /// unchanged, because the true count is unknown.
     #[inline]
     const fn count_minus(self, messages: u32) -> u32 {
@@ -322,32 +328,21 @@ impl MailboxLink {
 }
 
 #[inline]
-fn add_one_to_count(head: u64) -> u64 {
-    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| restart_overflowed_count(head))
-}
-
-#[cold]
-#[inline(never)]
-fn restart_overflowed_count(head: u64) -> u64 {
-    head.wrapping_add(1 << COUNT_SHIFT) | u64::from(FIRST_INEXACT_COUNT) << COUNT_SHIFT
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // Masked.
+#[allow(clippy::cast_possible_truncation)] // 25 bits.
 const fn newest_of(head: u64) -> u32 {
-    head as u32 & INDEX_MASK
+    (head >> NEWEST_SHIFT) as u32 & INDEX_MASK
 }
 
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // Masked.
 const fn second_of(head: u64) -> u32 {
-    (head >> INDEX_BITS) as u32 & INDEX_MASK
+    (head >> SECOND_SHIFT) as u32
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // 12 bits.
+#[allow(clippy::cast_possible_truncation)] // Masked.
 const fn depth_of(head: u64) -> u32 {
-    (head >> COUNT_SHIFT) as u32
+    (head & COUNT_MASK) as u32
 }
 
 #[cfg(all(test, not(loom)))]

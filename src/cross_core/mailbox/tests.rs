@@ -6,7 +6,7 @@ use super::*;
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 fn pack(depth: u32, second: u32, newest: u32) -> u64 {
-    u64::from(depth) << COUNT_SHIFT | u64::from(second) << INDEX_BITS | u64::from(newest)
+    u64::from(second) << SECOND_SHIFT | u64::from(newest) << NEWEST_SHIFT | u64::from(depth)
 }
 
 const UNLIMITED: usize = usize::MAX;
