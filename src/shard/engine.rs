@@ -1081,17 +1081,20 @@ impl<T> Engine<T> {
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<PassStep<u32, R>> {
         loop {
-            let index = self.backlog.next_message();
-            if index == 0 {
+            // The owner has adopted the node's page: if another thread added the timer, the owner
+            // has reversed the message about the add.
+            let node_and_link = |index| {
+                let node = self.nodes.entry(index);
+                (node, node.link().get())
+            };
+            let Some((node, link)) = self.backlog.remove_next_message(node_and_link) else {
                 if self.try_take_messages_or_end_phase() {
                     continue;
                 }
                 return None;
-            }
-            self.nodes.adopt_page_of_message(index);
-            let node = self.nodes.entry(index);
-            let link = node.link().get();
-            self.backlog.remove_next_message(link);
+            };
+            let index = node.index();
+            debug_assert!(self.nodes.has_page_of(index), "a message of a node that is gone");
             // `link` is the index of the message after the next one, so nodes are prefetched two
             // messages ahead.
             self.nodes.prefetch(link);

@@ -101,36 +101,40 @@ impl Backlog {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
-    /// Returns the index of the next message of this phase. Returns 0 if there is no message, or if
-    /// the budget is spent.
+    /// Removes the next message of this phase. Calls `node_and_link` with the message's index, and
+    /// returns the message's node and link. Returns `None` if there is no message, or if the budget
+    /// is spent.
     #[inline]
-    pub(crate) fn next_message(&self) -> u32 {
-        if self.phase.budget == 0 { 0 } else { self.ready[usize::from(self.phase.is_urgent)].first }
-    }
-
-    /// Removes the message that [`next_message`](Self::next_message) has returned. `link` is the
-    /// message's link.
-    #[inline]
-    pub(crate) fn remove_next_message(&mut self, link: u32) {
+    pub(crate) fn remove_next_message<N>(
+        &mut self,
+        node_and_link: impl FnOnce(u32) -> (N, u32),
+    ) -> Option<(N, u32)> {
         let messages = &mut self.ready[usize::from(self.phase.is_urgent)];
-        *messages = messages.without_first(link);
+        let index = messages.first;
+        if self.phase.budget == 0 || index == 0 {
+            return None;
+        }
         self.phase.budget -= 1;
+        let (node, link) = node_and_link(index);
+        *messages = messages.without_first(link);
+        Some((node, link))
     }
 
     /// Takes the messages of this phase out of the mailbox, once per phase, unless urgent messages
     /// of an earlier pass still wait for their reversal. The caller has called
-    /// [`next_message`](Self::next_message), which has returned 0. Reverses urgent messages into
-    /// FIFO order, up to a limit per pass; `replace_link` sets the link of a message and returns
-    /// the previous link.
+    /// [`remove_next_message`](Self::remove_next_message), which has returned `None`. Reverses
+    /// urgent messages into FIFO order, up to a limit per pass; `replace_link` sets the link of a
+    /// message and returns the previous link.
     ///
-    /// Returns true if `next_message` returns a message now. Otherwise, ends the urgent phase:
+    /// Returns true if the phase has a message now. Otherwise, ends the urgent phase:
     /// urgent messages that remain or arrive later wait for the next pass.
     pub(crate) fn try_take_or_end_phase(
         &mut self,
         mailbox: &Mailbox,
         replace_link: impl FnMut(u32, u32) -> u32,
     ) -> bool {
-        let has_message = self.ready[usize::from(self.phase.is_urgent)].first != 0;
+        let phase = usize::from(self.phase.is_urgent);
+        let has_message = self.ready[phase].first != 0;
         if !has_message && mem::take(&mut self.phase.may_take_from_mailbox) {
             if self.phase.is_urgent {
                 if self.unreversed.first == 0 {
@@ -140,7 +144,7 @@ impl Backlog {
             } else {
                 self.ready[LOW] = mailbox.low.take_all();
             }
-            if self.next_message() != 0 {
+            if self.phase.budget > 0 && self.ready[phase].first != 0 {
                 return true;
             }
         }
@@ -164,8 +168,7 @@ impl Backlog {
             (from.first, from.second) = (from.second, third);
             moved += 1;
         }
-        from.count = from.count_minus(moved);
-        to.count = (to.count + moved).min(FIRST_INEXACT_COUNT);
+        (from.count, to.count) = (from.count - moved, to.count + moved);
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
             self.ready[URGENT] = mem::take(&mut self.reversed);
@@ -174,6 +177,7 @@ impl Backlog {
 
     /// Returns the number of low-priority messages in the backlog, which are about cancelled
     /// timers. From `FIRST_INEXACT_COUNT` on, the number may be inexact.
+    #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.ready[LOW].count()
     }

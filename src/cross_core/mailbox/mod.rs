@@ -76,6 +76,9 @@ const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
 /// The value at which a count continues after an overflow. A count from this value on may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
+/// The count of a list when its true count is unknown. Stays above `FIRST_INEXACT_COUNT` until the
+/// list is empty.
+const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && SECOND_SHIFT + INDEX_BITS == 64 && PAYLOAD_FLAG >> NEWEST_SHIFT == 0,
     "the parts of a head fit its 64 bits"
@@ -251,7 +254,7 @@ impl Stack {
         // fence before this load.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
-            head => MessageList::from_head(head).count,
+            head => MessageList::from_head(head).count(),
         }
     }
 
@@ -273,35 +276,22 @@ impl Stack {
 impl MessageList {
     #[inline]
     fn from_head(head: u64) -> Self {
-        Self {
-            first: newest_of(head),
-            second: second_of(head),
-            count: depth_of(head).min(FIRST_INEXACT_COUNT),
-        }
+        let depth = depth_of(head);
+        let count = if depth < FIRST_INEXACT_COUNT { depth } else { UNKNOWN_COUNT };
+        Self { first: newest_of(head), second: second_of(head), count }
     }
 
     /// Returns the list without its first message. `third` is the link of that message.
     #[inline]
     pub(crate) const fn without_first(self, third: u32) -> Self {
-        Self { first: self.second, second: third, count: self.count_minus(1) }
+        Self { first: self.second, second: third, count: self.count.wrapping_sub(1) }
     }
 
-    /// Returns the count minus `messages`. If the count is `FIRST_INEXACT_COUNT`, returns it
     /// Returns the number of messages, or `FIRST_INEXACT_COUNT` if there are more or the number is
     /// unknown.
-    /// unchanged, because the true count is unknown.
-    #[inline]
-    const fn count_minus(self, messages: u32) -> u32 {
-        if self.count < FIRST_INEXACT_COUNT {
-            self.count.wrapping_sub(messages)
-        } else {
-            FIRST_INEXACT_COUNT
-        }
-    }
-
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        if self.first == 0 { 0 } else { self.count }
+        if self.first == 0 { 0 } else { self.count.min(FIRST_INEXACT_COUNT) }
     }
 }
 
@@ -328,13 +318,13 @@ impl MailboxLink {
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // 25 bits.
+#[allow(clippy::cast_possible_truncation)] // Masked.
 const fn newest_of(head: u64) -> u32 {
     (head >> NEWEST_SHIFT) as u32 & INDEX_MASK
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // Masked.
+#[allow(clippy::cast_possible_truncation)] // 25 bits.
 const fn second_of(head: u64) -> u32 {
     (head >> SECOND_SHIFT) as u32
 }

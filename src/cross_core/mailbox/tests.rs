@@ -22,11 +22,8 @@ fn try_take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[Mail
 }
 
 fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
-    let index = backlog.next_message();
-    (index != 0).then(|| {
-        backlog.remove_next_message(links[index as usize].get());
-        index
-    })
+    let removed = backlog.remove_next_message(|index| (index, links[index as usize].get()));
+    removed.map(|(index, _)| index)
 }
 
 fn consume_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
