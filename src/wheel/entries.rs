@@ -92,7 +92,7 @@ impl<T> EntryRef<'_, T> {
         self.fields.value.get().cast()
     }
 
-    /// Returns the value of an entry that was just unlinked, and increments the generation.
+    /// Returns the value of an entry that is being removed, and increments the generation.
     ///
     /// # Safety
     ///
@@ -100,7 +100,7 @@ impl<T> EntryRef<'_, T> {
     #[inline]
     unsafe fn take_value(self) -> T {
         self.fields.generation.set(self.generation() + 1);
-        // SAFETY: the caller's promise. The entry is unlinked, so nothing borrows its value.
+        // SAFETY: the caller's promise. The entry leaves the wheel, so nothing borrows its value.
         unsafe { self.value().read() }
     }
 }
@@ -202,10 +202,14 @@ impl<T> Entries<T> {
         if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
             return self.remove_slow(wheel, key);
         }
-        let value = self.unlink_and_take(wheel, key)?;
+        let entry = self.find(key)?;
+        // SAFETY: the entry is in the wheel, and is unlinked below.
+        let value = unsafe { entry.take_value() };
         // Unlike `free`, keeps the index outside the lists even if the wheel is empty now. While it
         // stays there, each removal takes the slow path, which calls `free`.
         self.replace_last_freed(key.index, key.generation + 1);
+        // Unlinks last, when few values are live, so that the function saves fewer registers.
+        wheel.unlink_near(self, entry);
         Some(value)
     }
 
@@ -215,23 +219,12 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        let value = self.unlink_and_take(wheel, key)?;
-        self.free(wheel, key.index, key.generation + 1);
-        Some(value)
-    }
-
-    /// Unlinks the entry of a key and returns its value; `None` if the entry has left the wheel.
-    /// After an unlink, the caller must free the index.
-    #[inline(always)]
-    fn unlink_and_take<const BITS: u32, const LEVELS: usize>(
-        &self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
-        key: Key,
-    ) -> Option<T> {
         let entry = self.find(key)?;
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now.
-        Some(unsafe { entry.take_value() })
+        let value = unsafe { entry.take_value() };
+        self.free(wheel, key.index, key.generation + 1);
+        Some(value)
     }
 
     /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value. Like
@@ -286,7 +279,7 @@ impl<T> Entries<T> {
     /// Frees an index and keeps it outside the lists. Returns the index that was kept before, or 0.
     /// If the index's generations are used up, retires the index and returns 0 instead.
     #[inline]
-    fn replace_last_freed(&mut self, index: u32, generation: u32) -> u32 {
+    fn replace_last_freed(&self, index: u32, generation: u32) -> u32 {
         if generation < WHEEL_KEY_GENERATION_MAX {
             self.free_places.replace_last_freed(index)
         } else {

@@ -196,6 +196,17 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.unlink_keeping_len(storage, entry);
     }
 
+    /// Unlinks an entry whose location [`is_near`](Location::is_near).
+    #[inline]
+    pub(crate) fn unlink_near<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+        self.len -= 1;
+        self.touched += 1;
+        entry.location().set(Location::UNLINKED);
+        if let Some(slot) = self.slots.unlink(storage, entry.links()) {
+            self.slots.mark_empty(slot);
+        }
+    }
+
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         if entry.location().get().is_linked() {
             self.unlink(storage, entry);
