@@ -27,8 +27,8 @@ use crate::{
         shared::Shared,
         slab::{self, NodeRef, OwnerSlab, Slab},
         state::{
-            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FreeWhen, NextStep,
-            OwnerResetOutcome, ResetBy, ResetOutcome, SweepOutcome, TimerKind,
+            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FreeWhen, NextStep, ResetBy,
+            ResetOutcome, SweepOutcome, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
@@ -207,17 +207,17 @@ impl<T> Engine<T> {
     /// bound: the next turn may have the same reading, and fires timers only up to its lower bound.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
-        let (now, delay) = (self.read_clock(), saturating_nanos(delay));
+        let (delay, now) = (saturating_nanos(delay), self.read_clock());
         if delay == 0 { now.min } else { now.max.saturating_add(delay) }
     }
 
-    /// Returns the deadline, not yet rounded up to a tick, of a timer that is added or reset now
-    /// with this delay. If the delay is zero, subtracts almost a tick, so that the rounding does
-    /// not move the deadline to a later tick, and the next turn fires the timer.
+    /// Returns the deadline, not yet rounded up to a tick, of a timer that is added or reset at the
+    /// latest reading with this delay in nanoseconds. If the delay is zero, subtracts almost a
+    /// tick, so that the rounding does not move the deadline to a later tick, and the next turn
+    /// fires the timer.
     #[inline(always)]
-    fn deadline_nanos_after(&mut self, delay: Duration) -> u64 {
-        let now = self.read_clock();
-        let delay = saturating_nanos(delay);
+    fn deadline_nanos_after(&self, delay: u64) -> u64 {
+        let now = self.time.latest;
         let from = if delay == 0 { now.min } else { now.max };
         self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
     }
@@ -241,7 +241,12 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
-            (_, Some(delay)) => self.deadline_nanos_after(delay),
+            (_, Some(delay)) => {
+                // Converts the delay first, so that one number instead of two survives a call.
+                let delay = saturating_nanos(delay);
+                self.read_clock();
+                self.deadline_nanos_after(delay)
+            }
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
         }
@@ -406,11 +411,50 @@ impl<T> Engine<T> {
         }
     }
 
+    /// Resets a timer of this shard. Returns false if the timer has ended or is running.
+    #[inline(always)]
+    #[must_use = "a timer that was not reset has ended or is running"]
+    pub(crate) fn reset(&mut self, handle: TimerHandle, when: When) -> bool {
+        self.prefetch_before_reset(handle);
+        let Some(delay) = when.as_delay() else {
+            let due = self.deadline_nanos(when);
+            return self.reset_to_nanos(handle, due);
+        };
+        let delay = saturating_nanos(delay);
+        if self.try_read_clock() {
+            self.reset_to_nanos(handle, self.deadline_nanos_after(delay))
+        } else {
+            self.reset_after_slow_reading(handle, delay)
+        }
+    }
+
+    /// Reads the clock and resets a timer. A separate function, so that a reset with an inlined
+    /// reading need not save registers for a call.
+    #[inline(never)]
+    fn reset_after_slow_reading(&mut self, handle: TimerHandle, delay: u64) -> bool {
+        self.time.read_slow();
+        self.reset_to_nanos(handle, self.deadline_nanos_after(delay))
+    }
+
     /// Changes the deadline of a timer of this shard to `due`, in nanoseconds of the clock. Returns
     /// false if the timer has ended or is running.
     #[inline(always)]
     #[must_use = "a timer that was not reset has ended or is running"]
     pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
+        let node = self.nodes.entry(handle.index());
+        if handle.is_remotely_added() || !node.state().is_linked_one_shot(handle.generation) {
+            return self.reset_slow(handle, due);
+        }
+        // A concurrent remote cancel is ordered after this reset.
+        self.stats.counts.resets += 1;
+        self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
+        true
+    }
+
+    /// Resets a timer that may be remotely added or periodic, or that another thread may have reset
+    /// or cancelled.
+    #[inline(never)]
+    fn reset_slow(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation);
         if !self.nodes.try_adopt_page_of(index, generation) {
             return false;
@@ -419,33 +463,16 @@ impl<T> Engine<T> {
         if handle.is_remotely_added() && node.is_not_admitted() {
             return self.reset_before_admission(handle, due);
         }
-        match node.state().prepare_owner_reset(generation) {
-            // A concurrent remote cancel is ordered after this reset.
-            OwnerResetOutcome::LinkedOneShot => {
-                self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
-                self.stats.counts.resets += 1;
-                true
-            }
-            OwnerResetOutcome::Pending { periodic } => {
-                self.reset_slow(index, due, periodic);
-                true
-            }
-            OwnerResetOutcome::Refused => false,
-        }
-    }
-
-    /// Resets a timer for which `prepare_owner_reset` has returned `Pending`.
-    #[cold]
-    #[inline(never)]
-    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool) {
-        let deadline = self.time.tick.deadline_tick(due);
+        let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
+        // A concurrent remote cancel is ordered after this reset.
         self.stats.counts.resets += 1;
-        self.wheel.relink_or_link(&self.nodes, self.nodes.entry(index), deadline);
-        if periodic {
+        self.wheel.relink_or_link(&self.nodes, node, self.time.tick.deadline_tick(due));
+        if is_periodic {
             let Reading { min, max } = self.time.latest;
             let start = self.time.tick.period_start(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
+        true
     }
 
     /// Resets a remotely added timer before its admission, with the steps of a remote reset.

@@ -294,12 +294,7 @@ impl<T> Shard<T> {
     #[inline]
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
-        if handle.shard() != self.engine.number {
-            return false;
-        }
-        self.engine.prefetch_before_reset(handle);
-        let due = self.engine.deadline_nanos(when.into());
-        self.engine.reset_to_nanos(handle, due)
+        handle.shard() == self.engine.number && self.engine.reset(handle, when.into())
     }
 
     /// Changes the period of a periodic timer of this shard.

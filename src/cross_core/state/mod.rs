@@ -366,18 +366,6 @@ pub(crate) enum FreeWhen {
     Later,
 }
 
-/// Tells whether the owner can reset a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum OwnerResetOutcome {
-    /// The timer is pending, one-shot, and linked in the wheel.
-    LinkedOneShot,
-    /// The timer is pending. It is possibly not linked in the wheel.
-    Pending { periodic: bool },
-    /// The timer has ended or is running.
-    Refused,
-}
-
 /// The meaning of a consumed message.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
@@ -716,38 +704,35 @@ impl StateWord {
         }
     }
 
-    /// Checks whether the owner can reset the timer. If so, discards the requested deadline of an
-    /// earlier remote reset. Also clears *postponable*, so that a remote reset in progress sends a
-    /// message.
+    /// Returns true if the timer is pending, one-shot, and linked in the wheel, and needs no
+    /// [`prepare_owner_reset`](Self::prepare_owner_reset).
     #[inline]
-    pub(crate) fn prepare_owner_reset(&self, generation: u64) -> OwnerResetOutcome {
+    pub(crate) fn is_linked_one_shot(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        if word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle) {
-            return OwnerResetOutcome::LinkedOneShot;
-        }
-        self.prepare_owner_reset_slow(generation)
+        word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn prepare_owner_reset_slow(&self, generation: u64) -> OwnerResetOutcome {
+    /// Checks whether the owner can reset the timer. If so, discards the requested deadline of an
+    /// earlier remote reset, and returns true if the timer is periodic. Also clears *postponable*,
+    /// so that a remote reset in progress sends a message. The timer is possibly not linked in the
+    /// wheel. Returns `None` if the timer has ended or is running.
+    pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
-            let outcome = OwnerResetOutcome::Pending { periodic: word & PERIODIC != 0 };
             let to = match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return OwnerResetOutcome::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return None,
                 // A remote reset in progress is ordered after this reset. The remote deadline may
                 // be before the owner's, so the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Resetting => {
                     word & !(NEW_DEADLINE | POSTPONABLE)
                 }
-                _ => return OwnerResetOutcome::Refused,
+                _ => return None,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // swap is retried.
             if to == word || self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return outcome;
+                return Some(word & PERIODIC != 0);
             }
         }
     }

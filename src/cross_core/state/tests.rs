@@ -75,14 +75,9 @@ fn a_stale_generation_has_no_effect() {
         assert_eq!(state.cancel(stale), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
-        assert!(
-            !state.is_pending(stale)
-                && state.prepare_owner_reset(stale) == OwnerResetOutcome::Refused
-        );
+        assert!(!state.is_pending(stale) && state.prepare_owner_reset(stale).is_none());
     }
-    assert!(
-        state.is_pending(7) && state.prepare_owner_reset(7) == OwnerResetOutcome::LinkedOneShot
-    );
+    assert!(state.is_pending(7) && state.is_linked_one_shot(7));
 }
 
 #[test]
@@ -141,10 +136,7 @@ fn a_message_or_a_claim_reports_a_reset_once() {
 #[test]
 fn an_owner_reset_overrides_an_earlier_remote_reset() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(
-        state.prepare_owner_reset(GENERATION),
-        OwnerResetOutcome::Pending { periodic: false }
-    );
+    assert_eq!(state.prepare_owner_reset(GENERATION), Some(false));
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
@@ -156,10 +148,7 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
-    assert_eq!(
-        state.prepare_owner_reset(GENERATION),
-        OwnerResetOutcome::Pending { periodic: false }
-    );
+    assert_eq!(state.prepare_owner_reset(GENERATION), Some(false));
     assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
@@ -297,7 +286,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
             (state.claim(), state.prepare_owner_reset(generation)),
-            (ClaimOutcome::AwaitsMessage, OwnerResetOutcome::Refused)
+            (ClaimOutcome::AwaitsMessage, None)
         );
         if !is_consumed {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
