@@ -618,7 +618,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        self.current == self.pass_end && matches!(self.stage, Stage::Done)
+        matches!(self.stage, Stage::Done) && self.current == self.pass_end
     }
 
     /// Returns true if the pass left entries to return or relink, because the pass used up its
