@@ -14,6 +14,7 @@ use std::{
 
 pub use crate::cross_core::state::{Cancel, TimerStatus};
 use crate::{
+    clock::tick::saturating_nanos,
     cross_core::{
         callback::SendCallback,
         hooks::{PanicPlace, catch_panic_silently},
@@ -420,7 +421,7 @@ impl TimerHandle {
             return self.reset_remote(When::after(delay));
         }
         self.with_remote_shard(|shared, payload_out| {
-            let due = (shared.nanos_after(delay), None);
+            let due = (shared.nanos_after(saturating_nanos(delay)), None);
             shared.reset(self.index(), self.generation, due, payload_out)
         })
         .unwrap_or(false)

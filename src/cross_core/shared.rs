@@ -269,12 +269,12 @@ impl Shared {
         }
     }
 
-    /// Returns the time `delay` from now, in nanoseconds of the clock.
+    /// Returns the time `delay_nanos` from now, in nanoseconds of the clock.
     #[inline]
-    pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
+    pub(crate) fn nanos_after(&self, delay_nanos: u64) -> u64 {
         // Relaxed: a slightly older reading is allowed.
         let now = self.clock.nanos().max(self.owner_clock_nanos.load(Ordering::Relaxed));
-        now.saturating_add(saturating_nanos(delay))
+        now.saturating_add(delay_nanos)
     }
 
     /// Returns the deadline of a timer that is added or reset now, in nanoseconds of the clock.
@@ -282,11 +282,11 @@ impl Shared {
     pub(crate) fn deadline_nanos(&self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
-                self.tick.backdate_if_elapsed(self.nanos_after(delay), delay.is_zero())
+                let delay = saturating_nanos(delay);
+                self.tick.backdate_if_elapsed(self.nanos_after(delay), delay == 0)
             }
             (Deadline::AtNanos(nanos), _) => nanos,
-            _ => self
-                .deadline_nanos_with_slack(when, Reading::exact(self.nanos_after(Duration::ZERO))),
+            _ => self.deadline_nanos_with_slack(when, Reading::exact(self.nanos_after(0))),
         }
     }
 
@@ -297,7 +297,7 @@ impl Shared {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, None);
         }
-        let now = self.nanos_after(Duration::ZERO);
+        let now = self.nanos_after(0);
         let nanos = self.deadline_nanos_with_slack(when, Reading::exact(now));
         (nanos, Some(self.tick.period_start(nanos, now, now)))
     }
@@ -337,7 +337,7 @@ impl Shared {
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {
-        self.nanos_after(Duration::ZERO) >= nanos
+        self.nanos_after(0) >= nanos
     }
 
     /// Returns the sleep from which this thread must wake the owner, if any, after this thread has

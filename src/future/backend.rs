@@ -46,7 +46,7 @@ impl<B: BackendOps> Backend for B {}
 /// wheel's clock. Handles have the type `TimerHandle`, which is `Send`, even for this thread's
 /// wheel. So a compiler error about a `!Send` future names only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
-    fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
+    fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 
     /// Returns the present time from an exact reading of the clock.
     fn now_nanos(&self) -> Result<u64, AddErrorReason>;
@@ -73,9 +73,9 @@ pub trait BackendOps: Debug + Unpin {
 
     fn cancel(&self, handle: TimerHandle) -> Cancel;
 
-    /// Resets a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
-    /// was not reset.
-    fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64>;
+    /// Resets a pending timer to `delay_nanos` from now. Returns the new deadline, or `None` if the
+    /// timer was not reset.
+    fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64>;
 
     /// Resets a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
     /// `None` if the timer was not reset.
@@ -84,8 +84,8 @@ pub trait BackendOps: Debug + Unpin {
 
 impl BackendOps for LocalTimer {
     #[inline]
-    fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with_current_engine(|engine| engine.nanos_after(delay))
+    fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason> {
+        ThreadWheel::with_current_engine(|engine| engine.nanos_after(delay_nanos))
     }
 
     fn now_nanos(&self) -> Result<u64, AddErrorReason> {
@@ -139,8 +139,8 @@ impl BackendOps for LocalTimer {
         ThreadWheel::cancel(handle)
     }
 
-    fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        ThreadWheel::reset(handle, |engine| engine.nanos_after(delay))
+    fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {
+        ThreadWheel::reset(handle, |engine| engine.nanos_after(delay_nanos))
     }
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {

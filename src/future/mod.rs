@@ -97,7 +97,7 @@ pub use self::{
     virtual_time::{Task, VirtualTime},
     worker_wheels::Watcher,
 };
-use crate::local::local_timer;
+use crate::{clock::tick::saturating_nanos, local::local_timer};
 
 /// Waits for `duration`, counted from this call, on this thread's wheel. See [`Sleep`].
 ///
@@ -118,7 +118,7 @@ use crate::local::local_timer;
 #[inline]
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep::after(local_timer(), duration)
+    Sleep::after(local_timer(), saturating_nanos(duration))
 }
 
 /// Waits until `deadline`, an instant of this thread's clock

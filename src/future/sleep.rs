@@ -91,29 +91,29 @@ enum State {
 }
 
 impl<B: Backend> Sleep<B> {
-    #[inline]
+    #[inline(never)]
     #[track_caller]
-    pub(super) fn after(backend: B, delay: Duration) -> Self {
-        let mut sleep = Self::new(backend, |backend| backend.nanos_after(delay));
-        if matches!(sleep.state, State::Unarmed) {
-            sleep.state = match saturating_nanos(delay) {
-                0 => State::ZeroDelay,
-                1..=FIRST_POLL_CHECK_MAX_NANOS => State::Unarmed,
-                _ => State::LongUnpolled,
-            };
-        }
-        sleep
+    pub(super) fn after(backend: B, delay_nanos: u64) -> Self {
+        let deadline = backend.nanos_after(delay_nanos);
+        let state = match delay_nanos {
+            0 => State::ZeroDelay,
+            1..=FIRST_POLL_CHECK_MAX_NANOS => State::Unarmed,
+            _ => State::LongUnpolled,
+        };
+        Self::new(backend, deadline, state)
     }
 
     #[track_caller]
     pub(super) fn until(backend: B, instant: Instant) -> Self {
-        Self::new(backend, |backend| backend.nanos_at(instant))
+        let deadline = backend.nanos_at(instant);
+        Self::new(backend, deadline, State::Unarmed)
     }
 
+    #[inline]
     #[track_caller]
-    fn new(backend: B, deadline_of: impl FnOnce(&B) -> Result<u64, AddErrorReason>) -> Self {
-        let (deadline, state) = match deadline_of(&backend) {
-            Ok(deadline) => (deadline, State::Unarmed),
+    fn new(backend: B, deadline: Result<u64, AddErrorReason>, state: State) -> Self {
+        let (deadline, state) = match deadline {
+            Ok(deadline) => (deadline, state),
             Err(reason) => (0, State::NoWheel(reason)),
         };
         Self { backend, deadline, call_site: CallSite::caller(), state }
@@ -220,14 +220,15 @@ impl<B: Backend> Sleep<B> {
     /// ```
     #[inline]
     pub fn reset_after(&mut self, duration: Duration) {
+        let delay_nanos = saturating_nanos(duration);
         if let State::Armed { handle, waker_id, .. } = self.state
-            && let Some(nanos) = self.backend.reset_after(handle, duration)
+            && let Some(nanos) = self.backend.reset_after(handle, delay_nanos)
         {
             self.deadline = nanos;
-            self.state = State::Armed { handle, waker_id, elapsed_at_reset: duration.is_zero() };
+            self.state = State::Armed { handle, waker_id, elapsed_at_reset: delay_nanos == 0 };
         } else {
-            self.set_deadline_unarmed(self.backend.nanos_after(duration));
-            if duration.is_zero() && matches!(self.state, State::Unarmed) {
+            self.set_deadline_unarmed(self.backend.nanos_after(delay_nanos));
+            if delay_nanos == 0 && matches!(self.state, State::Unarmed) {
                 self.state = State::ZeroDelay;
             }
         }

@@ -19,6 +19,7 @@ use super::{
 #[cfg(feature = "cores")]
 use crate::local::cores::{Cores, CoresBuilder};
 use crate::{
+    clock::tick::saturating_nanos,
     config::Config,
     cross_core::{
         call_site::CallSite,
@@ -347,7 +348,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Sleep<Remote> {
-        Sleep::after(self.choose_wheel(), duration)
+        Sleep::after(self.choose_wheel(), saturating_nanos(duration))
     }
 
     /// Waits until `deadline`, an instant of the clock that [`now`](Self::now) reads. See
@@ -577,12 +578,12 @@ impl Remote {
 
 impl BackendOps for Remote {
     #[inline]
-    fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared().nanos_after(delay))
+    fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason> {
+        Ok(self.shard().shared().nanos_after(delay_nanos))
     }
 
     fn now_nanos(&self) -> Result<u64, AddErrorReason> {
-        self.nanos_after(Duration::ZERO)
+        self.nanos_after(0)
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
@@ -632,8 +633,8 @@ impl BackendOps for Remote {
         })
     }
 
-    fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        let nanos = self.shard().shared().nanos_after(delay);
+    fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {
+        let nanos = self.shard().shared().nanos_after(delay_nanos);
         self.try_reset_to_nanos(handle, nanos).then_some(nanos)
     }
 

@@ -203,7 +203,7 @@ impl ShardRef {
             return local_timer().try_add_periodic(period, callback);
         }
         let period = self.shared.tick.period_nanos(period);
-        let due = self.shared.nanos_after(Duration::from_nanos(period));
+        let due = self.shared.nanos_after(period);
         self.add_remote(TimerSchedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
     }
 

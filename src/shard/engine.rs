@@ -202,13 +202,14 @@ impl<T> Engine<T> {
         self.time.now()
     }
 
-    /// Returns the time `delay` from now, in nanoseconds of the clock. Counts from the upper bound
-    /// of a clock reading, so the result is never too early. For a zero delay, returns the lower
-    /// bound: the next turn may have the same reading, and fires timers only up to its lower bound.
+    /// Returns the time `delay_nanos` from now, in nanoseconds of the clock. Counts from the upper
+    /// bound of a clock reading, so the result is never too early. For a zero delay, returns the
+    /// lower bound: the next turn may have the same reading, and fires timers only up to its lower
+    /// bound.
     #[inline(always)]
-    pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
-        let (delay, now) = (saturating_nanos(delay), self.read_clock());
-        if delay == 0 { now.min } else { now.max.saturating_add(delay) }
+    pub(crate) fn nanos_after(&mut self, delay_nanos: u64) -> u64 {
+        let now = self.read_clock();
+        if delay_nanos == 0 { now.min } else { now.max.saturating_add(delay_nanos) }
     }
 
     /// Returns the deadline, not yet rounded up to a tick, of a timer that is added or reset at the
@@ -231,7 +232,7 @@ impl<T> Engine<T> {
             && let Some(period) = when.as_delay()
         {
             let period = self.time.tick.period_nanos(period);
-            return TimerSchedule { due: self.nanos_after(Duration::from_nanos(period)), period };
+            return TimerSchedule { due: self.nanos_after(period), period };
         }
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    clock::{ManualClock, schedule::TimerSchedule},
+    clock::{ManualClock, schedule::TimerSchedule, tick::saturating_nanos},
     cross_core::{
         call_site::CallSite,
         callback::{Callback, RunOnce},
@@ -53,7 +53,8 @@ fn add_remotely(
     callback: impl FnOnce() + Send + 'static,
 ) -> TimerHandle {
     let shared = &shard.engine.shared;
-    let added = add_through_mailbox(shared, shared.nanos_after(TICK * ticks), callback);
+    let added =
+        add_through_mailbox(shared, shared.nanos_after(saturating_nanos(TICK * ticks)), callback);
     let armed = added.expect("there is room").answer;
     TimerHandle::new(shard.engine.number, armed.index, armed.generation)
 }
