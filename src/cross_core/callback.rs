@@ -7,7 +7,7 @@ use std::{
     any::TypeId,
     marker::PhantomData,
     mem::{self, ManuallyDrop, MaybeUninit},
-    ptr::NonNull,
+    ptr::{self, NonNull},
 };
 
 /// The storage for a closure or for its box: 32 bytes.
@@ -35,8 +35,19 @@ pub(crate) struct VTable {
     type_id: fn() -> TypeId,
 }
 
+/// A closure, or another value that a one-shot timer runs.
+pub(crate) trait OneShot: 'static {
+    fn run(self);
+}
+
+impl<F: FnOnce() + 'static> OneShot for F {
+    fn run(self) {
+        self();
+    }
+}
+
 impl VTable {
-    const fn once<F: FnOnce() + 'static>() -> Self {
+    pub(crate) const fn once<F: OneShot>() -> Self {
         Self::new::<F>(call_once::<F>, false)
     }
 
@@ -54,11 +65,10 @@ impl VTable {
 /// # Safety
 ///
 /// `storage` points to storage that holds an `F`, which the call consumes.
-unsafe fn call_once<F: FnOnce()>(storage: *mut ClosureStorage) {
+unsafe fn call_once<F: OneShot>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
     // for it (`build`).
-    let closure = unsafe { storage.cast::<F>().read() };
-    closure();
+    unsafe { storage.cast::<F>().read() }.run();
 }
 
 /// # Safety
@@ -110,7 +120,8 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
 ///
 /// # Safety
 ///
-/// The first vtable is for `Closure`, and the second is for `Box<Closure>`.
+/// The first vtable is for `Closure`, and the second is for `Box<Closure>`. If `Closure` fits
+/// inline, the second is not used.
 pub(crate) unsafe trait IntoCallback {
     type Closure: 'static;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2];
@@ -237,9 +248,9 @@ pub(crate) struct CallbackPtr(NonNull<Callback>);
 impl CallbackPtr {
     /// # Safety
     ///
-    /// `callback` points to a callback, which no other code uses until [`run`](Self::run) or
-    /// [`drop_in_place`](Self::drop_in_place) has returned. After the run of a one-shot callback,
-    /// or the drop, the memory counts as uninitialized.
+    /// `callback` points to a callback, which no other code uses until [`run`](Self::run),
+    /// [`take`](Self::take) or [`drop_in_place`](Self::drop_in_place) has returned. After the run of
+    /// a one-shot callback, the move or the drop, the memory counts as uninitialized.
     #[inline]
     pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
         Self(callback)
@@ -254,6 +265,18 @@ impl CallbackPtr {
         // SAFETY: the storage holds a value of type `vtable.type_id`, and no other code uses it
         // (`new`).
         unsafe { call(storage) }
+    }
+
+    /// Moves out the closure of a callback that was made of a `C`. `C` stores its closure inline,
+    /// and its vtable is a static, so that the vtable's address identifies the closure's type.
+    #[inline]
+    pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
+        // SAFETY: the callback exists (`new`).
+        let vtable = unsafe { self.0.as_ref() }.vtable;
+        assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
+        // SAFETY: the storage, which is the first field, holds a `Closure` (the vtable), and no
+        // other code uses it (`new`).
+        unsafe { self.0.cast::<C::Closure>().read() }
     }
 
     #[inline]

@@ -8,9 +8,7 @@ use std::{
 use super::waker_callback::{WakerCallback, drop_refused};
 use crate::{
     cross_core::{
-        call_site::CallSite,
-        callback::RunOnce,
-        handle::{Cancel, TimerHandle},
+        call_site::CallSite, callback::CallbackPtr, handle::TimerHandle, hooks::PanicPlace,
         state::TimerKind,
     },
     error::AddErrorReason,
@@ -71,7 +69,8 @@ pub trait BackendOps: Debug + Unpin {
 
     fn is_pending(&self, handle: TimerHandle) -> bool;
 
-    fn cancel(&self, handle: TimerHandle) -> Cancel;
+    /// Cancels a timer. Returns false if the timer is running or has ended.
+    fn cancel(&self, handle: TimerHandle) -> bool;
 
     /// Resets a pending timer to `delay_nanos` from now. Returns the new deadline, or `None` if the
     /// timer was not reset.
@@ -117,7 +116,7 @@ impl BackendOps for LocalTimer {
         call_site: CallSite,
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut callback = Some(RunOnce(move || waker.wake()));
+        let mut callback = Some(waker);
         let added = ThreadWheel::with(|local| {
             local.assert_driven();
             local.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
@@ -129,14 +128,16 @@ impl BackendOps for LocalTimer {
         added
     }
 
-    #[inline]
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        ThreadWheel::is_pending(handle)
+        ThreadWheel::with_current_engine(|engine| engine.node_is_pending(handle)).unwrap_or(false)
     }
 
-    #[inline]
-    fn cancel(&self, handle: TimerHandle) -> Cancel {
-        ThreadWheel::cancel(handle)
+    fn cancel(&self, handle: TimerHandle) -> bool {
+        let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take::<WakerCallback>);
+        let Some(mut waker) = waker else { return false };
+        // Without the `Waker`, the drop of the callback does not wake the task.
+        ThreadWheel::catch_panic(PanicPlace::Drop, move || drop(waker.0.take()));
+        true
     }
 
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {

@@ -13,10 +13,7 @@ use super::{
 };
 use crate::{
     clock::tick::saturating_nanos,
-    cross_core::{
-        call_site::CallSite,
-        handle::{Cancel, TimerHandle},
-    },
+    cross_core::{call_site::CallSite, handle::TimerHandle},
     error::AddErrorReason,
     limits::FIRST_POLL_CHECK_MAX_NANOS,
     local::LocalTimer,
@@ -282,8 +279,7 @@ impl<B: Backend> Sleep<B> {
     /// Polls a sleep that is ready, has no pending timer, or must change its waker.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        let mut waker = None;
-        match self.state {
+        let waker = match self.state {
             State::Elapsed | State::ZeroDelay => {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
@@ -295,34 +291,31 @@ impl<B: Backend> Sleep<B> {
                 return Poll::Ready(Ok(()));
             }
             State::Armed { handle, .. } => {
-                if self.backend.is_pending(handle) {
-                    let new_waker = WakerCallback::new(cx.waker());
-                    if self.backend.cancel(handle) == Cancel::Cancelled {
-                        waker = Some(new_waker);
-                    }
-                }
+                let is_pending = self.backend.is_pending(handle);
+                let new_waker = is_pending.then(|| WakerCallback::new(cx.waker()));
+                let is_cancelled = is_pending && self.backend.cancel(handle);
                 self.state = State::Unarmed;
+                match new_waker {
+                    Some(new_waker) if is_cancelled => new_waker,
+                    // The end of the timer proves nothing, because its wheel may have ended before
+                    // the deadline.
+                    _ => return self.poll_slow(cx),
+                }
             }
             State::LongUnpolled => {
-                waker = Some(WakerCallback::new(cx.waker()));
+                let waker = WakerCallback::new(cx.waker());
                 self.state = State::Unarmed;
+                waker
             }
-            State::Unarmed => (),
-        }
-        // If the first `match` made no waker, compares the deadline with the clock. The end of a
-        // previous timer proves nothing, because the wheel of that timer may have ended before the
-        // deadline.
-        let waker = match waker {
-            Some(waker) => waker,
-            None if self.backend.has_elapsed(self.deadline)? => {
+            State::Unarmed if self.backend.has_elapsed(self.deadline)? => {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            None => WakerCallback::new(cx.waker()),
+            State::Unarmed => WakerCallback::new(cx.waker()),
         };
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A sleep with an elapsed deadline needs no timer. If the first `match` made a waker, the
+        // A sleep with an elapsed deadline needs no timer. Unless the sleep was `Unarmed`, the
         // deadline is not yet checked.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;

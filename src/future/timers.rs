@@ -23,7 +23,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::RunOnce,
+        callback::{OneShot, RunOnce},
         handle::{Cancel, Owner, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
@@ -609,7 +609,7 @@ impl BackendOps for Remote {
         call_site: CallSite,
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut callback = Some(RunOnce(move || waker.wake()));
+        let mut callback = Some(RunOnce(move || waker.run()));
         if let Some(wheel) = self.worker_wheel(self.wheel_index)
             && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut callback)
         {
@@ -626,11 +626,12 @@ impl BackendOps for Remote {
     }
 
     #[inline]
-    fn cancel(&self, handle: TimerHandle) -> Cancel {
-        with_wake_on_drop(false, || match self.worker_wheel(self.wheel_index) {
+    fn cancel(&self, handle: TimerHandle) -> bool {
+        let cancelled = with_wake_on_drop(false, || match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
-        })
+        });
+        cancelled == Cancel::Cancelled
     }
 
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {

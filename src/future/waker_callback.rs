@@ -1,13 +1,18 @@
 //! The callback of a future's timer: the waker of the latest poll.
 
+#![allow(unsafe_code)]
+
 use std::{cell::Cell, ptr, task::Waker};
 
-use crate::local::ThreadWheel;
+use crate::{
+    cross_core::callback::{IntoCallback, OneShot, VTable},
+    local::ThreadWheel,
+};
 
 /// A waker that serves as a timer's callback. Firing the timer wakes the task, and so does the end
 /// of the wheel. After a cancel, the waker is only dropped, unless the wheel ends before the drop.
 #[derive(Debug)]
-pub struct WakerCallback(Option<Waker>);
+pub struct WakerCallback(pub(super) Option<Waker>);
 
 impl WakerCallback {
     /// Clones `waker`. Panics if the clone panics.
@@ -26,9 +31,24 @@ impl WakerCallback {
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
+}
 
-    pub(super) fn wake(mut self) {
+impl OneShot for WakerCallback {
+    fn run(mut self) {
         self.0.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The vtable of every `WakerCallback`. A static, so that its address identifies the type.
+static VTABLE: VTable = VTable::once::<WakerCallback>();
+
+// SAFETY: the first vtable is for `WakerCallback`, which fits inline.
+unsafe impl IntoCallback for WakerCallback {
+    type Closure = Self;
+    const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] = [&VTABLE; 2];
+
+    fn into_closure(self) -> Self {
+        self
     }
 }
 

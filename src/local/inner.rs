@@ -25,7 +25,7 @@ use crate::{
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         shared::Shared,
-        slab::OwnerSlab,
+        slab::{NodeRef, OwnerSlab},
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
@@ -211,10 +211,7 @@ impl ThreadWheel {
 
     #[inline]
     fn get_or_create() -> Result<NonNull<Self>, AddErrorReason> {
-        match THREAD_WHEEL_PTR.try_with(Cell::get) {
-            Ok(Some(local)) => Ok(local),
-            _ => Self::create(),
-        }
+        THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().map_or_else(Self::create, Ok)
     }
 
     #[cold]
@@ -924,19 +921,24 @@ impl ThreadWheel {
         });
     }
 
-    /// Cancels a timer that [`add_client_timer`](Self::add_client_timer) has added. Returns true if
-    /// this call ended the timer.
+    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`. The
+    /// callback is not dropped, so `take` must take it if it has a destructor. Returns `None` if
+    /// the timer is running or has ended.
     #[inline(always)]
-    pub(crate) fn cancel_client_timer(timer: LocalHandle) -> bool {
-        let Ok(local) = Self::get_or_create() else { return false };
+    pub(crate) fn cancel_private<R>(
+        handle: TimerHandle,
+        take: impl FnOnce(CallbackPtr) -> R,
+    ) -> Option<R> {
         // SAFETY: as in `with`.
-        let local = unsafe { local.as_ref() };
-        // The callback has no destructor, so it need not be dropped.
-        let cancelled = local.engine.borrow_mut().cancel_private(timer.handle);
-        if cancelled {
+        let local = unsafe { Self::get_or_create().ok()?.as_ref() };
+        let mut engine = local.engine.borrow_mut();
+        let take = |node: NodeRef<'_, _>| take(OwnerSlab::cancelled_callback(node));
+        let taken = engine.cancel_private(handle, take);
+        drop(engine);
+        if taken.is_some() {
             local.publish_live_count_unless_awake();
         }
-        cancelled
+        taken
     }
 
     #[inline]

@@ -237,7 +237,8 @@ impl<K, Op> ParkedOperation<K, Op> {
     /// was pending, or the thread's wheel has ended and the operation is not completed.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
-        ThreadWheel::cancel_client_timer(self.timer)
+        // The callback of a client's timer has no destructor.
+        ThreadWheel::cancel_private(self.timer.handle, |_| ()).is_some()
             || self.completion.is_none() && ThreadWheel::has_ended()
     }
 }

@@ -371,19 +371,24 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Cancels a [`Private`](TimerKind::Private) timer of this shard. The timer's payload must have
-    /// no destructor, because it is not dropped. Returns false if the timer is running or has
-    /// ended.
+    /// Cancels a [`Private`](TimerKind::Private) timer of this shard, and returns the result of
+    /// `take`. The timer's payload is not dropped, so `take` must take it if it has a destructor.
+    /// Returns `None` if the timer is running or has ended.
     #[inline(always)]
-    pub(crate) fn cancel_private(&mut self, handle: TimerHandle) -> bool {
+    pub(crate) fn cancel_private<R>(
+        &mut self,
+        handle: TimerHandle,
+        take: impl FnOnce(NodeRef<'_, T>) -> R,
+    ) -> Option<R> {
         let node = self.nodes.entry(handle.index());
-        let is_cancelled = node.state().cancel_private(handle.generation);
-        if is_cancelled {
-            self.wheel.unlink(&self.nodes, node);
-            self.stats.count_cancelled();
-            self.free(handle.index(), handle.generation);
+        if !node.state().cancel_private(handle.generation) {
+            return None;
         }
-        is_cancelled
+        self.wheel.unlink(&self.nodes, node);
+        self.stats.count_cancelled();
+        let taken = take(node);
+        self.free(handle.index(), handle.generation);
+        Some(taken)
     }
 
     #[inline(always)]
@@ -536,7 +541,9 @@ impl<T> Engine<T> {
             && self.node_is_pending(handle)
     }
 
-    fn node_is_pending(&self, handle: TimerHandle) -> bool {
+    /// Returns true if a timer is pending. The shard must have the page of a remotely added timer.
+    #[inline]
+    pub(crate) fn node_is_pending(&self, handle: TimerHandle) -> bool {
         self.nodes.entry(handle.index()).state().is_pending(handle.generation)
     }
 
