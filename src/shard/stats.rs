@@ -1,7 +1,7 @@
 //! Counts the owner's operations. Publishes to other threads, through `gauges`, the lateness of
 //! timers and when turns begin and end.
 
-use std::{cell::Cell, mem};
+use std::cell::Cell;
 
 use super::Engine;
 use crate::{
