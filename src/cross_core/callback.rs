@@ -41,6 +41,7 @@ pub(crate) trait OneShot: 'static {
 }
 
 impl<F: FnOnce() + 'static> OneShot for F {
+    #[inline]
     fn run(self) {
         self();
     }

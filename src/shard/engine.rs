@@ -243,10 +243,8 @@ impl<T> Engine<T> {
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
-                // Converts the delay first, so that one number instead of two survives a call.
-                let delay = saturating_nanos(delay);
                 self.read_clock();
-                self.deadline_nanos_after(delay)
+                self.deadline_nanos_after(saturating_nanos(delay))
             }
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
@@ -314,27 +312,6 @@ impl<T> Engine<T> {
             *self.nodes.schedule_mut(index) = schedule;
         }
         Ok(self.handle_template.with_index_and_generation(index, generation))
-    }
-
-    /// Cancels a timer of this shard without a function call, so that the caller need not save
-    /// registers. Returns the payload, or `None` if the caller must try [`cancel`](Self::cancel).
-    #[inline(always)]
-    pub(crate) fn try_cancel_fast(&mut self, handle: TimerHandle) -> Option<T> {
-        let node = self.nodes.entry(handle.index());
-        let is_cancelled = !handle.is_remotely_added()
-            && !self.nodes.free_places.has_last_freed()
-            && self.stats.live != 1
-            && node.location().get().is_near()
-            && node.state().try_cancel_by_owner(handle.generation);
-        if !is_cancelled {
-            return None;
-        }
-        let payload = node.take_payload();
-        self.stats.count_cancelled();
-        self.nodes.free_places.replace_last_freed(handle.index());
-        // Unlinks last, when few values are live.
-        self.wheel.unlink_near(&self.nodes, node);
-        Some(payload)
     }
 
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. A

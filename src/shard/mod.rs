@@ -266,14 +266,6 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return None;
         }
-        match self.engine.try_cancel_fast(handle) {
-            Some(payload) => Some(payload),
-            None => self.cancel_slow(handle),
-        }
-    }
-
-    #[inline(never)]
-    fn cancel_slow(&mut self, handle: TimerHandle) -> Option<T> {
         let freed = self.engine.cancel(handle, |_| true).ok().flatten()?;
         Some(self.engine.take_payload_cancelled_by_owner(handle, freed))
     }

@@ -24,7 +24,7 @@ use alloc::{
     vec,
     vec::Vec,
 };
-use core::{alloc::Layout, cell::Cell, mem, ops::Range, ptr::NonNull};
+use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
 use crate::limits::{PAGE_BITS, PLACES_ADDED_AT_ONCE, SPARE_PAGES};
 
@@ -130,7 +130,7 @@ pub(crate) struct FreePlaces {
     free_lists_by_page: Vec<PageFreeList>,
     /// The index of the place that was freed last, or 0 for none. This place is in no list, and its
     /// page counts it as used.
-    last_freed: Cell<u32>,
+    last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current_page: usize,
     /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
@@ -163,7 +163,7 @@ impl FreePlaces {
     pub(crate) fn new() -> Self {
         let mut free = Self {
             free_lists_by_page: Vec::new(),
-            last_freed: Cell::new(0),
+            last_freed: 0,
             current_page: 0,
             pages_with_room: Vec::new(),
             empty_page_count: 0,
@@ -180,22 +180,22 @@ impl FreePlaces {
     }
 
     #[inline]
-    pub(crate) fn take_last_freed(&self) -> Option<u32> {
-        let last = self.last_freed.take();
+    pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
+        let last = mem::take(&mut self.last_freed);
         if last == 0 { None } else { Some(last) }
     }
 
     #[inline]
     pub(crate) fn has_last_freed(&self) -> bool {
-        self.last_freed.get() != 0
+        self.last_freed != 0
     }
 
     /// Frees the place of an index and keeps the index outside the lists. Returns the index that
     /// was kept before, or 0. The caller must [put](Self::put_in_free_list) the place of the
     /// returned index into the list of its page.
     #[inline]
-    pub(crate) fn replace_last_freed(&self, index: u32) -> u32 {
-        self.last_freed.replace(index)
+    pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
+        mem::replace(&mut self.last_freed, index)
     }
 
     /// Takes the first place of the current page's free list, and returns its index. `link_of` gets

@@ -202,12 +202,12 @@ impl<T> Entries<T> {
         if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
             return self.remove_slow(wheel, key);
         }
-        let entry = self.find(key)?;
+        let entry = Self::find_in(&self.pages, key)?;
         // SAFETY: the entry is in the wheel, and is unlinked below.
         let value = unsafe { entry.take_value() };
         // Unlike `free`, keeps the index outside the lists even if the wheel is empty now. While it
         // stays there, each removal takes the slow path, which calls `free`.
-        self.replace_last_freed(key.index, key.generation + 1);
+        Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
         // Unlinks last, when few values are live, so that the function saves fewer registers.
         wheel.unlink_near(self, entry);
         Some(value)
@@ -242,7 +242,7 @@ impl<T> Entries<T> {
         // SAFETY: the entry was in the wheel until now.
         let value = unsafe { entry.take_value() };
         let (index, generation) = (entry.index, entry.generation());
-        self.replace_last_freed(index, generation);
+        Self::replace_last_freed(&mut self.free_places, index, generation);
         Some((deadline, value))
     }
 
@@ -267,7 +267,7 @@ impl<T> Entries<T> {
         index: u32,
         generation: u32,
     ) {
-        let before = self.replace_last_freed(index, generation);
+        let before = Self::replace_last_freed(&mut self.free_places, index, generation);
         if before != 0 {
             self.put_in_free_list(before);
         }
@@ -279,9 +279,9 @@ impl<T> Entries<T> {
     /// Frees an index and keeps it outside the lists. Returns the index that was kept before, or 0.
     /// If the index's generations are used up, retires the index and returns 0 instead.
     #[inline]
-    fn replace_last_freed(&self, index: u32, generation: u32) -> u32 {
+    fn replace_last_freed(free_places: &mut FreePlaces, index: u32, generation: u32) -> u32 {
         if generation < WHEEL_KEY_GENERATION_MAX {
-            self.free_places.replace_last_freed(index)
+            free_places.replace_last_freed(index)
         } else {
             0
         }
@@ -318,10 +318,17 @@ impl<T> Entries<T> {
     /// Returns the entry of a key, if it is in the wheel.
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<EntryRef<'_, T>> {
-        let found = self.entry(key.index);
+        Self::find_in(&self.pages, key)
+    }
+
+    /// Returns the entry of a key as [`find`](Self::find) does, but borrows only the table.
+    #[inline]
+    fn find_in(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
+        let page = Self::page(pages, page_number_of(key.index));
+        let found = EntryRef { fields: &page.entries[place_of(key.index)], index: key.index };
         let is_live = found.generation() == key.generation
             && found.location().get().is_linked()
-            && self.pages.has(page_number_of(key.index));
+            && pages.has(page_number_of(key.index));
         is_live.then_some(found)
     }
 
@@ -391,7 +398,8 @@ impl<T> Entries<T> {
             return self.take_from_new_page();
         };
         for (index, next) in fresh {
-            let (fields, page) = (self.entry(index).fields, self.page(page_number_of(index)));
+            let (fields, page) =
+                (self.entry(index).fields, Self::page(&self.pages, page_number_of(index)));
             fields.links.next.set(next);
             fields.generation.set(page.first_generation.get());
         }
@@ -420,7 +428,7 @@ impl<T> Entries<T> {
     #[inline(never)]
     fn free_surplus_page(&mut self) {
         let Some(number) = self.free_places.remove_surplus_page() else { return };
-        let page = self.page(number);
+        let page = Self::page(&self.pages, number);
         let generations = page.entries.iter().map(|entry| entry.generation.get());
         let generation = generations.fold(page.first_generation.get(), u32::max);
         self.freed_pages.push((number, generation));
@@ -431,10 +439,10 @@ impl<T> Entries<T> {
     }
 
     #[inline]
-    fn page(&self, number: usize) -> &Page<T> {
-        // SAFETY: a page lives until it is removed from the table, which needs `&mut self`. It is
-        // never borrowed mutably.
-        unsafe { self.pages.get(number).as_ref() }
+    fn page(pages: &PageTable<NonNull<Page<T>>>, number: usize) -> &Page<T> {
+        // SAFETY: a page lives until it is removed from the table, which needs `&mut PageTable`. It
+        // is never borrowed mutably.
+        unsafe { pages.get(number).as_ref() }
     }
 
     /// Returns all indices that entries may have used so far.
@@ -448,7 +456,8 @@ impl<T> Entries<T> {
     /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
-        self.free_places.check(|number, place| self.page(number).entries[place].links.next.get());
+        self.free_places
+            .check(|number, place| Self::page(&self.pages, number).entries[place].links.next.get());
         assert_eq!(
             self.pages.numbers().count(),
             self.page_numbers_end - self.freed_pages.len(),
@@ -510,7 +519,10 @@ impl<T> Storage for Entries<T> {
 
     #[inline]
     fn entry(&self, index: u32) -> EntryRef<'_, T> {
-        EntryRef { fields: &self.page(page_number_of(index)).entries[place_of(index)], index }
+        EntryRef {
+            fields: &Self::page(&self.pages, page_number_of(index)).entries[place_of(index)],
+            index,
+        }
     }
 
     #[inline]

@@ -198,7 +198,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Unlinks an entry whose location [`is_near`](Location::is_near).
     #[inline]
-    pub(crate) fn unlink_near<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+    pub(super) fn unlink_near<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
         self.touched += 1;
         entry.location().set(Location::UNLINKED);

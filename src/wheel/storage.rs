@@ -79,7 +79,7 @@ impl Location {
     /// Returns true if the entry was linked into a slot of the first level. Late entries that were
     /// spliced into such a slot do not count.
     #[inline]
-    pub(crate) fn is_near(self) -> bool {
+    pub(super) fn is_near(self) -> bool {
         // As a signed number, a value with the bit `FAR_FLAG` is negative, so it does not count.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }

@@ -49,7 +49,7 @@ pub(crate) struct OwnerSlab<T> {
     slab: Arc<Slab>,
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
-    pub(crate) free_places: FreePlaces,
+    free_places: FreePlaces,
     adopted_page_numbers: Vec<usize>,
     /// The schedules of periodic timers. The inner index is the place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,

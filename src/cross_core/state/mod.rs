@@ -534,22 +534,18 @@ impl StateWord {
     /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeWhen, Cancel> {
-        if self.try_cancel_by_owner(generation) {
-            return Ok(FreeWhen::Now);
-        }
-        self.cancel_by_owner_slow(generation)
-    }
-
-    /// Cancels a timer whose word has no flags. After `true`, the caller must take, drop or forget
-    /// the payload before the node is freed.
-    #[inline]
-    pub(crate) fn try_cancel_by_owner(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         // Relaxed, both: the swap publishes no data. A failed swap is retried.
-        word == Phase::Armed.set_in(idle)
+        if word == Phase::Armed.set_in(idle)
             && self.cas(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            || self.cancel_private(generation)
+        {
+            return Ok(FreeWhen::Now);
+        }
+        if self.cancel_private(generation) {
+            return Ok(FreeWhen::Now);
+        }
+        self.cancel_by_owner_slow(generation)
     }
 
     /// Cancels a private timer. Returns false if the node has no pending private timer of this
