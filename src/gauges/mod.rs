@@ -221,7 +221,7 @@ impl Gauges {
     }
 
     #[inline]
-    pub(crate) fn record_turn_length(&self, nanos: u64) {
+    pub(crate) fn raise_longest_turn(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
         if self.is_enabled() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
             self.longest_turn_nanos.store(nanos, Ordering::Relaxed);

@@ -70,7 +70,7 @@ struct OwnedTimerState<F: ?Sized> {
     /// True if the timer has fired since its latest arming.
     has_fired: Cell<bool>,
     /// True once the program has dropped the `OwnedTimer` that `new` returned.
-    is_owner_dropped: Cell<bool>,
+    is_owned_timer_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
     /// inside itself.
     callback: RefCell<F>,
@@ -120,7 +120,7 @@ impl OwnedTimer {
         let shared = OwnedTimerState {
             latest_handle: Cell::new(None),
             has_fired: Cell::new(false),
-            is_owner_dropped: Cell::new(false),
+            is_owned_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
         Self { shared: Rc::new(shared), is_owner: true }
@@ -190,7 +190,7 @@ impl OwnedTimer {
     fn fire(self) {
         // After a drain of the wheel, the program may run a dropped timer through its
         // `PendingTimer`.
-        if self.shared.is_owner_dropped.get() {
+        if self.shared.is_owned_timer_dropped.get() {
             return;
         }
         self.shared.has_fired.set(true);
@@ -282,11 +282,11 @@ impl OwnedTimer {
 impl Drop for OwnedTimer {
     fn drop(&mut self) {
         if self.is_owner {
-            self.shared.is_owner_dropped.set(true);
+            self.shared.is_owned_timer_dropped.set(true);
         }
         // `self` may be the callback's reference: the callback may have dropped the `OwnedTimer`,
         // and armed the timer afterwards.
-        if self.shared.is_owner_dropped.get() {
+        if self.shared.is_owned_timer_dropped.get() {
             self.cancel();
         }
     }

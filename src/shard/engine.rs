@@ -647,6 +647,7 @@ impl<T> Engine<T> {
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
+        self.publish_live_count();
         // Within the budget, the pass consumes messages about added and reset timers before the
         // first due timer fires. So timers fire in tick order, regardless of which thread added or
         // reset them.
@@ -681,7 +682,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns false if this pass has no messages after its urgent phase.
+    /// Returns false only if this pass has no messages after its urgent phase.
     #[inline]
     pub(crate) fn may_have_messages(&self) -> bool {
         self.backlog.may_have_messages(&self.shared.mailbox)

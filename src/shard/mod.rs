@@ -266,8 +266,8 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return None;
         }
-        let freed = self.engine.cancel(handle, |_| true).ok().flatten()?;
-        Some(self.engine.take_payload_cancelled_by_owner(handle, freed))
+        let free_when = self.engine.cancel(handle, |_| true).ok().flatten()?;
+        Some(self.engine.take_payload_cancelled_by_owner(handle, free_when))
     }
 
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
@@ -1161,7 +1161,7 @@ impl<T> Shard<T> {
     /// is queued.
     #[inline]
     fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
-        if let FreeWhen::Now = ended.freed {
+        if let FreeWhen::Now = ended.free_when {
             self.engine.free(claimed.index, ended.generation);
         }
         self.make_expired(claimed, ended.generation, ended.payload)

@@ -34,7 +34,8 @@ pub(super) struct Stats {
     /// True if the latest pass has ended, but the length of its turn has not been measured yet.
     turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, when the counts were last
-    /// published. `Engine::publish` publishes again only if one of the two numbers has changed.
+    /// published. `Engine::publish` publishes the counts again only if one of the two numbers has
+    /// changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
@@ -164,7 +165,7 @@ impl<T> Engine<T> {
             gauges.record_turn_end(stats.counts.turns);
         }
         if stats.turn_length_is_unmeasured.replace(false) {
-            gauges.record_turn_length(now.saturating_sub(self.time.turn_start));
+            gauges.raise_longest_turn(now.saturating_sub(self.time.turn_start));
         }
     }
 }

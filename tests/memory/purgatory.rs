@@ -246,7 +246,8 @@ fn a_refused_add_after_a_drain_keeps_no_memory() {
             let refused = own.try_complete_else_watch(NeverCompletes, [1], TICK);
             assert_eq!(refused.expect_err("drained").reason(), AddErrorReason::ShutDown);
         }
-        assert_eq!(allocated_bytes() - before, 0);
+        // The loop may free memory that an earlier test has left to the epochs.
+        assert!(allocated_bytes() <= before);
     });
 }
 

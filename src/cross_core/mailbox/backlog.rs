@@ -82,8 +82,8 @@ impl Backlog {
         self.phase.is_urgent
     }
 
-    /// Returns false if this pass has no messages after its urgent phase. Messages for the next
-    /// pass may also make the result true.
+    /// Returns false only if this pass has no messages after its urgent phase. Messages for the
+    /// next pass may also make the result true.
     #[inline]
     pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
         self.ready[LOW].first != 0 || mailbox.low.has_messages()

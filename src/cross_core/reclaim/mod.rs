@@ -153,8 +153,8 @@ impl<T> PublishedPointer<T> {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
         // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires what the
-        // owner wrote before it emptied the cell (pairs with `retract`). Relaxed: a failed swap's
-        // value is unused.
+        // owner wrote before it emptied the cell (pairs with `retract`). Relaxed: the value that a
+        // failed compare-and-swap returns is unused.
         self.0
             .compare_exchange(Shared::null(), new, Ordering::AcqRel, Ordering::Relaxed, &pinned.0)
             .is_ok()

@@ -580,11 +580,11 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A timer that the owner has claimed and ended. The field `generation` separates `freed` from the
-/// payload, because a move of adjacent fields would wait for the store of `freed`.
+/// A timer that the owner has claimed and ended. The field `generation` separates `free_when` from
+/// the payload, because a move of adjacent fields would wait for the store of `free_when`.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
-    pub(crate) freed: FreeWhen,
+    pub(crate) free_when: FreeWhen,
     pub(crate) payload: T,
 }
 
@@ -594,7 +594,7 @@ impl<T> EndedTimer<T> {
     pub(crate) fn finish(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
         Self {
             generation: run.generation(),
-            freed: node.state().finish(run),
+            free_when: node.state().finish(run),
             payload: node.take_payload(),
         }
     }
