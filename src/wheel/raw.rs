@@ -585,12 +585,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if self.budget == 0 {
                 return None;
             }
-            if self.prefetches() {
-                self.prefetcher.start_walkers(self.current, &self.slots, storage);
-            }
             let entry = storage.entry(first);
             let deadline = self.pop_first(storage, entry);
             if self.prefetches() {
+                self.prefetcher.start_walkers(self.current, &self.slots, storage);
                 self.prefetcher.step(storage);
                 self.prefetcher.step(storage);
             }
