@@ -6,8 +6,8 @@
 //! that was freed last is reused first, because it is probably still in the cache. This place is
 //! kept outside the lists, so that the next add touches no list; its page counts it as used. The
 //! place joins the free list of its page when another place is freed, or before empty pages are
-//! freed. The place also joins the list when no timer is left, unless a fast path of `Wheel`
-//! removed the last one.
+//! freed. The place also joins the list when no timer is left, unless the fast path of
+//! `Wheel::remove` removed the last one.
 //!
 //! # When memory is committed and freed
 //!

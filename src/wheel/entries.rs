@@ -227,27 +227,8 @@ impl<T> Entries<T> {
         Some(value)
     }
 
-    /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value. Like
-    /// [`remove`](Self::remove), the fast path keeps the index outside the lists.
-    #[inline]
+    /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value.
     pub(super) fn pop_due<const BITS: u32, const LEVELS: usize>(
-        &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
-    ) -> Option<(u64, T)> {
-        if self.free_places.has_last_freed() {
-            return self.pop_due_slow(wheel);
-        }
-        let Some(entry) = wheel.first_due(self) else { return self.pop_due_slow(wheel) };
-        let deadline = wheel.pop_first(self, entry);
-        // SAFETY: the entry was in the wheel until now.
-        let value = unsafe { entry.take_value() };
-        let (index, generation) = (entry.index, entry.generation());
-        Self::replace_last_freed(&mut self.free_places, index, generation);
-        Some((deadline, value))
-    }
-
-    #[inline(never)]
-    fn pop_due_slow<const BITS: u32, const LEVELS: usize>(
         &mut self,
         wheel: &mut RawWheel<BITS, LEVELS>,
     ) -> Option<(u64, T)> {

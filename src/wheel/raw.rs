@@ -525,59 +525,26 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         &mut self,
         storage: &'s S,
     ) -> Option<(S::Entry<'s>, u64)> {
-        if self.is_pass_done() {
-            return None;
-        }
-        match self.first_due(storage) {
-            Some(entry) => Some((entry, self.pop_first(storage, entry))),
-            None => self.pop_due_slow(storage),
-        }
-    }
-
-    /// Returns the next due entry, for the caller to pop, if it is the first in the slot of
-    /// `current`, or of the next tick, to which this function moves if the pass ends there. Calls
-    /// only inlined functions. If it returns `None`, `pop_due_slow` may still find an entry.
-    #[inline(always)]
-    pub(super) fn first_due<'s, S: Storage>(&mut self, storage: &'s S) -> Option<S::Entry<'s>> {
-        match self.stage {
-            Stage::Expire => (),
-            Stage::Cascade => return None,
-            Stage::Done => {
-                let next_tick = self.current.wrapping_add(1);
-                if next_tick != self.pass_end
-                    || !self.is_in_current_revolution(next_tick)
-                    || self.cascade_pending
-                {
-                    return None;
-                }
-                (self.current, self.stage) = (next_tick, Stage::Expire);
-            }
-        }
-        if self.budget == 0 {
-            return None;
-        }
-        let first = self.slots.first(Geometry::<BITS, LEVELS>::near_slot_at(self.current));
-        if first == 0 || self.prefetches() {
-            return None;
-        }
-        let entry = storage.entry(first);
-        (entry.deadline().get() <= self.current).then_some(entry)
-    }
-
-    #[inline(never)]
-    fn pop_due_slow<'s, S: Storage>(&mut self, storage: &'s S) -> Option<(S::Entry<'s>, u64)> {
         loop {
-            if self.stage == Stage::Done {
-                if self.current == self.pass_end {
-                    self.update_idle_until();
-                    return None;
+            match self.stage {
+                Stage::Expire => (),
+                Stage::Cascade => {
+                    if !self.try_finish_cascade(storage) {
+                        return None;
+                    }
                 }
-                self.advance_current(storage);
+                Stage::Done => {
+                    if self.current == self.pass_end {
+                        return None;
+                    }
+                    self.advance_current(storage);
+                    if !matches!(self.stage, Stage::Expire) {
+                        continue;
+                    }
+                }
             }
-            if self.stage == Stage::Cascade && !self.try_finish_cascade(storage) {
-                return None;
-            }
-            let first = self.slots.first(Geometry::<BITS, LEVELS>::near_slot_at(self.current));
+            let slot = Geometry::<BITS, LEVELS>::near_slot_at(self.current);
+            let first = self.slots.first(slot);
             if first == 0 {
                 self.stage = Stage::Done;
                 continue;
@@ -585,35 +552,26 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if self.budget == 0 {
                 return None;
             }
+            self.budget -= 1;
+            self.touched += 1;
             let entry = storage.entry(first);
-            let deadline = self.pop_first(storage, entry);
+            let deadline = entry.deadline().get();
+            entry.location().set(Location::UNLINKED);
+            if !self.slots.pop(storage, slot, first, entry.links().next.get()) {
+                self.slots.mark_empty(slot);
+                self.stage = Stage::Done;
+            }
             if self.prefetches() {
-                self.prefetcher.start_walkers(self.current, &self.slots, storage);
                 self.prefetcher.step(storage);
                 self.prefetcher.step(storage);
             }
             if deadline <= self.current {
+                self.len -= 1;
                 return Some((entry, deadline));
             }
             // The entry was reset to a later deadline.
-            self.len += 1;
             self.link_keeping_len(storage, entry, deadline);
         }
-    }
-
-    /// Unlinks an entry, the first in the slot of `current`, and returns its deadline.
-    #[inline(always)]
-    pub(super) fn pop_first<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) -> u64 {
-        let slot = Geometry::<BITS, LEVELS>::near_slot_at(self.current);
-        self.budget -= 1;
-        self.touched += 1;
-        self.len -= 1;
-        entry.location().set(Location::UNLINKED);
-        if !self.slots.pop(storage, slot, entry.index(), entry.links().next.get()) {
-            self.slots.mark_empty(slot);
-            self.stage = Stage::Done;
-        }
-        entry.deadline().get()
     }
 
     #[inline]
@@ -639,7 +597,27 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
     /// At `pass_end`, also cascades a portion.
+    #[inline]
     fn advance_current(&mut self, storage: &impl Storage) {
+        let next_tick = self.current + 1;
+        if self.pass_end > next_tick || !self.is_in_current_revolution(next_tick) {
+            return self.advance_current_slow(storage);
+        }
+        // The fast path: the pass ends at the next tick, which is in the same revolution.
+        self.current = next_tick;
+        if self.cascade_pending {
+            self.cascade_portions(storage);
+        }
+        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next_tick)) {
+            self.update_idle_until();
+        } else {
+            self.stage = Stage::Expire;
+            self.start_prefetcher(storage);
+        }
+    }
+
+    #[inline(never)]
+    fn advance_current_slow(&mut self, storage: &impl Storage) {
         let slot_start = self.next_slot_start().unwrap_or(u64::MAX);
         let new_current = slot_start.min(self.pass_end);
         let enters_revolution = !self.is_in_current_revolution(new_current);
@@ -658,6 +636,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             } else {
                 Stage::Expire
             };
+            self.start_prefetcher(storage);
+        } else {
+            self.update_idle_until();
         }
     }
 
@@ -670,6 +651,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let revolution_end = self.current | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
             self.next_slot_start().unwrap_or(u64::MAX).min(revolution_end)
         };
+    }
+
+    #[inline]
+    fn start_prefetcher(&mut self, storage: &impl Storage) {
+        if self.prefetches() {
+            self.prefetcher.start_walkers(self.current, &self.slots, storage);
+        }
     }
 
     fn is_in_current_revolution(&self, tick: u64) -> bool {
