@@ -88,7 +88,7 @@ enum State {
 }
 
 impl<B: Backend> Sleep<B> {
-    #[inline(never)]
+    #[inline]
     #[track_caller]
     pub(super) fn after(backend: B, delay_nanos: u64) -> Self {
         let deadline = backend.nanos_after(delay_nanos);
