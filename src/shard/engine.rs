@@ -415,31 +415,6 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a timer of this shard. Returns false if the timer has ended or is running.
-    #[inline(always)]
-    #[must_use = "a timer that was not reset has ended or is running"]
-    pub(crate) fn reset(&mut self, handle: TimerHandle, when: When) -> bool {
-        self.prefetch_before_reset(handle);
-        let Some(delay) = when.as_delay() else {
-            let due = self.deadline_nanos(when);
-            return self.reset_to_nanos(handle, due);
-        };
-        let delay = saturating_nanos(delay);
-        if self.try_read_clock() {
-            self.reset_to_nanos(handle, self.deadline_nanos_after(delay))
-        } else {
-            self.reset_after_slow_reading(handle, delay)
-        }
-    }
-
-    /// Reads the clock and resets a timer. A separate function, so that a reset with an inlined
-    /// reading need not save registers for a call.
-    #[inline(never)]
-    fn reset_after_slow_reading(&mut self, handle: TimerHandle, delay: u64) -> bool {
-        self.time.read_slow();
-        self.reset_to_nanos(handle, self.deadline_nanos_after(delay))
-    }
-
     /// Changes the deadline of a timer of this shard to `due`, in nanoseconds of the clock. Returns
     /// false if the timer has ended or is running.
     #[inline(always)]

@@ -294,7 +294,12 @@ impl<T> Shard<T> {
     #[inline]
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
-        handle.shard() == self.engine.number && self.engine.reset(handle, when.into())
+        if handle.shard() != self.engine.number {
+            return false;
+        }
+        self.engine.prefetch_before_reset(handle);
+        let due = self.engine.deadline_nanos(when.into());
+        self.engine.reset_to_nanos(handle, due)
     }
 
     /// Changes the period of a periodic timer of this shard.
@@ -639,7 +644,7 @@ impl<T> Shard<T> {
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
     /// - A timer that was reset to a later deadline may need a turn at its old tick, which usually
-    ///   serves 96 such timers. A further one may need a turn of its own at another tick.
+    ///   serves 96 such timers. A further one may need another turn, at another tick.
     /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
     ///   Each of the ticks just before that tick may need a turn.
     ///
