@@ -367,14 +367,10 @@ impl Shared {
         self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep in progress if a message of a cancelled timer must end it. The first
-    /// message about a payload ends a sleep that is marked `ends_on_cancel`, so that the owner
-    /// drops the payload in time.
+    /// Returns the sleep in progress if it ends on a cancel, or if `ends_any_sleep` is true.
     #[inline(never)]
-    fn sleep_to_interrupt_after_push(&self, depth: u32, is_first_payload: bool) -> Option<SleepId> {
-        let ends =
-            |sleep: &SleepId| is_wake_depth(depth) || is_first_payload && sleep.ends_on_cancel();
-        self.parker.sleep_to_interrupt().filter(ends)
+    fn sleep_to_interrupt_after_cancel(&self, ends_any_sleep: bool) -> Option<SleepId> {
+        self.parker.sleep_to_interrupt().filter(|sleep| ends_any_sleep || sleep.ends_on_cancel())
     }
 }
 
@@ -506,10 +502,12 @@ impl Protected<'_, Shared> {
         priority: Priority,
     ) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
+            // The first message about a payload ends a sleep that is marked `ends_on_cancel`, so
+            // that the owner drops the payload in time.
             PushOutcome::Queued { depth, is_first_payload }
-                if is_first_payload || depth.is_multiple_of(WAKE_DEPTH) =>
+                if is_first_payload || is_wake_depth(depth) =>
             {
-                self.sleep_to_interrupt_after_push(depth, is_first_payload)
+                self.sleep_to_interrupt_after_cancel(is_wake_depth(depth))
             }
             _ => None,
         }
