@@ -272,6 +272,7 @@ impl CallbackPtr {
     /// and its vtable is a static, so that the vtable's address identifies the closure's type.
     #[inline]
     pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
+        const { assert!(fits_inline::<C::Closure>()) };
         // SAFETY: the callback exists (`new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;
         assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");

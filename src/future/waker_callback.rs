@@ -42,7 +42,7 @@ impl OneShot for WakerCallback {
 /// The vtable of every `WakerCallback`. A static, so that its address identifies the type.
 static VTABLE: VTable = VTable::once::<WakerCallback>();
 
-// SAFETY: the first vtable is for `WakerCallback`, which fits inline.
+// SAFETY: the first vtable is for `WakerCallback`, which fits inline (`CallbackPtr::take`).
 unsafe impl IntoCallback for WakerCallback {
     type Closure = Self;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] = [&VTABLE; 2];
