@@ -1,7 +1,7 @@
 //! `Config::limit`, the maximum number of live timers: exact for the owner's adds, approximate for
 //! remote adds. A refused `try_add` returns its callback.
 
-use std::{cell::Cell, panic, thread, time::Duration};
+use std::{cell::Cell, panic, rc::Rc, thread, time::Duration};
 
 use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, local_timer};
 
@@ -206,6 +206,21 @@ fn remote_adds_know_the_live_timers_at_the_last_turn_even_if_it_was_idle() {
         assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
         turn_after(clock, 1);
         assert_eq!(count_accepted_remote_adds(3), 2);
+    });
+}
+
+#[test]
+fn a_turn_publishes_the_live_timers_before_its_callbacks_run() {
+    with_limit(2, |clock| {
+        let accepted = Rc::new(Cell::new(0));
+        turn_after(clock, 1);
+        let handle = local_timer().add(HOUR, must_not_run);
+        let result = Rc::clone(&accepted);
+        local_timer().add(2 * TICK, move || result.set(count_accepted_remote_adds(2)));
+        turn_after(clock, 1);
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
+        turn_after(clock, 1);
+        assert_eq!(accepted.get(), 1);
     });
 }
 
