@@ -457,8 +457,8 @@ impl WorkerWheels {
     pub(super) fn stop_watcher(&self) {
         // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
         // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
-        // reads this `true` before it sleeps, or the watcher could not announce its sleep on this
-        // wheel, and sleeps at most `WATCHER_RETRY_DELAY`.
+        // reads this `true` before it sleeps. A watcher that could not announce its sleep on this
+        // wheel sleeps at most `WATCHER_RETRY_DELAY`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.sleep_to_interrupt() {

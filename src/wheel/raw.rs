@@ -472,7 +472,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     // ---- passes
 
     /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or relinks
-    /// at most `budget` entries. `pass_end` must not be before that of the previous pass.
+    /// at most `budget` entries. `pass_end` must not be before the end of the previous pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         debug_assert!(pass_end >= self.pass_end);
