@@ -147,6 +147,18 @@ fn dropping_timer_fds_ends_only_their_registration() {
         local_timer().turn();
         assert!(!sleep_panics(), "the thread has turned");
     });
+    on_a_thread(|| {
+        let timer = local_timer().timer_fd().expect("a descriptor");
+        for _ in 0..3 {
+            timer.turn();
+            thread::sleep(2 * TICK);
+        }
+        drop(timer);
+        assert!(sleep_panics());
+        // In this turn, nothing is due.
+        local_timer().turn();
+        assert!(!sleep_panics(), "the thread has turned");
+    });
 }
 
 // ---- callbacks that no loop drives

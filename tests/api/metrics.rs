@@ -182,6 +182,13 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
         let Counts { added, live, turns, .. } = published();
         assert_eq!((added, live, turns), (1, 1, 64));
     });
+    // Idle turns count, too.
+    on_a_core(|clock| {
+        turn_after(clock, 1);
+        local_timer().add(HOUR, must_not_run);
+        (0..65).for_each(|_| _ = turn_after(clock, 1));
+        assert_eq!((published().added, published().turns), (1, 66));
+    });
 }
 
 // ---- lateness

@@ -211,6 +211,22 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
 }
 
 #[test]
+fn a_turn_at_the_end_of_a_short_sleep_is_not_overdue() {
+    const LIMIT: Duration = Duration::from_millis(100);
+    with_drop_within(LIMIT, |clock, _| {
+        let handles = [(); 2].map(|()| local_timer().add(HOUR, must_not_run));
+        local_timer().turn();
+        cancel_all_remotely(&handles[..1]);
+        local_timer().turn();
+        assert_eq!(timeout(), Some(LIMIT));
+        clock.advance(LIMIT);
+        local_timer().turn();
+        clock.advance(LIMIT);
+        assert_eq!(local_timer().metrics().expect("a wheel").overdue, Duration::ZERO);
+    });
+}
+
+#[test]
 fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
     with_counted_wakes(|_, wakes, shard| {
         local_timer().add(HOUR, must_not_run);
