@@ -215,9 +215,9 @@ fn a_turn_at_the_end_of_a_short_sleep_is_not_overdue() {
     const LIMIT: Duration = Duration::from_millis(100);
     with_drop_within(LIMIT, |clock, _| {
         let handles = [(); 2].map(|()| local_timer().add(HOUR, must_not_run));
-        local_timer().turn();
+        turn_after(clock, 1);
         cancel_all_remotely(&handles[..1]);
-        local_timer().turn();
+        turn_after(clock, 1);
         assert_eq!(timeout(), Some(LIMIT));
         clock.advance(LIMIT);
         local_timer().turn();
