@@ -257,7 +257,8 @@ impl Shared {
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer: armed,
-                sleep_to_interrupt: self.sleep_to_interrupt_for_deadline(depth, || due),
+                sleep_to_interrupt: self
+                    .sleep_to_interrupt_for_deadline(is_wake_depth(depth), || due),
             }),
             PushOutcome::Closed => {
                 self.admission.release();
@@ -342,12 +343,11 @@ impl Shared {
 
     /// Returns the sleep from which this thread must wake the owner, if any, after this thread has
     /// requested the deadline `nanos()`. If no loop drives the wheel, also publishes the deadline.
-    /// `urgent_depth` is the number of urgent messages after this thread's push, or 0 if this
-    /// thread has pushed none.
+    /// If `ends_any_sleep` is true, returns the sleep in progress for any deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
-        urgent_depth: u32,
+        ends_any_sleep: bool,
         nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
         let sleep = self.parker.sleep_in_progress_after_swap()?;
@@ -356,7 +356,7 @@ impl Shared {
         if sleeps_past && sleep.is_undriven() {
             self.publish_remote_due(due);
         }
-        (sleeps_past || is_wake_depth(urgent_depth)).then_some(sleep)
+        (sleeps_past || ends_any_sleep).then_some(sleep)
     }
 
     /// Publishes the deadline of a remote request while no loop drives the wheel. A deadline that
@@ -379,7 +379,7 @@ impl Shared {
 /// that announces its sleep after the push checks the number of messages itself.
 #[inline]
 fn is_wake_depth(depth: u32) -> bool {
-    depth.is_multiple_of(WAKE_DEPTH) && depth > 0
+    depth.is_multiple_of(WAKE_DEPTH)
 }
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
@@ -468,17 +468,18 @@ impl Protected<'_, Shared> {
             let sleep_to_interrupt = (next_step == Some(NextStep::Push)).then(push).flatten();
             return RemoteOutcome { answer, sleep_to_interrupt };
         }
-        let mut depth = 0;
+        let mut ends_any_sleep = false;
         if next_step == Some(NextStep::Push) {
             match self.mailbox.push(index, node.link, Priority::Urgent) {
-                PushOutcome::Queued { depth: new_depth, .. } => depth = new_depth,
+                PushOutcome::Queued { depth, .. } => ends_any_sleep = is_wake_depth(depth),
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
         }
         // Reads the requested deadline after the push: another thread may have reset the timer
         // again and pushed nothing, because *queued* was set.
-        let mut sleep_to_interrupt =
-            self.sleep_to_interrupt_for_deadline(depth, || node.requested_deadline().load_nanos());
+        let mut sleep_to_interrupt = self.sleep_to_interrupt_for_deadline(ends_any_sleep, || {
+            node.requested_deadline().load_nanos()
+        });
         // Reads the word after the fence in `sleep_to_interrupt_for_deadline`. If another thread
         // has cancelled the timer, this thread must end a sleep that is marked `ends_on_cancel`,
         // so that the owner drops the payload in time.

@@ -353,7 +353,7 @@ impl ShardRef {
     /// Returns the number of pending timers of the wheel.
     ///
     /// The answer is computed from the counts that the owner last published. The owner publishes
-    /// its counts before each announced sleep, and at least every 64 turns. A remotely added timer
+    /// its counts before each announced sleep, and about every 64 turns. A remotely added timer
     /// is missing until the owner has consumed the add and then published its counts. Remotely
     /// cancelled timers are subtracted, except those with a queued remote reset. So the answer is
     /// exact during an announced sleep, if the mailbox is empty and the owner has neither added nor
