@@ -83,7 +83,7 @@ impl Config {
     /// use std::time::Duration;
     ///
     /// Config::new().tick(Duration::from_micros(100)).install()?;
-    /// local_timer().add(Duration::from_micros(250), || println!("at most 100 us late"));
+    /// local_timer().add(Duration::from_micros(250), || println!("rounded up by less than 100 us"));
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[must_use]
@@ -131,8 +131,11 @@ impl Config {
         self
     }
 
-    /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
-    /// its callback. The default, and the maximum, is 2^25 - 1.
+    /// Sets the largest number of live timers. A queued closure of [`ShardRef::run`] counts too. A
+    /// further timer is refused, and `try_add` returns its callback. The default, and the maximum,
+    /// is 2^25 - 1.
+    ///
+    /// [`ShardRef::run`]: crate::ShardRef::run
     ///
     /// If the limit is reached, an add on the owner's thread first removes remotely cancelled
     /// timers. So for the owner's adds, the limit is nearly exact.
@@ -245,7 +248,7 @@ impl Config {
     ///
     /// The hook may be called between the announcement and the start of the sleep. Such a call must
     /// end the sleep too. Without a hook, a wake-up unparks the thread that announced the sleep
-    /// ([`std::thread::Thread::unpark`]). An unpark does not end a wait for I/O.
+    /// ([`std::thread::Thread::unpark`]). An unpark does not end a wait for I/O or for a channel.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A

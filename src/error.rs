@@ -103,7 +103,7 @@ impl fmt::Display for AddErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ShutDown => {
-                "the wheel has ended: its thread is exiting, its shard was drained, or its \
+                "the wheel has ended: its thread is exiting or has exited, it was drained, or its \
                  `Watcher` was dropped"
             }
             Self::Full => "the shard is full (see `Config::limit`)",

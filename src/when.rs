@@ -130,7 +130,8 @@ impl When {
     /// Delays the timer by a fraction of `range`. Each add or reset uses a different fraction.
     ///
     /// So timers that are added together usually fire at different ticks. The fractions of one
-    /// wheel's timers fill the range almost evenly.
+    /// wheel's timers fill the range almost evenly. The first fraction is random, unless the wheel
+    /// has a [`ManualClock`](crate::ManualClock).
     ///
     /// # Examples
     ///
@@ -186,12 +187,11 @@ impl From<Instant> for When {
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// Sets the first fraction to `shard_number` times the square root of two, modulo one. So each
-    /// shard starts at a different fraction.
-    pub(crate) fn seed_from(&self, shard_number: u32) {
+    /// Sets the first fraction to `seed` times the square root of two, modulo one. So consecutive
+    /// seeds are far apart.
+    pub(crate) fn seed_from(&self, seed: u64) {
         // Relaxed: no other data depends on the fraction.
-        self.0
-            .store(u64::from(shard_number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
+        self.0.store(seed.wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
     }
 
     /// Returns the delay of the next timer whose spread is `range`.

@@ -174,8 +174,8 @@ impl TimerHandle {
     /// Cancels the timer, from any thread. Returns the result at once.
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
-    ///   has been dropped if this thread owns the timer's wheel, or if a thread other than the
-    ///   owner added the timer. Otherwise the owner drops the callback in its next turn, or in a
+    ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), or
+    ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback in its next turn, or in a
     ///   later turn if the budget of at most 1,024 messages per turn runs out first. If the owner
     ///   announces its sleeps, it sleeps at most
     ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
@@ -185,6 +185,9 @@ impl TimerHandle {
     ///   this answer. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything that the callback did.
+    ///
+    /// For a timer of a [`Shard`](crate::Shard), this is a remote cancel even on the owner's
+    /// thread, and the owner drops the payload. [`Shard::cancel`](crate::Shard::cancel) returns it.
     ///
     /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
     /// system call unless it allocates or frees memory. A remote cancel makes one compare-and-swap

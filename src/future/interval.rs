@@ -78,7 +78,7 @@ pub enum MissedTickBehavior {
     /// Returns the missed ticks at once, one after another.
     #[default]
     Burst,
-    /// Begins a new schedule: the next tick comes one period after the late tick was returned.
+    /// Begins a new schedule: the next tick comes one period after the missed tick was returned.
     Delay,
     /// Skips missed ticks: the next tick is the first scheduled tick that is still in the future.
     Skip,

@@ -32,6 +32,8 @@
 //!   timer. So a timeout whose future is ready at once adds no timer.
 //! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
 //!   [Time](crate#time).
+//! - **There is no cooperative budget.** A loop over sleeps or timeouts that elapse at once never
+//!   yields to other tasks.
 //! - **corewheel allocates nothing** in the steady state: the timer stores the waker inline.
 //! - **A timer that fires calls the waker of the latest poll once.** The call is made in a turn of
 //!   the wheel's owner. With [`Timers::per_worker`], the [`Watcher`] turns the wheels. If the waker

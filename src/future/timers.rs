@@ -194,10 +194,10 @@ impl Timers {
         }))
     }
 
-    /// Makes a wheel for each available CPU. All futures created on one thread use the same wheel,
-    /// unless that wheel refuses a timer. A separate thread, the *watcher*, sleeps until the
-    /// earliest deadline of all wheels, and fires the timers. So timers fire even while workers are
-    /// busy or blocked.
+    /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
+    /// thread use the same wheel, unless that wheel refuses a timer. A separate thread, the
+    /// *watcher*, sleeps until the earliest deadline of all wheels, and fires the timers. So timers
+    /// fire even while workers are busy or blocked.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to

@@ -54,9 +54,9 @@ counts! {
     #[non_exhaustive]
     pub struct Counts {
         /// Timers added. A remote add is counted when the owner consumes its message, or when the
-        /// shard ends. Some of the library's own messages to a core count as added timers: the
+        /// shard ends. These count as timers too: closures of [`ShardRef::run`](crate::ShardRef),
         /// batches of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages
-        /// for [`Cores::stop`](crate::Cores::stop).
+        /// of [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Pending timers that `added` counts, and the cancelled timers that `uncollected` counts.
         /// A periodic timer is live during its runs too.
@@ -64,9 +64,11 @@ counts! {
         /// One-shot timers that fired. A run of a periodic timer counts only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
-        /// message, or when the shard ends.
+        /// message, or when the shard ends. A periodic timer that is cancelled during a run counts
+        /// too, although [`cancel`](crate::TimerHandle::cancel) returns `Running`.
         pub cancelled: u64,
-        /// The timers in `cancelled` that other threads cancelled.
+        /// The timers in `cancelled` that other threads cancelled, or the owner of a
+        /// [`Shard`](crate::Shard) by [`TimerHandle::cancel`](crate::TimerHandle::cancel).
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,

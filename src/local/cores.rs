@@ -374,7 +374,8 @@ impl<R> Cores<R> {
     ///
     /// A thread in an announced sleep is woken. Without a backlog, each thread processes the
     /// request within three turns. After that, [`Core::is_stopping`] returns true for this thread,
-    /// and the thread decides when to end. Further calls of `stop` have no effect.
+    /// and the thread decides when to end: a loop or the main future of a runtime must check
+    /// `is_stopping`. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is a
@@ -458,7 +459,8 @@ impl CoresBuilder {
         self
     }
 
-    /// Sets whether each thread is pinned to a core. The default is true.
+    /// Sets whether each thread is pinned to a core. The default is true. Threads that a pinned
+    /// thread starts, such as tokio's blocking threads, run on the same core.
     ///
     /// # Examples
     ///

@@ -364,7 +364,7 @@ impl LocalTimer {
     /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
     /// timers in all. If the turn leaves requests or timers, [`Turn::behind`] is true, and the next
-    /// turn continues with them, in order.
+    /// turn continues with them, in order. A budget of zero makes no progress.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
     /// in batches of up to 64. A turn that begins a batch handles it all, even beyond the budget.

@@ -208,8 +208,9 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
-    /// callback counts as a timer that is already due. The call ends an announced sleep of the
-    /// owner. See [`add`](Self::add) for the cost.
+    /// callback counts as a timer that is already due. If the wheel ends before that turn, the
+    /// callback is dropped, or returned by a [drain](crate::LocalTimer::drain). The call ends an
+    /// announced sleep of the owner. See [`add`](Self::add) for the cost.
     ///
     /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
     /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If more

@@ -93,7 +93,8 @@ struct Group<K> {
 
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates a group whose keys are spread over the cores by a hash, which uses a [random
-    /// secret](crate::purgatory::Purgatory#keys) of the group.
+    /// secret](crate::purgatory::Purgatory#keys) of the group. If your requests should run on the
+    /// core of their key, use [`by`](Self::by).
     ///
     /// # Examples
     ///
@@ -148,8 +149,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// thread, prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends
     /// events in batches.
     ///
-    /// Cost: two allocations, a clone of the key, and a call of
-    /// [`ShardRef::run`](crate::ShardRef::run).
+    /// If the key's core has ended, nothing happens. Cost: two allocations, a clone of the key, and
+    /// a request to the core.
     ///
     /// # Examples
     ///
@@ -182,7 +183,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(
             shards[index].is_of_this_thread(),
-            "shard {index} is not this thread's wheel, or has ended"
+            "shard {index} is not this thread's wheel, or has ended; call `join` on that core's thread"
         );
         let group_shards = self.0.shards.get_or_init(|| shards.into());
         let (count, others) = (shards.len(), group_shards.len());
@@ -388,7 +389,11 @@ impl<K: Send + 'static> Member<K> {
         // An exiting thread receives nothing.
         let watches = watches.unwrap_or_else(|| Some(Vec::new()));
         // Panics outside the closure, because the panic hook is user code, which may run a turn.
-        watches.unwrap_or_else(|| panic!("this thread has joined the group before"))
+        watches.unwrap_or_else(|| {
+            panic!(
+                "this thread has joined the group before; use a group for each type of operation"
+            )
+        })
     }
 }
 

@@ -168,7 +168,7 @@ per_thread! {
 ///
 /// The first call creates the purgatory, which ends with the thread. It is in no group. A closure
 /// of [`ShardRef::run`](crate::ShardRef::run) can use a group's purgatory if you keep a clone in a
-/// `thread_local!`; see [`PurgatoryGroup::join`]. In an exiting thread, a call may return another,
+/// `thread_local!`. In an exiting thread, a call may return another,
 /// empty purgatory.
 ///
 /// Cost after the first use: at most one comparison for each pair of types in use.
@@ -423,6 +423,31 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         must_complete
     }
 
+    /// Removes an operation and returns it, for example because its client has disconnected.
+    /// `on_complete` does not run. Returns `None` if the operation has completed, was removed, or
+    /// its `try_complete` is running.
+    ///
+    /// Cost: constant time per key that the operation watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::purgatory::{Purgatory, WatchOutcome};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    #[doc = include_str!("example.txt")]
+    /// let purgatory = Purgatory::new();
+    /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// let WatchOutcome::Waits(id) = outcome else { panic!("its condition does not hold") };
+    /// let operation: Option<Op> = purgatory.cancel(id);
+    /// assert!(operation.is_some() && purgatory.cancel(id).is_none());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use = "the removed operation"]
+    pub fn cancel(&self, OperationId(id): OperationId) -> Option<Op> {
+        self.0.remove_waiting(id)
+    }
+
     /// Removes the operations of this core that watch `key`, and returns them in the order in which
     /// their watches were added. `on_complete` does not run.
     ///
@@ -454,7 +479,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         };
         let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
-        self.0.remove_waiting(ids)
+        ids.into_iter().filter_map(|id| self.0.remove_waiting(id)).collect()
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -480,7 +505,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[must_use = "the removed operations"]
     pub fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.0.table.borrow().ids().collect();
-        self.0.remove_waiting(ids)
+        ids.into_iter().filter_map(|id| self.0.remove_waiting(id)).collect()
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -568,9 +593,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates this thread's purgatory in the group. This thread's wheel must be `shards[index]`.
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
-    /// in the same order on each core. Call `join` once on each core. All cores should join before
-    /// any core adds operations: until a core joins or ends, watches on its keys are buffered, even
-    /// after the watching operations have ended.
+    /// in the same order on each core. Call `join` once on each core. Until a core joins or ends,
+    /// watches on its keys are buffered, even after the watching operations have ended. So a core
+    /// should add few operations before the other cores have joined.
     ///
     /// # Panics
     ///
@@ -930,18 +955,15 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.deferred_completions.borrow_mut().shrink_to(DEFERRED_COMPLETIONS_CAPACITY_MAX);
     }
 
-    /// Removes the operations with these `ids` and returns them, except those that are checked out.
-    fn remove_waiting(&self, ids: Vec<Id>) -> Vec<Op> {
-        let remove = |id| {
-            let mut table = self.table.borrow_mut();
-            let operation = table.cancel_timer_and_take(id)?;
-            // Counts the operation before its removal, which may call a wake hook that reads the
-            // counts.
-            table.totals.handed_back += 1;
-            self.remove(table, id.index);
-            Some(operation)
-        };
-        ids.into_iter().filter_map(remove).collect()
+    /// Removes an operation and returns it, unless it is checked out or has ended.
+    fn remove_waiting(&self, id: Id) -> Option<Op> {
+        let mut table = self.table.borrow_mut();
+        let operation = table.cancel_timer_and_take(id)?;
+        // Counts the operation before its removal, which may call a wake hook that reads the
+        // counts.
+        table.totals.handed_back += 1;
+        self.remove(table, id.index);
+        Some(operation)
     }
 
     // ---- other cores

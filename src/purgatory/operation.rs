@@ -59,6 +59,13 @@ pub trait DelayedOperation: 'static {
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
     /// the core where the operation was added.
     ///
+    /// `on_complete` runs inside a turn, or inside a call of the purgatory: `notify`, a check,
+    /// `force_complete` or the add. So the caller must hold no borrow of a `RefCell` that
+    /// `on_complete` needs. A panic is caught and reported ([`Config::on_panic`]); the operation
+    /// counts as completed.
+    ///
+    /// [`Config::on_panic`]: crate::Config::on_panic
+    ///
     /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
     /// runs inside this call, up to 16 calls deep. Deeper calls run after the outermost call.
     ///
@@ -213,7 +220,7 @@ pub struct PurgatoryCounts {
     pub forced: u64,
     /// Operations that timed out.
     pub expired: u64,
-    /// Operations handed back by `cancel_for_key` or `drain`.
+    /// Operations handed back by `cancel`, `cancel_for_key` or `drain`.
     pub handed_back: u64,
     /// Operations that wait now.
     pub live: u64,

@@ -7,6 +7,7 @@
 
 use std::{
     cell::Cell,
+    hash::{BuildHasher, RandomState},
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -130,7 +131,14 @@ impl<T> Engine<T> {
         ));
         let registration = registry::register(&shared)?;
         let time = ShardClock::new(clock, tick);
-        shared.spread.seed_from(registration.number);
+        // A random seed separates processes that start together. Virtual time must be repeatable.
+        let is_virtual = shared.clock.is_manual();
+        let random_seed = || RandomState::new().hash_one(());
+        shared.spread.seed_from(if is_virtual {
+            registration.number.into()
+        } else {
+            random_seed()
+        });
         let mut engine = Self {
             shared,
             number: registration.number,

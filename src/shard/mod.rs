@@ -40,8 +40,9 @@ use crate::{
 /// Use a shard if a timer is a piece of data ("connection 17 is idle"). For callbacks, use this
 /// thread's [`local_timer`](crate::local_timer).
 ///
-/// A shard may move between threads. A handle cancels its timer from any thread. On the thread that
-/// owns the shard, [`cancel`](Self::cancel) costs less and returns the payload.
+/// A shard may move between threads. On the thread that owns the shard, [`cancel`](Self::cancel)
+/// returns the payload. Any thread can cancel and reset a timer by its handle. Only the owner adds
+/// timers: a [`ShardRef`](crate::ShardRef) refers to the wheel of a `local_timer()`.
 ///
 /// # Examples
 ///
@@ -499,7 +500,8 @@ impl<T> Shard<T> {
     /// than 1,024; each request may yield a due timer. The pass also returns, or moves to another
     /// slot, at most `budget` entries of the wheel. If the budget leaves requests or entries, the
     /// next pass continues with them, in order. Until then, [`is_behind`](Self::is_behind) returns
-    /// true and [`time_until_next`](Self::time_until_next) returns zero.
+    /// true and [`time_until_next`](Self::time_until_next) returns zero. A budget of zero makes no
+    /// progress.
     ///
     /// # Examples
     ///

@@ -52,7 +52,8 @@ pub(crate) use self::{
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
 /// frees the first page, and keeps at most two other empty pages, or more after
 /// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB of address
-/// space. Most operating systems provide memory only for the parts in use.
+/// space. Most operating systems provide memory only for the parts in use. Elsewhere, use a
+/// narrower geometry: the slots of `Wheel<T, 6, 11>` take 70 kB.
 ///
 /// # Examples
 ///
@@ -308,7 +309,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// within a tick is unspecified. A `now` before the wheel's time does not move time back.
     ///
     /// If the iterator is dropped before its end, the next call continues with the remaining
-    /// entries.
+    /// entries. So a loop that inserts entries calls `advance(now).next()` each time. That loop also
+    /// gets the entries that it has inserted with deadlines up to `now`.
     ///
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
@@ -336,7 +338,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
     /// returns or moves between slots at most `budget` entries. If the budget does not suffice,
-    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
+    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order. A budget
+    /// of zero makes no progress.
     ///
     /// # Examples
     ///
@@ -386,6 +389,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///   96 of these entries. Each further entry can add another tick before its new deadline.
     /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.
+    ///
+    /// While [`is_behind`](Self::is_behind) returns true, the tick may be before
+    /// [`now`](Self::now).
     ///
     /// # Examples
     ///

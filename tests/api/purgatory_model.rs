@@ -113,6 +113,7 @@ impl Model {
             5..8 => self.event(core, key, random),
             8 => self.raise(key),
             9 => self.force_complete(random),
+            17 => self.cancel(random),
             10 => {
                 let back = self.own.on(core, move |own| records_of(own.cancel_for_key(&key)));
                 let is_own = key % CORES == core;
@@ -214,6 +215,17 @@ impl Model {
         assert!(self.own.on(core, move |own| own.force_complete(id)));
         live.seen.assert_ended(Completion::Forced);
         assert!(!self.own.on(core, move |own| own.force_complete(id)));
+    }
+
+    fn cancel(&mut self, random: &mut fastrand::Rng) {
+        let Some(live) = self.live.get(random.usize(..self.live.len().max(1))) else { return };
+        let (core, id) = (live.core, live.id);
+        let back = self.own.on(core, move |own| {
+            let back = own.cancel(id);
+            assert!(own.cancel(id).is_none() && !own.force_complete(id));
+            records_of(Vec::from_iter(back))
+        });
+        self.record_handed_back(&back, core, |live| live.id == id);
     }
 
     fn record_handed_back(

@@ -169,6 +169,20 @@ fn timers_with_spread_are_distributed_evenly() {
     }
 }
 
+/// Processes that start together must not retry together.
+#[test]
+fn the_first_fraction_is_random_in_real_time() {
+    let first_deadline = || {
+        let start = Instant::now();
+        let mut timers = Shard::new();
+        let timer = timers.add(When::at(start).spread(Duration::from_secs(1 << 30)), ());
+        timers.deadline(timer).expect("the timer is live") - start
+    };
+    // Each new shard takes over the number of the previous one.
+    let [first, second] = [first_deadline(), first_deadline()];
+    assert!(first.abs_diff(second) > Duration::from_secs(1), "{first:?} {second:?}");
+}
+
 #[test]
 fn spread_applies_to_resets_and_remote_adds() {
     on_a_core(|clock| {

@@ -255,7 +255,7 @@ where
 /// Drives the thread's corewheel timers in a task, with the fast clock if `FAST`.
 pub fn drive_corewheel<const FAST: bool>() {
     RealTime::<FAST>::install();
-    let driver = corewheel_tokio::spawn_local().expect("a runtime that polls for events");
+    let driver = corewheel_tokio::spawn_driver().expect("a runtime that polls for events");
     spawn_local(async { driver.await.expect("the task does not panic").expect("a descriptor") });
 }
 

@@ -173,7 +173,7 @@ where
     let runtime = builder.enable_io().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
         if timeout.is_some() && !is_tokios {
-            drop(corewheel_tokio::spawn_local().expect("a descriptor"));
+            drop(corewheel_tokio::spawn_driver().expect("a descriptor"));
         }
         let (mut near, far) = UnixStream::pair().expect("two sockets");
         far.set_nonblocking(true).expect("a socket");

@@ -1,5 +1,5 @@
 //! corewheel in compio: [`run`] creates a runtime that drives its thread's wheel ([`local_timer`]).
-//! [`spawn`] drives the wheel in an existing runtime. Only Linux and Android are supported.
+//! [`spawn_driver`] drives the wheel in an existing runtime. Only Linux and Android are supported.
 //!
 //! Callbacks run between the tasks, and can wake them through a channel, an event or a waker.
 
@@ -29,14 +29,14 @@ const TICK: Duration = Duration::from_micros(20);
 /// until the thread ends.
 ///
 /// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
-/// configuration. A thread without a wheel gets one with a tick of 20 us. For another tick, first
+/// configuration, with a tick of 1 ms by default. A thread without a wheel gets a tick of 20 us. For another tick, first
 /// install a [`Config`].
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or [`spawn`] would fail.
+/// If the runtime cannot be created, or [`spawn_driver`] would fail.
 ///
 /// # Examples
 ///
@@ -71,7 +71,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If [`spawn`] would fail.
+/// If [`spawn_driver`] would fail.
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         runtime.enter(|| {
-            let _driver = spawn()?;
+            let _driver = spawn_driver()?;
             Ok(block_on(&runtime, future))
         })
     }));
@@ -132,7 +132,7 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 /// # Panics
 ///
 /// If it is called outside of a runtime.
-pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
+pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let timer = PollFd::new(local_timer().timer_fd()?)?;
     timer.arm();
     Ok(compio_runtime::spawn(drive(timer)))

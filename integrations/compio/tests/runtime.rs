@@ -55,7 +55,7 @@ fn a_second_driver_does_not_stop_the_first() {
         on_a_thread(move || {
             run(driver, async {
                 sleep(Duration::from_millis(5)).await;
-                drop(corewheel_compio::spawn().expect("a driver"));
+                drop(corewheel_compio::spawn_driver().expect("a driver"));
                 sleep(Duration::from_millis(5)).await;
             });
         });
@@ -67,7 +67,7 @@ fn a_driver_also_wakes_sleeps_spawned_before_it() {
     on_a_thread(|| {
         Runtime::new().expect("a runtime").block_on(async {
             let task = compio::runtime::spawn(sleep(Duration::from_millis(5)));
-            let _driver = corewheel_compio::spawn().expect("a descriptor");
+            let _driver = corewheel_compio::spawn_driver().expect("a descriptor");
             task.await.expect("no panic");
         });
     });

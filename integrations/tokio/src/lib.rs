@@ -1,7 +1,7 @@
 //! corewheel in tokio's current-thread and multi-thread runtimes. tokio's own timer is not needed.
 //!
 //! - **A current-thread runtime per core, on Linux and Android**: [`run`], or [`run_in`] for an
-//!   existing runtime, or [`spawn_local`] for an existing `LocalSet`. Each function drives the
+//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. Each function drives the
 //!   thread's wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the
 //!   tasks.
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
@@ -20,4 +20,4 @@ mod local;
 pub mod time;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use self::local::{run, run_in, spawn_local};
+pub use self::local::{run, run_in, spawn_driver};

@@ -23,14 +23,15 @@ const TICK: Duration = Duration::from_micros(100);
 /// timers stay in the wheel until the thread ends.
 ///
 /// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
-/// configuration. A thread without a wheel gets one with a tick of 100 us. For another tick, first
-/// install a [`Config`]; with a longer tick, more timers share a wake-up.
+/// configuration, which by default has a tick of 1 ms. A thread without a wheel gets one with a
+/// tick of 100 us. For another tick, first install a [`Config`]; with a longer tick, more timers
+/// share a wake-up.
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or [`spawn_local`] would fail.
+/// If the runtime cannot be created, or [`spawn_driver`] would fail.
 ///
 /// # Panics
 ///
@@ -139,7 +140,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If [`spawn_local`] would fail.
+/// If [`spawn_driver`] would fail.
 ///
 /// # Panics
 ///
@@ -203,7 +204,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 /// # Panics
 ///
 /// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
-pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
+pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<()>>> {
     let (timer, guard) = register()?;
     Ok(task::spawn_local(drive(timer, guard)))
 }
@@ -217,7 +218,7 @@ impl DriverGuard {
         THREAD_TIMERS.with_borrow_mut(|timers| {
             if timers.is_some() {
                 let text =
-                    "this thread's wheel has a driver already: call `run` or `spawn_local` once";
+                    "this thread's wheel has a driver already: call `run` or `spawn_driver` once";
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
             }
             *timers = Some(Timers::new(&[local_timer().shard_ref()]));

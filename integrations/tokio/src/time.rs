@@ -23,12 +23,12 @@
 //! exists:
 //!
 //! 1. The wheel of the thread's virtual time, after [`pause`].
-//! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
+//! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_driver`](crate::spawn_driver)
 //!    drives it. The future may move to another thread; its timer does not.
 //! 3. A wheel of the timers given to [`use_timers`]. Without that call, the first use calls
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
-//! Neither a tokio runtime nor `enable_time` is needed. Where tasks never change threads, the
+//! Neither a tokio runtime nor `enable_time` is needed, unless a dependency uses `tokio::time`. Where tasks never change threads, the
 //! futures of [`corewheel::future`] cost less.
 //!
 //! # What differs from tokio
@@ -41,11 +41,10 @@
 //! - If a wait of more than a second is first polled after its deadline, it is pending once, and
 //!   ends in the next turn.
 //! - A future can stay pending after its runtime has ended. tokio's futures panic.
-//! - A [`Timeout`] consumes none of the task's cooperative budget, and checks its deadline even if
-//!   the budget is used up.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock can advance
-//!   while a `spawn_blocking` task runs; tokio's clock waits for the task.
+//!   while a `spawn_blocking` task runs; tokio's clock waits for the task. To wait for such a task
+//!   in real time, call [`resume`] before and [`pause`] after it.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
 //!   Instead, write a `#[test]` that calls [`run`](crate::run), and first call [`pause`] in its

@@ -40,7 +40,7 @@ fn a_second_driver_does_not_stop_the_first() {
     on_a_thread(|| {
         let slept = corewheel_tokio::run(async {
             let errors = [
-                corewheel_tokio::spawn_local().map(drop).expect_err("`run` drives the wheel"),
+                corewheel_tokio::spawn_driver().map(drop).expect_err("`run` drives the wheel"),
                 corewheel_tokio::run(async {}).expect_err("`run` drives the wheel"),
             ];
             for error in errors {
@@ -65,7 +65,7 @@ fn a_thread_with_two_runtimes_has_one_driver() {
                 assert_eq!(local_timer().counts().added, added + 1);
             });
         };
-        let driver = set.block_on(&runtime, async { corewheel_tokio::spawn_local() });
+        let driver = set.block_on(&runtime, async { corewheel_tokio::spawn_driver() });
         sleeps_on_its_own_wheel();
         let error = corewheel_tokio::run(async {}).expect_err("the other runtime drives the wheel");
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
@@ -82,7 +82,7 @@ fn a_driver_also_wakes_sleeps_spawned_before_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         LocalSet::new().block_on(&runtime.expect("a runtime"), async {
             let task = tokio::task::spawn_local(sleep(Duration::from_millis(5)));
-            let _driver = corewheel_tokio::spawn_local().expect("the first driver");
+            let _driver = corewheel_tokio::spawn_driver().expect("the first driver");
             task.await.expect("no panic");
         });
     });

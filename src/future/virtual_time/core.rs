@@ -91,8 +91,7 @@ impl VirtualCore {
             local_timer().register_driver();
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
             // would depend on the shards that the process created before.
-            let seed = u32::try_from(index).unwrap_or(u32::MAX);
-            let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(seed));
+            let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(index as u64));
             assign_thread_number(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };

@@ -241,7 +241,8 @@ impl VirtualTime {
         let task = self.spawn(make);
         self.run_while(|_| !task.is_finished());
         task.take().expect(
-            "no task is runnable and no timer is pending, so the future would wait for ever",
+            "no task is runnable and no timer of the cores is pending, so the future would wait for \
+             ever",
         )
     }
 

@@ -15,9 +15,10 @@ thread_local! {
 static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 
 /// Sets the timers for all threads of the process whose wheel is not driven by [`run`](crate::run)
-/// or [`spawn_local`](crate::spawn_local).
+/// or [`spawn_driver`](crate::spawn_driver).
 ///
-/// Use it to set the number of wheels, their tick or a limit. Call it before the program creates a
+/// Use it to set the number of wheels, their tick or a limit. They live until the process ends. Call
+/// it before the program creates a
 /// future of this module, uses a [`DelayQueue`](super::DelayQueue) or calls [`timers`].
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
+use tokio::task::coop;
 
 use super::{Instant, Sleep, error::Elapsed, sleep, sleep_until};
 
@@ -72,9 +73,17 @@ impl<T: Future> Future for Timeout<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(output) = this.value.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        this.delay.poll_unconstrained(cx).map(|()| Err(Elapsed(())))
+        // A future that uses up the task's budget in each poll must still time out.
+        let used_up_budget = had_budget && !coop::has_budget_remaining();
+        let delay = if used_up_budget {
+            this.delay.poll_unconstrained(cx)
+        } else {
+            Pin::new(this.delay).poll(cx)
+        };
+        delay.map(|()| Err(Elapsed(())))
     }
 }

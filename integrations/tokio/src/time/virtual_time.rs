@@ -125,7 +125,9 @@ pub fn pause() {
     let current = CURRENT.with_borrow_mut(|current| {
         Rc::clone(current.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
-    let Some(resumed) = current.resumed.take() else { panic!("time is already frozen") };
+    let Some(resumed) = current.resumed.take() else {
+        panic!("the clock is paused already, perhaps by an earlier runtime of this thread")
+    };
     let mode = Mode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
     current.request(|done| Request::SetMode(mode, done));
     // Stops the clock on a tick of the helper's wheel, which is 1 ms by default, so that a sleep of
@@ -142,7 +144,8 @@ pub fn pause() {
 /// If the clock is not paused.
 #[track_caller]
 pub fn resume() {
-    let current = paused().expect("time is not frozen");
+    let current =
+        paused().expect("the clock is not paused: first call `time::pause()` on this thread");
     let resumed = (StdInstant::now(), current.clock.elapsed());
     current.resumed.set(Some(resumed));
     current.stuck.try_iter().for_each(drop);
@@ -156,7 +159,8 @@ pub fn resume() {
 ///
 /// If the clock is not paused.
 pub async fn advance(duration: Duration) {
-    let current = paused().expect("time is not frozen");
+    let current =
+        paused().expect("the clock is not paused: first call `time::pause()` on this thread");
     current.clock.advance(duration);
     current.stuck.try_iter().for_each(drop);
     current.request(Request::Turn);
