@@ -424,8 +424,8 @@ impl TimerHandle {
             return self.reset_remote(When::after(delay));
         }
         self.with_remote_shard(|shared, payload_out| {
-            let due = (shared.nanos_after(saturating_nanos(delay)), None);
-            shared.reset(self.index(), self.generation, due, payload_out)
+            let due = shared.nanos_after(saturating_nanos(delay));
+            shared.reset(self.index(), self.generation, (due, due), payload_out)
         })
         .unwrap_or(false)
     }

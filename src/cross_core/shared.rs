@@ -293,14 +293,14 @@ impl Shared {
 
     /// Returns the deadline of a timer that is reset now, in nanoseconds of the clock. An elapsed
     /// deadline is moved back by almost a tick (`backdate_if_elapsed`). From the second value, the
-    /// unmoved deadline, a periodic timer counts its next periods; `None` means the first value.
-    pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, Option<u64>) {
+    /// unmoved deadline, a periodic timer counts its next periods.
+    pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, u64) {
         if let Deadline::AtNanos(nanos) = when.deadline {
-            return (nanos, None);
+            return (nanos, nanos);
         }
         let now = self.nanos_after(0);
         let nanos = self.deadline_nanos_with_slack(when, Reading::exact(now));
-        (nanos, Some(self.tick.period_start(nanos, now, now)))
+        (nanos, self.tick.period_start(nanos, now, now))
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within
@@ -432,15 +432,14 @@ impl Protected<'_, Shared> {
     }
 
     /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
-    /// its period from `period_start`, or from `nanos` if `period_start` is `None`. Pushes no
-    /// message if one is queued, if another reset is in progress, or if the owner need not know of
-    /// this reset yet (`state`).
+    /// its period from `period_start`. Pushes no message if one is queued, if another reset is in
+    /// progress, or if the owner need not know of this reset yet (`state`).
     #[inline(always)]
     pub(crate) fn reset(
         &self,
         index: u32,
         generation: u64,
-        (nanos, period_start): (u64, Option<u64>),
+        (nanos, period_start): (u64, u64),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
@@ -452,7 +451,7 @@ impl Protected<'_, Shared> {
                 node.requested_deadline().store_nanos(nanos);
                 // A postponable timer is never periodic.
                 if !postponable && node.state.is_periodic() {
-                    node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
+                    node.linked_deadline().store_nanos(period_start);
                 }
                 if needs_no_message && node.state.end_reset_without_message() {
                     return RemoteOutcome::without_wake(true);

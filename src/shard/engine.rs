@@ -316,7 +316,6 @@ impl<T> Engine<T> {
         node.arm(generation, kind, payload, call_site, || self.time.now());
         self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(schedule.due));
         if let TimerKind::Periodic = kind {
-            node.linked_deadline().store_nanos(0);
             *self.nodes.schedule_mut(index) = schedule;
         }
         Ok(self.handle_template.with_index_and_generation(index, generation))
@@ -730,12 +729,8 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                // The period counts from the requested deadline. If `backdate_if_elapsed` has
-                // changed that deadline, the period counts from the unchanged deadline in
-                // `linked_deadline`.
-                let start = self.nodes.entry(index).linked_deadline().load_nanos();
-                let is_adjusted = self.time.tick.backdate_if_elapsed(start, true) == nanos;
-                self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
+                let period_start = self.nodes.entry(index).linked_deadline().load_nanos();
+                self.nodes.schedule_mut(index).due = period_start;
             }
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {

@@ -4,10 +4,10 @@ use std::{sync::Arc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    clock::{ManualClock, schedule::TimerSchedule, tick::saturating_nanos},
+    clock::{ManualClock, Reading, schedule::TimerSchedule, tick::saturating_nanos},
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, RunOnce},
+        callback::{Callback, RunOnce, RunRepeatedly},
         mailbox::Priority,
         reclaim::tests::attempts,
         shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
@@ -115,6 +115,23 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
         assert_eq!(shard.deadline(timer), Some(clock.now() + TICK * 5));
         assert_eq!(shard.drain()[0].0, clock.now() + TICK * 5);
     }
+}
+
+/// A periodic timer counts its period from the upper bound of an inexact reading.
+#[test]
+fn a_reset_before_admission_counts_the_period_from_the_reset() {
+    let (mut shard, clock) = shard();
+    let schedule = TimerSchedule { due: 10_000_000, period: 10_000_000 };
+    let added = shard.engine.shared.add(schedule, CallSite::caller(), RunRepeatedly(|| ()), false);
+    let armed = added.map_err(drop).expect("there is room").answer;
+    let timer = TimerHandle::new(shard.engine.number, armed.index, armed.generation);
+    clock.set(Duration::from_nanos(5_400_000));
+    shard.engine.time.latest = Reading { min: 5_400_000, max: 5_400_300 };
+    assert!(shard.engine.reset_to_nanos(timer, 5_400_000 - 999_999));
+    shard.turn();
+    assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
+    let next = clock.elapsed() + shard.time_left(timer).expect("it is pending");
+    assert_eq!(next, Duration::from_millis(16), "15,400,300 ns, rounded up");
 }
 
 fn reset_on_other_thread(timer: TimerHandle, ticks: u32) -> bool {

@@ -479,7 +479,7 @@ impl TakenNode {
         if period != 0 {
             // SAFETY: this thread has taken the node.
             unsafe { node.header.deadline.get() }.set(period);
-            page.linked_deadlines[place].store_nanos(0);
+            page.linked_deadlines[place].store_nanos(due);
         }
         let state = &node.header.state;
         let generation = page.header.first_generation().max(state.generation() + 1);

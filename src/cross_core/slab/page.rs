@@ -90,7 +90,7 @@ pub(super) struct Page<T> {
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
     /// For a periodic timer, which is never postponable: the time from which the timer counts its
-    /// period if the requested deadline had elapsed and was therefore moved back by almost a tick.
+    /// period after a remote add or reset.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
