@@ -572,8 +572,7 @@ impl ThreadWheel {
             OwnerSlab::claimed_callback,
         ) {
             engine = match step {
-                PassStep::Cancelled(index) => {
-                    let callback = engine.take_payload_cancelled_remotely(index);
+                PassStep::Cancelled(callback) => {
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
