@@ -136,12 +136,6 @@ impl Parker {
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep in progress if it [ends on a cancel](SleepId::ends_on_cancel), after the
-    /// caller has left a payload to the owner. If there is one, the caller must wake the owner.
-    pub(crate) fn sleep_to_interrupt_for_cancel(&self) -> Option<SleepId> {
-        self.sleep_to_interrupt().filter(|sleep| sleep.ends_on_cancel())
-    }
-
     /// Returns the sleep in progress, after the caller has requested a deadline. If the owner
     /// [sleeps past](Self::sleeps_past) the deadline, the caller must wake the owner.
     ///
@@ -185,6 +179,10 @@ impl SleepId {
 mod tests {
     use super::*;
 
+    fn sleep_that_ends_on_cancel(parker: &Parker) -> Option<SleepId> {
+        parker.sleep_to_interrupt().filter(|sleep| sleep.ends_on_cancel())
+    }
+
     /// Returns the sleep in progress if it ends after `deadline`.
     fn sleep_past(parker: &Parker, deadline: u64) -> Option<SleepId> {
         parker.sleep_in_progress_after_swap().filter(|_| parker.sleeps_past(deadline))
@@ -206,14 +204,14 @@ mod tests {
     #[test]
     fn a_cancel_interrupts_only_a_sleep_that_ends_on_cancel() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
+        assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         for ends_on_cancel in [true, false, true] {
             let announcement = parker.announce(0, ends_on_cancel);
             assert!(parker.sleep_to_interrupt().is_some());
-            assert_eq!(parker.sleep_to_interrupt_for_cancel().is_some(), ends_on_cancel);
+            assert_eq!(sleep_that_ends_on_cancel(&parker).is_some(), ends_on_cancel);
             parker.clear_announcement(announcement);
             assert_eq!(
-                (parker.sleep_to_interrupt_for_cancel(), parker.sleep_in_progress()),
+                (sleep_that_ends_on_cancel(&parker), parker.sleep_in_progress()),
                 (None, None)
             );
         }
@@ -237,7 +235,7 @@ mod tests {
         parker.set_undriven();
         let sleep = sleep_past(&parker, u64::MAX - 1).expect("the sleep has no end");
         assert!(sleep.is_undriven() && parker.is_undriven());
-        assert_eq!(parker.sleep_to_interrupt_for_cancel(), None);
+        assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         parker.set_driven();
         assert_eq!((parker.sleep_to_interrupt(), parker.is_undriven()), (None, false));
         parker.set_undriven();

@@ -424,7 +424,7 @@ impl Protected<'_, Shared> {
             // pushes none. It ends a sleep that is marked `ends_on_cancel`, so that the owner
             // drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
-                self.parker.sleep_to_interrupt_for_cancel()
+                self.sleep_to_interrupt_after_cancel(false)
             }
             _ => None,
         };

@@ -67,7 +67,6 @@ pub(crate) struct Engine<T> {
     live_limit: u32,
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
-    pub(super) closed: bool,
 }
 
 /// A due timer that the owner has claimed. Its payload stays in the node until the timer has ended.
@@ -152,7 +151,6 @@ impl<T> Engine<T> {
             live_limit,
             backlog: Backlog::default(),
             stats: Stats::default(),
-            closed: false,
         };
         engine.publish_clock();
         let _ = engine.allow_adds(u64::MAX);
@@ -219,17 +217,6 @@ impl<T> Engine<T> {
         if delay_nanos == 0 { now.min } else { now.max.saturating_add(delay_nanos) }
     }
 
-    /// Returns the deadline, not yet rounded up to a tick, of a timer that is added or reset at the
-    /// latest reading with this delay in nanoseconds. If the delay is zero, subtracts almost a
-    /// tick, so that the rounding does not move the deadline to a later tick, and the next turn
-    /// fires the timer.
-    #[inline(always)]
-    fn deadline_nanos_after(&self, delay: u64) -> u64 {
-        let now = self.time.latest;
-        let from = if delay == 0 { now.min } else { now.max };
-        self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
-    }
-
     /// Returns the schedule of a timer that is added now: its deadline, not yet rounded up to a
     /// tick, and its period. For a periodic timer, `when` is the period: a delay without slack or
     /// spread.
@@ -251,7 +238,11 @@ impl<T> Engine<T> {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 self.read_clock();
-                self.deadline_nanos_after(saturating_nanos(delay))
+                // Subtracts almost a tick from the deadline of a zero delay, so that the rounding does
+                // not move it to a later tick, and the next turn fires the timer.
+                let (now, delay) = (self.time.latest, saturating_nanos(delay));
+                let from = if delay == 0 { now.min } else { now.max };
+                self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
@@ -284,7 +275,7 @@ impl<T> Engine<T> {
     /// Allows up to `max_adds` further adds, within the limit of live timers and the remaining
     /// generations. Returns an error if no add is allowed.
     pub(crate) fn allow_adds(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
-        if self.closed {
+        if self.shared.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
         let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
@@ -595,12 +586,11 @@ impl<T> Engine<T> {
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
         let now = self.time.latest.min;
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until)
-            && self.stats.skippable_pass_count.get() > 0
+            && self.stats.counts.turns < self.stats.skip_passes_until_turn.get()
             && !self.nodes.may_need_trim
             && self.shared.mailbox.is_empty();
         if is_idle {
             self.time.turn_start = now;
-            *self.stats.skippable_pass_count.get_mut() -= 1;
             self.stats.counts.turns += 1;
             self.publish_live_count();
         }
@@ -658,7 +648,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
-        if self.nodes.may_need_trim && !self.closed {
+        if self.nodes.may_need_trim && !self.shared.mailbox.is_closed() {
             self.nodes.trim();
         }
     }
@@ -766,7 +756,10 @@ impl<T> Engine<T> {
     ) -> ClaimedTimer {
         let deadline_nanos = self.time.tick.start_nanos(deadline);
         self.stats.count_run(run.is_periodic());
-        self.record_immediate_run(deadline_nanos);
+        // A deadline of zero means "run at once", which is never late.
+        if deadline_nanos > 0 {
+            self.record_lateness(deadline_nanos, 1);
+        }
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(current) }
     }
 
@@ -852,7 +845,7 @@ impl<T> Engine<T> {
     /// them during the sleep. Returns true if the sleep is that long.
     pub(crate) fn trim_before_long_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
-        if is_long && !self.closed {
+        if is_long && !self.shared.mailbox.is_closed() {
             self.nodes.return_freed_remote_nodes();
             self.nodes.trim_fully();
         }
@@ -918,7 +911,7 @@ impl<T> Engine<T> {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
         self.publish();
         self.stats.publish_at_turn.set(0);
-        self.stats.request_pass();
+        self.request_pass();
         self.shared.gauges.set_next_due(self.time.wake_up_time(next));
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
@@ -944,13 +937,14 @@ impl<T> Engine<T> {
             self.publish();
         }
         if !is_behind {
-            self.stats.skippable_pass_count.set(self.stats.publish_at_turn.get() - turns);
+            self.stats.skip_passes_until_turn.set(self.stats.publish_at_turn.get());
         }
         is_behind
     }
 
+    /// Makes the next turn begin a pass, even if no timer is due and no message is queued.
     pub(crate) fn request_pass(&self) {
-        self.stats.request_pass();
+        self.stats.skip_passes_until_turn.set(0);
     }
 
     /// Publishes the counts if any of them except `turns` and `panicked` has changed, and the
@@ -989,7 +983,7 @@ impl<T> Engine<T> {
     /// [`drop_cancelled`](TimersAtClose::drop_cancelled) where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
-        if mem::replace(&mut self.closed, true) {
+        if self.shared.mailbox.is_closed() {
             return found;
         }
         self.added_count_limit = 0;
@@ -1208,7 +1202,8 @@ impl<T> Engine<T> {
             }
             // Messages left in the backlog need a pass, because an idle turn checks only the
             // mailbox.
-            self.stats.record_messages_left_by_add();
+            self.stats.work_left = true;
+            self.request_pass();
             debug_assert!(!matches!(step, Some(PassStep::Due(..))), "a message about a cancel");
             if let Some(PassStep::Cancelled(payload)) = step {
                 return Ok(Some(payload));

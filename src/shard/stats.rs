@@ -23,10 +23,10 @@ pub(super) struct Stats {
     /// to a full shard has consumed messages to make room, because further messages may wait in the
     /// backlog.
     pub(super) work_left: bool,
-    /// How many turns may skip their pass before a turn must begin one and publish the counts. The
-    /// value is zero before the first pass ends, during a pass, after a pass that left work, and
-    /// after a request for a pass.
-    pub(super) skippable_pass_count: Cell<u64>,
+    /// The number of the next turn that must begin a pass, to publish the counts; earlier turns may
+    /// skip their pass. The value is zero before the first pass ends, during a pass, after a pass
+    /// that left work, and after a request for a pass.
+    pub(super) skip_passes_until_turn: Cell<u64>,
     /// The tick of the timers that `unpublished_due_count` counts.
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
@@ -42,17 +42,6 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Records that an add has consumed messages, and may have left others in the backlog.
-    pub(super) fn record_messages_left_by_add(&mut self) {
-        self.work_left = true;
-        self.request_pass();
-    }
-
-    /// Makes the next turn begin a pass, even if no timer is due and no message is queued.
-    pub(super) fn request_pass(&self) {
-        self.skippable_pass_count.set(0);
-    }
-
     #[inline]
     pub(super) fn count_cancelled(&mut self) {
         self.counts.cancelled += 1;
@@ -90,7 +79,7 @@ impl<T> Engine<T> {
         let stats = &mut self.stats;
         stats.counts.turns += 1;
         stats.in_pass = true;
-        stats.skippable_pass_count.set(0);
+        stats.skip_passes_until_turn.set(0);
         self.shared.gauges.record_turn_begin(self.time.turn_start, stats.counts.turns);
     }
 
@@ -118,16 +107,6 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the lateness of a timer that fires at once, because the pass has already reached
-    /// its requested deadline. `deadline_nanos` is this deadline, rounded up to a tick.
-    #[inline]
-    pub(super) fn record_immediate_run(&self, deadline_nanos: u64) {
-        // A deadline of zero means "run at once", which is never late.
-        if deadline_nanos > 0 {
-            self.record_lateness(deadline_nanos, 1);
-        }
-    }
-
     #[inline]
     pub(super) fn publish_due_lateness(&mut self) {
         let count = self.stats.unpublished_due_count;
@@ -138,7 +117,7 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of `count` timers with this deadline.
-    fn record_lateness(&self, deadline_nanos: u64, count: u32) {
+    pub(super) fn record_lateness(&self, deadline_nanos: u64, count: u32) {
         let cause = match (deadline_nanos > self.time.previous_turn_start, self.stats.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
@@ -157,7 +136,7 @@ impl<T> Engine<T> {
         let (stats, gauges) = (&self.stats, &self.shared.gauges);
         // A turn at `wake_up` must begin a pass, which publishes the beginning of the turn.
         if wake_up < self.time.tick.start_nanos(self.wheel.idle_until) {
-            stats.request_pass();
+            stats.skip_passes_until_turn.set(0);
         }
         gauges.set_next_due(wake_up);
         if stats.in_pass {
