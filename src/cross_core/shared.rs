@@ -188,6 +188,12 @@ impl Shared {
         turns
     }
 
+    /// Returns true if a remote add or reset waits, although the owner is not asleep. The answer may
+    /// be a little old.
+    pub(crate) fn is_awake_with_requests(&self) -> bool {
+        self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
+    }
+
     /// Wakes the owner after a refused add, if the mailbox has messages. The owner makes room for
     /// new timers when it consumes messages about cancelled timers.
     #[cold]

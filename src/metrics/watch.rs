@@ -1,5 +1,5 @@
-//! A thread that detects and reports stalled loops: a turn lasts too long, or a due turn does not
-//! begin.
+//! A thread that detects and reports stalled loops: a turn lasts too long, or a due turn or one with
+//! waiting requests does not begin.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// A stalled shard, as a [`Watch`] reports it: a turn has lasted too long, or none has begun
-/// although timers are due.
+/// although timers are due or requests wait.
 ///
 /// # Examples
 ///
@@ -64,6 +64,8 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop's `TimerFd` and each call of
 ///   `prepare_sleep` or `time_until_next` set the time at which this turn is due. A late turn of a
 ///   loop that uses none of them is usually not reported.
+/// * Its next turn has not begun although a remote add, reset or closure waits for longer than the
+///   limit, and the loop is not in an announced sleep.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. The report may be wrong,
 ///   because the timer may already have been cancelled or reset.
@@ -139,19 +141,28 @@ impl Drop for Watch {
     }
 }
 
+/// The result of a check of a shard.
+#[derive(Clone, Copy)]
+struct Check {
+    /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
+    /// stall lasts until these values change.
+    state: (u64, u64, bool),
+    /// The time of the first check in this state that found a waiting request, in nanoseconds of
+    /// the shard's clock.
+    requests_wait_since: Option<u64>,
+    is_stalled: bool,
+}
+
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // For each shard number, the id of the stall at the previous check, or `None`.
-    let mut previous_stall_ids = HashMap::new();
+    let mut checks = HashMap::<u32, Check>::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
             let pinned = pin();
             let Some(shared) = registry::shard(number, &pinned) else { continue };
-            let (turns, stall) = check_stall(number, &shared, limit).unzip();
-            let stall_id = turns.map(|it| (shared.gauges.serial(), it.turns_begun, it.is_in_turn));
-            if previous_stall_ids.insert(number, stall_id) == Some(stall_id) {
-                continue;
-            }
+            let previous = checks.get(&number).copied();
+            let (check, stall) = check_shard(number, &shared, limit, previous);
+            checks.insert(number, check);
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
                 // Unpins first: `report` is user code, and a pinned thread delays the freeing of
@@ -175,21 +186,37 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     }
 }
 
-/// Returns the shard's turn state and its stall, if the stall has lasted longer than `limit`.
-fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
+/// Checks a shard. Returns its stall if the stall has lasted longer than `limit`, and the previous
+/// check has not found it.
+fn check_shard(
+    number: u32,
+    shared: &Shared,
+    limit: Duration,
+    previous: Option<Check>,
+) -> (Check, Option<Stall>) {
     // The clock is read before the turn state: if this thread is delayed between the two readings,
     // the stall seems too short, not too long.
     let now = shared.clock.nanos();
     let turns = shared.turn_state();
-    let lasted = Duration::from_nanos(now.saturating_sub(turns.stalled_since()?));
-    let stall = || Stall {
+    let has_turned = turns.turns_begun > 0;
+    let state = (shared.gauges.serial(), turns.turns_begun, turns.is_in_turn);
+    let previous = previous.filter(|check| check.state == state);
+    let requests_wait = has_turned && !turns.is_in_turn && shared.is_awake_with_requests();
+    let requests_wait_since =
+        requests_wait.then(|| previous.and_then(|check| check.requests_wait_since).unwrap_or(now));
+    let since = turns.stalled_since().into_iter().chain(requests_wait_since).min();
+    let lasted = since.map(|since| Duration::from_nanos(now.saturating_sub(since)));
+    let lasted = lasted.filter(|&lasted| lasted > limit);
+    let check = Check { state, requests_wait_since, is_stalled: lasted.is_some() };
+    let is_new = !previous.is_some_and(|check| check.is_stalled);
+    let stall = lasted.filter(|_| is_new).map(|lasted| Stall {
         number,
         name: shared.name.to_string(),
         lasted,
         is_in_turn: turns.is_in_turn,
-        has_turned: turns.turns_begun > 0,
-    };
-    (lasted > limit).then(|| (turns, stall()))
+        has_turned,
+    });
+    (check, stall)
 }
 
 impl TurnState {
@@ -205,7 +232,7 @@ impl fmt::Display for Stall {
         let Self { number, name, lasted, is_in_turn, has_turned } = self;
         let what = match (is_in_turn, has_turned) {
             (true, _) => "has been in one turn",
-            (false, true) => "has not turned while timers were due",
+            (false, true) => "has not turned while timers or requests waited",
             (false, false) => "has never turned while timers were due",
         };
         write!(f, "shard {number} ({name}) {what} for {lasted:?}")

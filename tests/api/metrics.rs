@@ -486,6 +486,26 @@ fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
     });
 }
 
+#[test]
+fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
+    const NAME: &str = "a loop with requests";
+    let limit = Duration::from_millis(20);
+    let (_watch, stalls) = watch_shard(limit, NAME);
+    on_a_thread(move || {
+        Config::new().name(NAME).install().expect("a new thread");
+        local_timer().add(HOUR, must_not_run);
+        local_timer().turn();
+        let sleep = local_timer().prepare_sleep();
+        from_another_thread(|shard| _ = shard.add(HOUR * 2, must_not_run));
+        assert!(stalls.recv_timeout(limit * 5).is_err(), "the owner sleeps");
+        drop(sleep);
+        let stall = next_stall(&stalls);
+        assert!(!stall.is_in_turn && stall.has_turned && stall.lasted > limit, "{stall}");
+        local_timer().turn();
+        assert!(stalls.recv_timeout(limit * 5).is_err(), "the request was consumed");
+    });
+}
+
 fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
     on_a_thread(move || {
         Config::new().name(name).install().expect("a new thread");
