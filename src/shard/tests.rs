@@ -125,7 +125,7 @@ fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let added = shard.engine.shared.add(schedule, CallSite::caller(), RunRepeatedly(|| ()), false);
     let armed = added.map_err(drop).expect("there is room").answer;
     let timer = TimerHandle::new(shard.engine.number, armed.index, armed.generation);
-    clock.set(Duration::from_nanos(5_400_000));
+    clock.set(Duration::from_micros(5_400));
     shard.engine.time.latest = Reading { min: 5_400_000, max: 5_400_300 };
     assert!(shard.engine.reset_to_nanos(timer, 5_400_000 - 999_999));
     shard.turn();
