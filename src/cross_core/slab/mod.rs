@@ -150,7 +150,6 @@ struct Hints {
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
     pub(crate) link: &'p MailboxLink,
-    layout: &'p PageLayout,
     page: PagePtr,
     place_in_page: usize,
 }
@@ -221,7 +220,7 @@ impl Slab {
         // SAFETY: a published page lives while the thread is pinned (`retired_pages`), and all
         // pages of this slab have its layout.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
-        Some(NodeView { state, link, layout: &self.layout, page, place_in_page: place_of(index) })
+        Some(NodeView { state, link, page, place_in_page: place_of(index) })
     }
 
     #[inline]
@@ -381,22 +380,25 @@ impl Drop for Slab {
 impl Drop for NodeView<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the page lives while the thread is pinned.
-        unsafe { self.page.header() }.read_check.assert_read_allowed();
+        self.header().read_check.assert_read_allowed();
     }
 }
 
 impl NodeView<'_> {
     #[inline]
+    fn header(&self) -> &PageHeader {
+        // SAFETY: the page lives while the thread is pinned.
+        unsafe { self.page.header() }
+    }
+
+    #[inline]
     pub(crate) fn requested_deadline(&self) -> &SharedDeadline {
-        // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.requested_deadlines_offset, self.place_in_page) }
+        &self.header().requested_deadlines[self.place_in_page % PAGE_LEN]
     }
 
     #[inline]
     pub(crate) fn linked_deadline(&self) -> &SharedDeadline {
-        // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.linked_deadlines_offset, self.place_in_page) }
+        &self.header().linked_deadlines[self.place_in_page % PAGE_LEN]
     }
 
     /// Cancels the timer. Returns the answer and this thread's next step. If this thread gets the
@@ -475,11 +477,11 @@ impl TakenNode {
         // SAFETY: this thread has taken the node.
         let creation_record = unsafe { page.creation_records[place].get() };
         creation_record.set(CreationRecord::new(call_site, || 0));
-        page.requested_deadlines[place].store_nanos(due);
+        page.header.requested_deadlines[place].store_nanos(due);
         if period != 0 {
             // SAFETY: this thread has taken the node.
             unsafe { node.header.deadline.get() }.set(period);
-            page.linked_deadlines[place].store_nanos(due);
+            page.header.linked_deadlines[place].store_nanos(due);
         }
         let state = &node.header.state;
         let generation = page.header.first_generation().max(state.generation() + 1);

@@ -523,11 +523,11 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     pub(crate) fn requested_deadline(self) -> &'n SharedDeadline {
-        &self.page.requested_deadlines[place_of(self.index)]
+        &self.page.header.requested_deadlines[place_of(self.index)]
     }
 
     pub(crate) fn linked_deadline(self) -> &'n SharedDeadline {
-        &self.page.linked_deadlines[place_of(self.index)]
+        &self.page.header.linked_deadlines[place_of(self.index)]
     }
 
     #[inline]

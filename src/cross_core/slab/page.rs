@@ -78,6 +78,12 @@ pub(super) struct PageHeader {
     pub(super) reclaimable: UnmodelledFlag,
     /// Frees this page. The function knows the page's payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
+    /// The deadlines of remote resets and adds.
+    pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
+    /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
+    /// For a periodic timer, which is never postponable: the time from which the timer counts its
+    /// period after a remote add or reset.
+    pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
 }
 
 /// A page of nodes. Fields that are rarely used, or used without the rest of the node, are in
@@ -86,12 +92,6 @@ pub(super) struct PageHeader {
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
     pub(super) nodes: [Node<T>; PAGE_LEN],
-    /// The deadlines of remote resets and adds.
-    pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
-    /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
-    /// For a periodic timer, which is never postponable: the time from which the timer counts its
-    /// period after a remote add or reset.
-    pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
     pub(super) wheel_links: [Exclusive<Links>; PAGE_LEN],
@@ -104,8 +104,6 @@ pub(super) struct PageLayout {
     nodes_offset: usize,
     /// The distance between consecutive nodes.
     node_stride: usize,
-    pub(super) requested_deadlines_offset: usize,
-    pub(super) linked_deadlines_offset: usize,
 }
 
 /// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
@@ -122,8 +120,6 @@ impl PageLayout {
         Self {
             nodes_offset: std::mem::offset_of!(Page<T>, nodes),
             node_stride: size_of::<Node<T>>(),
-            requested_deadlines_offset: std::mem::offset_of!(Page<T>, requested_deadlines),
-            linked_deadlines_offset: std::mem::offset_of!(Page<T>, linked_deadlines),
         }
     }
 }
@@ -164,21 +160,14 @@ impl<T> Page<T> {
     /// Allocates a page of idle nodes without payloads.
     pub(super) fn allocate_page() -> PagePtr {
         let page = pages::allocate_page::<Self>();
-        let header = PageHeader {
-            free_list: FreeList::default(),
-            first_generation: AtomicU64::new(0),
-            returned_count: AtomicU64::new(0),
-            read_check: ReadCheck::default(),
-            reclaimable: UnmodelledFlag::default(),
-            free_page: Self::free,
-        };
         if IS_LOOM {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
-            unsafe { Self::write(page, header) };
+            unsafe { Self::write(page) };
         } else {
-            // SAFETY: the memory is new and zeroed, and a page begins with its header. An all-zero
-            // node is a free node.
-            unsafe { page.cast::<PageHeader>().write(header) };
+            // The memory is new and zeroed. An all-zero page has a valid header, apart from this
+            // function, and free nodes.
+            // SAFETY: the field is in the page, and no other thread can see the page yet.
+            unsafe { (&raw mut (*page.as_ptr()).header.free_page).write(Self::free) };
         }
         PagePtr(page.cast())
     }
@@ -189,9 +178,18 @@ impl<T> Page<T> {
     ///
     /// The page is valid for writes.
     #[inline(never)]
-    unsafe fn write(page: NonNull<Self>, header: PageHeader) {
+    unsafe fn write(page: NonNull<Self>) {
         let new = Self {
-            header,
+            header: PageHeader {
+                free_list: FreeList::default(),
+                first_generation: AtomicU64::new(0),
+                returned_count: AtomicU64::new(0),
+                read_check: ReadCheck::default(),
+                reclaimable: UnmodelledFlag::default(),
+                free_page: Self::free,
+                requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
+                linked_deadlines: array::from_fn(|_| SharedDeadline::default()),
+            },
             nodes: array::from_fn(|_| Node {
                 header: NodeHeader {
                     state: StateWord::default(),
@@ -201,8 +199,6 @@ impl<T> Page<T> {
                 },
                 payload: Exclusive::new(UnsafeCell::new(MaybeUninit::uninit())),
             }),
-            requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
-            linked_deadlines: array::from_fn(|_| SharedDeadline::default()),
             wheel_links: array::from_fn(|_| Exclusive::new(Links::default())),
             creation_records: array::from_fn(|_| Exclusive::new(Cell::default())),
         };
@@ -252,26 +248,6 @@ impl PagePtr {
         };
         // SAFETY: a node begins with its header, which is never borrowed mutably.
         unsafe { node.cast::<NodeHeader>().as_ref() }
-    }
-
-    /// Returns the deadline of a node, from the array at this offset in the page.
-    ///
-    /// # Safety
-    ///
-    /// The page is alive for `'p`, and `array_offset` is the offset of a deadline array in its
-    /// [`PageLayout`].
-    #[inline]
-    pub(super) unsafe fn deadline<'p>(
-        self,
-        array_offset: usize,
-        place_in_page: usize,
-    ) -> &'p SharedDeadline {
-        // SAFETY: the array is in the page (caller).
-        let deadlines = unsafe { self.0.byte_add(array_offset) };
-        // SAFETY: the array has `PAGE_LEN` deadlines (caller).
-        let deadline = unsafe { deadlines.cast::<SharedDeadline>().add(place_in_page % PAGE_LEN) };
-        // SAFETY: the deadline is in the array, and is never borrowed mutably.
-        unsafe { deadline.as_ref() }
     }
 
     /// # Safety
@@ -450,8 +426,7 @@ mod tests {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
         let nodes = PAGE_LEN * (64 + 8 + 8 + 8 + size_of::<CreationRecord>());
-        let all = size_of::<PageHeader>() + nodes;
-        assert_eq!(size_of::<Page<Callback>>(), all.next_multiple_of(128));
-        assert_eq!((align_of::<Page<Callback>>(), size_of::<PageHeader>()), (128, 128));
+        assert_eq!(size_of::<Page<Callback>>(), (nodes + 48).next_multiple_of(128));
+        assert_eq!(align_of::<Page<Callback>>(), 128);
     }
 }
