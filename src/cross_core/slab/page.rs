@@ -425,8 +425,9 @@ mod tests {
     fn a_node_fills_a_cache_line() {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
-        let nodes = PAGE_LEN * (64 + 8 + 8 + 8 + size_of::<CreationRecord>());
-        assert_eq!(size_of::<Page<Callback>>(), (nodes + 48).next_multiple_of(128));
+        let header = (48 + PAGE_LEN * (8 + 8)).next_multiple_of(128);
+        let nodes = PAGE_LEN * (64 + 8 + size_of::<CreationRecord>());
+        assert_eq!(size_of::<Page<Callback>>(), (header + nodes).next_multiple_of(128));
         assert_eq!(align_of::<Page<Callback>>(), 128);
     }
 }
