@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 use std::{
-    any::TypeId,
     marker::PhantomData,
     mem::{self, ManuallyDrop, MaybeUninit},
     ptr::{self, NonNull},
@@ -16,7 +15,7 @@ type ClosureStorage = MaybeUninit<[u64; 4]>;
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
 /// After `build`, the storage holds a value: the closure or its box. The value stays there until it
-/// is moved out or dropped. `vtable.type_id` identifies the type of the value.
+/// is moved out or dropped. The vtable is for the type of the value.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: ClosureStorage,
@@ -32,7 +31,6 @@ pub(crate) struct VTable {
     /// `None` if the drop has no effect.
     drop: Option<unsafe fn(*mut ClosureStorage)>,
     is_repeatable: bool,
-    type_id: fn() -> TypeId,
 }
 
 /// A closure, or another value that a one-shot timer runs.
@@ -59,7 +57,7 @@ impl VTable {
     const fn new<F: 'static>(call: unsafe fn(*mut ClosureStorage), is_repeatable: bool) -> Self {
         let drop: Option<unsafe fn(*mut ClosureStorage)> =
             if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None };
-        Self { call, drop, is_repeatable, type_id: TypeId::of::<F> }
+        Self { call, drop, is_repeatable }
     }
 }
 
@@ -197,11 +195,11 @@ impl Callback {
     pub(crate) fn call_and_drop(mut self) {
         let call = self.vtable.call;
         if self.vtable.is_repeatable {
-            // SAFETY: the storage holds a value of type `vtable.type_id`, which `self` owns.
+            // SAFETY: the storage holds a value of the vtable's type, which `self` owns.
             unsafe { call(&raw mut self.storage) }
         } else {
             let mut callback = ManuallyDrop::new(self);
-            // SAFETY: the storage holds a value of type `vtable.type_id`. The call moves it out,
+            // SAFETY: the storage holds a value of the vtable's type. The call moves it out,
             // and `ManuallyDrop` prevents a second drop.
             unsafe { call(&raw mut callback.storage) }
         }
@@ -211,31 +209,12 @@ impl Callback {
     pub(crate) fn needs_drop(&self) -> bool {
         self.vtable.drop.is_some()
     }
-
-    /// Returns the original closure, unboxed, or `None` if its type is not `F`.
-    fn into_closure<F: 'static>(self) -> Option<F> {
-        if const { fits_inline::<F>() } {
-            self.into_value()
-        } else {
-            self.into_value::<Box<F>>().map(|boxed| *boxed)
-        }
-    }
-
-    fn into_value<F: 'static>(self) -> Option<F> {
-        if (self.vtable.type_id)() != TypeId::of::<F>() {
-            return None;
-        }
-        let mut callback = ManuallyDrop::new(self);
-        // SAFETY: the storage holds a value of type `vtable.type_id`, which is `F`. The value is
-        // moved out, and `ManuallyDrop` prevents a second drop.
-        Some(unsafe { (&raw mut callback.storage).cast::<F>().read() })
-    }
 }
 
 impl Drop for Callback {
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage holds a value of type `vtable.type_id`, and is not used after the
+            // SAFETY: the storage holds a value of the vtable's type, and is not used after the
             // drop.
             unsafe { drop(&raw mut self.storage) }
         }
@@ -263,7 +242,7 @@ impl CallbackPtr {
         let call = unsafe { self.0.as_ref() }.vtable.call;
         // SAFETY: the callback exists (`new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
-        // SAFETY: the storage holds a value of type `vtable.type_id`, and no other code uses it
+        // SAFETY: the storage holds a value of the vtable's type, and no other code uses it
         // (`new`).
         unsafe { call(storage) }
     }
@@ -276,9 +255,8 @@ impl CallbackPtr {
         // SAFETY: the callback exists (`new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;
         assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
-        // SAFETY: the storage, which is the first field, holds a `Closure` (the vtable), and no
-        // other code uses it (`new`).
-        unsafe { self.0.cast::<C::Closure>().read() }
+        // SAFETY: the callback was built of a `C` (the vtable), and no other code uses it (`new`).
+        unsafe { take_closure::<C>(self.0) }
     }
 
     #[inline]
@@ -288,11 +266,29 @@ impl CallbackPtr {
     }
 }
 
+/// Moves out the closure of a callback, unboxed.
+///
+/// # Safety
+///
+/// `callback` points to a callback that was built of a `C`, and that no other code uses. From then
+/// on, the memory counts as uninitialized.
+pub(crate) unsafe fn take_closure<C: IntoCallback>(callback: NonNull<Callback>) -> C::Closure {
+    if const { fits_inline::<C::Closure>() } {
+        // SAFETY: the storage, which is the first field, holds the closure (caller, `build`).
+        unsafe { callback.cast::<C::Closure>().read() }
+    } else {
+        // SAFETY: the storage, which is the first field, holds the box (caller, `build`).
+        *unsafe { callback.cast::<Box<C::Closure>>().read() }
+    }
+}
+
 const fn fits_inline<F>() -> bool {
     size_of::<F>() <= size_of::<ClosureStorage>() && align_of::<F>() <= align_of::<ClosureStorage>()
 }
 
-pub(crate) struct SendCallback(Callback);
+pub(crate) struct SendCallback {
+    _callback: Callback,
+}
 
 // SAFETY: the original closure is `Send` (`SendCallback::assume_send`).
 unsafe impl Send for SendCallback {}
@@ -302,12 +298,7 @@ impl SendCallback {
     ///
     /// The callback's original closure is `Send`.
     pub(crate) unsafe fn assume_send(callback: Callback) -> Self {
-        Self(callback)
-    }
-
-    /// Returns the original closure, which must be an `F`.
-    pub(crate) fn downcast<F: Send + 'static>(self) -> F {
-        self.0.into_closure().unwrap_or_else(|| unreachable!("it was made of an `F`"))
+        Self { _callback: callback }
     }
 }
 
@@ -363,23 +354,22 @@ mod tests {
     }
 
     fn round_trip<F: FnOnce() + 'static>(closure: F) -> F {
-        Callback::one_shot(closure).into_closure().expect("its own type")
+        let mut callback = MaybeUninit::new(Callback::one_shot(closure));
+        // SAFETY: the callback was built of a `RunOnce<F>`, and is not used again.
+        unsafe { take_closure::<RunOnce<F>>(NonNull::from(&mut callback).cast()) }
     }
 
-    fn check_into_closure<const BYTES: usize>() {
+    fn check_round_trip<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        let once = Callback::one_shot(closure_capturing::<BYTES>(&runs));
-        assert!(once.into_closure::<fn()>().is_none(), "another type");
-        assert_eq!(Rc::strong_count(&runs), 1);
         round_trip(closure_capturing::<BYTES>(&runs))();
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 
     #[test]
-    fn into_closure_returns_a_closure_of_the_same_type() {
-        check_into_closure::<0>();
-        check_into_closure::<24>();
-        check_into_closure::<1000>();
+    fn take_closure_returns_the_closure_unboxed() {
+        check_round_trip::<0>();
+        check_round_trip::<24>();
+        check_round_trip::<1000>();
     }
 
     #[test]

@@ -12,15 +12,15 @@ use crate::{
     cross_core::{
         admission::AdmissionLimit,
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, SendCallback},
+        callback::{IntoCallback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
         mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
-        slab::{NodeView, Slab, TakenNode},
+        slab::{ArmedNode, NodeView, Slab, TakenNode},
         state::{Cancel, NextStep, ResetOutcome, TimerStatus},
     },
-    error::AddErrorReason,
+    error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
     limits::WAKE_DEPTH,
     trace,
@@ -82,14 +82,6 @@ pub(crate) struct RemoteOutcome<R> {
 pub(crate) struct RemoteTimerId {
     pub(crate) index: u32,
     pub(crate) generation: u64,
-}
-
-/// A refused remote add, with its callback.
-pub(crate) enum RefusedAdd<B> {
-    /// The add was refused before it used the callback.
-    BeforeUse(AddErrorReason, B),
-    /// The shard ended during the add.
-    ShutDown(SendCallback),
 }
 
 impl<R> RemoteOutcome<R> {
@@ -217,19 +209,17 @@ impl Shared {
     /// Adds a timer from a remote thread. The timer is periodic if its period is not zero. If
     /// `beyond_limit` is true, ignores the shard's limit of live timers.
     #[inline(always)]
-    pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
+    pub(crate) fn add<C: IntoCallback<Closure: Send> + Send>(
         &self,
         schedule: TimerSchedule,
         call_site: CallSite,
-        callback: B,
+        callback: C,
         beyond_limit: bool,
-    ) -> Result<RemoteOutcome<RemoteTimerId>, RefusedAdd<B>> {
-        let node = match self.reserve_node(beyond_limit) {
-            Ok(node) => node,
-            Err(reason) => return Err(RefusedAdd::BeforeUse(reason, callback)),
-        };
-        let generation = node.arm(schedule, call_site, callback);
-        self.push_armed(node, generation, schedule.due).map_err(RefusedAdd::ShutDown)
+    ) -> Result<RemoteOutcome<RemoteTimerId>, AddError<C::Closure>> {
+        match self.reserve_node(beyond_limit) {
+            Ok(node) => self.push_armed(node.arm(schedule, call_site, callback), schedule.due),
+            Err(reason) => Err(AddError::new(reason, callback.into_closure())),
+        }
     }
 
     /// Takes a node for a remote timer, and reserves room within the limit of live timers.
@@ -251,27 +241,28 @@ impl Shared {
     }
 
     /// Pushes a node that was armed with a timer due at `due`. If the shard has ended, and its
-    /// sweep has not found the timer, returns the callback as the error.
+    /// sweep has not found the timer, returns the closure as the error.
     #[inline(always)]
-    fn push_armed(
+    fn push_armed<C: IntoCallback>(
         &self,
-        node: TakenNode,
-        generation: u64,
+        armed: ArmedNode<C>,
         due: u64,
-    ) -> Result<RemoteOutcome<RemoteTimerId>, SendCallback> {
-        let armed = RemoteTimerId { index: node.index, generation };
-        match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
+    ) -> Result<RemoteOutcome<RemoteTimerId>, AddError<C::Closure>> {
+        let answer = RemoteTimerId { index: armed.index(), generation: armed.generation };
+        match self.mailbox.push(answer.index, armed.link(), Priority::Urgent) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
-                answer: armed,
+                answer,
                 sleep_to_interrupt: self
                     .sleep_to_interrupt_for_deadline(is_wake_depth(depth), || due),
             }),
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no callback, the add counts as successful, because the owner's
+                // `disarm` returns no closure, the add counts as successful, because the owner's
                 // sweep, or a cancel or reset by a guessed handle, has found the timer.
-                node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
+                armed.disarm().map_or(Ok(RemoteOutcome::without_wake(answer)), |closure| {
+                    Err(AddError::new(AddErrorReason::ShutDown, closure))
+                })
             }
         }
     }
@@ -547,8 +538,8 @@ mod tests {
             let captured = Arc::clone(&callback);
             let node = shared.slab.take_remote_node(pin()).expect("there is a node");
             let run = RunOnce(move || drop(captured));
-            let generation = node.arm(TimerSchedule { due: 0, period: 0 }, CallSite::caller(), run);
-            let refused = shared.push_armed(node, generation, 0).map(drop);
+            let armed = node.arm(TimerSchedule { due: 0, period: 0 }, CallSite::caller(), run);
+            let refused = shared.push_armed(armed, 0).map(drop);
             assert!(refused.is_err());
             drop(refused);
             assert_eq!(Arc::strong_count(&callback), 1);

@@ -13,7 +13,7 @@ use crate::{
         call_site::CallSite,
         callback::{IntoCallback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
-        shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
+        shared::{RemoteOutcome, RemoteTimerId, Shared},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason},
@@ -439,14 +439,11 @@ impl ShardRef {
                 }
                 Ok(TimerHandle::new(self.number, index, generation))
             }
-            Err(RefusedAdd::BeforeUse(reason, callback)) => {
-                if reason == AddErrorReason::Full {
+            Err(refused) => {
+                if refused.reason() == AddErrorReason::Full {
                     self.shared.wake_to_make_room();
                 }
-                Err(AddError::new(reason, callback.into_closure()))
-            }
-            Err(RefusedAdd::ShutDown(callback)) => {
-                Err(AddError::new(AddErrorReason::ShutDown, callback.downcast()))
+                Err(refused)
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::{
         callback::{Callback, RunOnce, RunRepeatedly},
         mailbox::Priority,
         reclaim::tests::attempts,
-        shared::{RefusedAdd, RemoteOutcome, RemoteTimerId, Shared},
+        shared::{RemoteOutcome, RemoteTimerId, Shared},
         state::{Cancel, NextStep, ResetBy, ResetOutcome},
     },
     error::AddErrorReason,
@@ -38,12 +38,8 @@ fn add_through_mailbox(
     callback: impl FnOnce() + Send + 'static,
 ) -> Result<RemoteOutcome<RemoteTimerId>, AddErrorReason> {
     let schedule = TimerSchedule { due: nanos, period: 0 };
-    shared.add(schedule, CallSite::caller(), RunOnce(callback), false).map_err(|refused| {
-        match refused {
-            RefusedAdd::BeforeUse(reason, _) => reason,
-            RefusedAdd::ShutDown(_) => AddErrorReason::ShutDown,
-        }
-    })
+    let added = shared.add(schedule, CallSite::caller(), RunOnce(callback), false);
+    added.map_err(|refused| refused.reason())
 }
 
 /// Adds a timer as another thread does.

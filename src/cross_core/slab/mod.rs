@@ -85,7 +85,7 @@ mod owner;
 mod page;
 mod retired_pages;
 
-use std::{array, ptr::slice_from_raw_parts_mut, sync::Arc};
+use std::{array, marker::PhantomData, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
@@ -96,7 +96,7 @@ use crate::{
     clock::schedule::TimerSchedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
-        callback::{BuildInPlace, Callback, SendCallback},
+        callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, NextStep, ResetBy, StateWord},
@@ -161,6 +161,13 @@ pub(crate) struct TakenNode {
     page: PagePtr,
     pub(super) index: u32,
     _pinned: Pinned,
+}
+
+/// A taken node that this thread has armed with a `C`. The caller must push it.
+pub(crate) struct ArmedNode<C> {
+    node: TakenNode,
+    pub(crate) generation: u64,
+    callback_type: PhantomData<C>,
 }
 
 impl PageSlot {
@@ -457,20 +464,15 @@ impl TakenNode {
         &self.page().nodes[place_of(self.index)]
     }
 
-    #[inline]
-    pub(crate) fn link(&self) -> &MailboxLink {
-        &self.node().header.link
-    }
-
     /// Arms the node. The timer is due at `due`, in nanoseconds of the clock, and is periodic if
-    /// `period` is not zero. The caller must push the node. Returns the timer's generation.
+    /// `period` is not zero.
     #[inline]
-    pub(crate) fn arm<B: BuildInPlace<Callback> + Send>(
-        &self,
+    pub(crate) fn arm<C: IntoCallback + Send>(
+        self,
         TimerSchedule { due, period }: TimerSchedule,
         call_site: CallSite,
-        callback: B,
-    ) -> u64 {
+        callback: C,
+    ) -> ArmedNode<C> {
         let (page, node, place) = (self.page(), self.node(), place_of(self.index));
         // SAFETY: this thread has taken the node, which is free, so it has no payload.
         unsafe { callback.build(node.payload().as_ptr()) };
@@ -486,20 +488,31 @@ impl TakenNode {
         let state = &node.header.state;
         let generation = page.header.first_generation().max(state.generation() + 1);
         state.arm_remote(generation, period != 0);
-        generation
+        ArmedNode { node: self, generation, callback_type: PhantomData }
+    }
+}
+
+impl<C: IntoCallback> ArmedNode<C> {
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.node.index
+    }
+
+    #[inline]
+    pub(crate) fn link(&self) -> &MailboxLink {
+        &self.node.node().header.link
     }
 
     /// Ends the timer that this thread has armed and could not push, because the shard has ended.
-    /// Returns the timer's callback, or `None` if the state word has already changed. The owner's
+    /// Returns the timer's closure, or `None` if the state word has already changed. The owner's
     /// sweep, or the holder of a guessed handle, may have changed the word
     /// (`StateWord::undo_arm_remote`).
-    pub(crate) fn disarm(self) -> Option<SendCallback> {
-        let node = self.node();
+    pub(crate) fn disarm(self) -> Option<C::Closure> {
+        let node = self.node.node();
         node.header.state.undo_arm_remote().then(|| {
-            // SAFETY: `undo_arm_remote` has given the payload to this thread.
-            let callback = unsafe { node.payload().read() };
-            // SAFETY: this thread had armed the node with a callback that is `Send`.
-            unsafe { SendCallback::assume_send(callback) }
+            // SAFETY: `undo_arm_remote` has given the payload to this thread, which has built it of
+            // a `C` (`arm`).
+            unsafe { take_closure::<C>(node.payload()) }
         })
     }
 }

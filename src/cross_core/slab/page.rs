@@ -164,10 +164,12 @@ impl<T> Page<T> {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write(page) };
         } else {
-            // The memory is new and zeroed. An all-zero page has a valid header, apart from this
-            // function, and free nodes.
-            // SAFETY: the field is in the page, and no other thread can see the page yet.
-            unsafe { (&raw mut (*page.as_ptr()).header.free_page).write(Self::free) };
+            // The memory is new and zeroed. An all-zero page has free nodes and, apart from this
+            // function, a valid header.
+            // SAFETY: the field is in the page.
+            let free_page = unsafe { &raw mut (*page.as_ptr()).header.free_page };
+            // SAFETY: the memory is valid for writes, and no other thread can see it yet.
+            unsafe { free_page.write(Self::free) };
         }
         PagePtr(page.cast())
     }

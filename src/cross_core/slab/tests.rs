@@ -177,8 +177,8 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
 /// Adds a timer as a remote thread. Then adopts the node's page as the owner.
 fn add_as_remote(slab: &Slab, own: &mut OwnerSlab<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
-    let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     let index = node.index;
+    let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ())).generation;
     own.adopt_page_of_message(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested_deadline().load_nanos(), 5);
@@ -229,8 +229,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
     assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
     assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
-    stalled.arm(DUE, CallSite::caller(), RunOnce(|| ()));
-    assert!(stalled.disarm().is_some());
+    assert!(stalled.arm(DUE, CallSite::caller(), RunOnce(|| ())).disarm().is_some());
 }
 
 #[test]
@@ -251,8 +250,8 @@ fn concurrent_adders_never_take_the_same_node() {
                         continue;
                     };
                     assert!(used.lock().unwrap().insert(node.index), "the node is in use");
-                    let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
-                    sender.send((node.index, generation)).unwrap();
+                    let armed = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
+                    sender.send((armed.index(), armed.generation)).unwrap();
                 }
             });
         }
