@@ -7,7 +7,7 @@
 //!
 //! If a mutant survives all stages, a test is missing, or the ordering is stronger than needed, or
 //! no tool shows the fault. The command fails if `break/survivors.txt` gives no reason for a
-//! survivor, or if a test notices a mutant of that list.
+//! survivor, if a test notices a mutant of that list, or if a mutant does not compile.
 
 mod lists;
 mod orderings;
@@ -81,7 +81,15 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
     }
     let (mut survived, mut complaints) = (0, Vec::new());
     for (mutant, number) in mutants.iter().zip(1..) {
-        let noticed = find_noticing_test(&mut stages, mutant)?;
+        let noticed = match find_noticing_test(&mut stages, mutant) {
+            Ok(noticed) => noticed,
+            // For example, the mutant does not compile.
+            Err(error) => {
+                println!("[{number}/{}] {}: {error:#}", mutants.len(), mutant.name);
+                complaints.push(format!("{} has no result", mutant.name));
+                continue;
+            }
+        };
         let by = noticed.as_deref().unwrap_or("SURVIVED");
         println!("[{number}/{}] {}: {by}", mutants.len(), mutant.name);
         match (&noticed, is_survivor(mutant)) {
@@ -115,7 +123,7 @@ fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<Str
         fs::write(&path, &mutant.broken)?;
         let noticed = stages.run_test(&test);
         fs::write(&path, sound)?;
-        if let Some(by) = noticed.with_context(|| format!("\"{}\"", mutant.name))? {
+        if let Some(by) = noticed? {
             return Ok(Some(by));
         }
     }
