@@ -206,8 +206,9 @@ fn exits_with_success(name: &str, exit: impl FnOnce()) {
     let _alone = alone();
     let this = env::current_exe().expect("the path of this program");
     let child = Command::new(this).args(["--exact", name]).env(IS_CHILD, "").output();
-    let status = child.expect("started").status;
-    assert!(status.success(), "{status}");
+    let child = child.expect("started");
+    let has_run = String::from_utf8_lossy(&child.stdout).contains("running 1 test");
+    assert!(has_run && child.status.success(), "{child:?}");
 }
 
 #[test]

@@ -85,11 +85,3 @@ fn reports_have_the_workloads_of_two_cores() {
     }
     assert!(text.contains("corewheel-shard, times its floor"), "{text}");
 }
-
-#[test]
-fn floors_take_part_and_tokio_alt_needs_its_cfg() {
-    let runs = |peer, workload| run(peer, workload).is_some();
-    let floor = Peer::CorewheelLocal.floor(Workload::XcancelBoth).expect("the layer has a floor");
-    assert!(runs(floor, Workload::XcancelBoth) && !floor.is_complete());
-    assert_eq!(runs(Peer::TokioAlt, Workload::Async), cfg!(tokio_unstable));
-}

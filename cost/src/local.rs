@@ -9,9 +9,15 @@ use std::{
     hint::black_box,
     pin::pin,
     rc::Rc,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
     task::{Context, Waker},
-    thread,
+    thread::{self, Thread},
     time::Duration,
 };
 
@@ -21,7 +27,6 @@ use corewheel::{
 };
 
 use crate::{
-    handover,
     one_thread::{Draws, STEP, WARM_UP},
     timers::{Payload, payload},
 };
@@ -99,36 +104,66 @@ impl Remote {
         let (clock, mut draws) = (install(), Draws::new(live));
         let mut handles = fill(live, &mut draws);
         let order = draws.order();
-        let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];
-        let sizes = sizes.into_iter().flat_map(|(batches, size)| [size].repeat(batches));
-        let (to_other, work) = handover::channel::<(usize, Vec<TimerHandle>)>();
-        let (to_owner, mut done) = handover::channel();
-        let (shard, mut other_draws) = (local_timer().shard_ref(), Draws::new(live));
-        let other = self.other;
-        let thread = thread::spawn(move || {
-            for (size, mut batch) in work {
-                other(&shard, &mut other_draws, &mut batch, size);
-                to_owner.send(batch);
+        let batches = batches(&order, iterations);
+        let shard = local_timer().shard_ref();
+        let (baton, batch) = (Baton::default(), Mutex::new(Vec::with_capacity(live)));
+        let batch = || batch.lock().expect("no holder panics");
+        let owner = thread::current();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut draws = Draws::new(live);
+                for chosen in &batches {
+                    baton.wait(true);
+                    (self.other)(&shard, &mut draws, &mut batch(), chosen.len());
+                    baton.pass(false, &owner);
+                }
+            });
+            for chosen in &batches {
+                if self.takes_handles {
+                    // A local slice, so that the loop does not load its parts again.
+                    let handles = &handles[..];
+                    batch().extend(chosen.iter().map(|&id| handles[id]));
+                }
+                baton.pass(true, other.thread());
+                baton.wait(false);
+                clock.advance(Duration::from_millis(1));
+                local_timer().turn();
+                (self.owner)(&mut handles, chosen, &mut draws, &mut batch());
+                batch().clear();
             }
+            other.join().expect("a panic aborts");
         });
-        let (mut batch, mut start) = (Vec::with_capacity(live), 0);
-        for size in sizes {
-            start = if start + size > live { 0 } else { start };
-            let chosen = &order[start..start + size];
-            start += size;
-            if self.takes_handles {
-                batch.extend(chosen.iter().map(|&id| handles[id]));
-            }
-            to_other.send((size, batch));
-            batch = done.next().expect("the other thread does not panic");
-            clock.advance(Duration::from_millis(1));
-            local_timer().turn();
-            (self.owner)(&mut handles, chosen, &mut draws, &mut batch);
-            batch.clear();
-        }
-        drop(to_other);
-        thread.join().expect("the other thread does not panic");
     }
+}
+
+/// Whether it is the other thread's turn to run. The waiting thread parks: barriers and channels
+/// first spin, so the number of their instructions varies.
+#[derive(Default)]
+struct Baton(AtomicBool);
+
+impl Baton {
+    fn pass(&self, is_others: bool, next: &Thread) {
+        self.0.store(is_others, Release);
+        next.unpark();
+    }
+
+    fn wait(&self, is_others: bool) {
+        while self.0.load(Acquire) != is_others {
+            thread::park();
+        }
+    }
+}
+
+/// Divides the iterations, and the warm-up before them, into batches of positions in `order`.
+fn batches(order: &[usize], iterations: usize) -> Vec<&[usize]> {
+    let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];
+    let mut start = 0;
+    let batch = |size| {
+        start = if start + size > order.len() { 0 } else { start };
+        start += size;
+        &order[start - size..start]
+    };
+    sizes.into_iter().flat_map(|(batches, size)| [size].repeat(batches)).map(batch).collect()
 }
 
 /// Another thread cancels a timer; the owner turns and adds another one.
@@ -246,48 +281,46 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     let written: &'static [AtomicU64] = Box::leak((0..live).map(|_| AtomicU64::new(0)).collect());
     let order = draws.order();
     let group = PurgatoryGroup::<usize>::by(|_| 0);
-    let (to_owner, mut done) = handover::channel();
-    let (to_other, work) = handover::channel::<Vec<usize>>();
-    let (own, other_group) = (local_timer().shard_ref(), group.clone());
-    let thread = thread::spawn(move || {
-        let _clock = install();
-        let shards = [own, local_timer().shard_ref()];
-        let purgatory = other_group.join::<WaitForCount>(1, &shards);
-        to_owner.send(shards.to_vec());
-        for keys in work {
-            for &key in &keys {
-                written[key].fetch_add(1, Relaxed);
-                purgatory.notify(&key);
+    let batches = batches(&order, iterations);
+    let (baton, owner) = (Baton(AtomicBool::new(true)), thread::current());
+    let shards = Mutex::new(vec![local_timer().shard_ref()]);
+    let join = |core| group.join::<WaitForCount>(core, &shards.lock().expect("no holder panics"));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let _clock = install();
+            shards.lock().expect("no holder panics").push(local_timer().shard_ref());
+            let purgatory = join(1);
+            baton.pass(false, &owner);
+            for keys in &batches {
+                baton.wait(true);
+                for &key in *keys {
+                    written[key].fetch_add(1, Relaxed);
+                    purgatory.notify(&key);
+                }
+                local_timer().turn();
+                baton.pass(false, &owner);
             }
+        });
+        baton.wait(false);
+        let purgatory = join(0);
+        let watch = |draws: &mut Draws, key: usize| {
+            let wanted = written[key].load(Relaxed) + 1;
+            let wait = WaitForCount { written: &written[key], wanted };
+            let outcome = purgatory.try_complete_else_watch(wait, [key], delay(draws));
+            assert!(matches!(outcome, Ok(WatchOutcome::Waits(_))));
+        };
+        (0..live).for_each(|key| watch(&mut draws, key));
+        for chosen in &batches {
+            baton.pass(true, other.thread());
+            baton.wait(false);
             local_timer().turn();
-            to_owner.send(Vec::new());
+            assert_eq!(purgatory.len(), live - chosen.len());
+            for &key in *chosen {
+                watch(&mut draws, key);
+            }
         }
+        other.join().expect("a panic aborts");
     });
-    let shards = done.next().expect("the other thread does not panic");
-    let purgatory = group.join::<WaitForCount>(0, &shards);
-    let watch = |draws: &mut Draws, key: usize| {
-        let wanted = written[key].load(Relaxed) + 1;
-        let wait = WaitForCount { written: &written[key], wanted };
-        let outcome = purgatory.try_complete_else_watch(wait, [key], delay(draws));
-        assert!(matches!(outcome, Ok(WatchOutcome::Waits(_))));
-    };
-    (0..live).for_each(|key| watch(&mut draws, key));
-    let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];
-    let mut start = 0;
-    for size in sizes.into_iter().flat_map(|(batches, size)| [size].repeat(batches)) {
-        start = if start + size > live { 0 } else { start };
-        let chosen = &order[start..start + size];
-        start += size;
-        to_other.send(chosen.to_vec());
-        done.next().expect("the other thread does not panic");
-        local_timer().turn();
-        assert_eq!(purgatory.len(), live - size);
-        for &key in chosen {
-            watch(&mut draws, key);
-        }
-    }
-    drop(to_other);
-    thread.join().expect("the other thread does not panic");
 }
 
 /// Polls an async sleep once and drops it.

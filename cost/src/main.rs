@@ -4,7 +4,6 @@
 //! two counts, divided by the difference of the iterations, is the cost of one operation.
 
 mod corewheel_timers;
-mod handover;
 mod local;
 mod one_thread;
 mod peers;
@@ -17,7 +16,10 @@ mod peers;
 #[path = "../../benches/src/timers.rs"]
 mod timers;
 
-use std::{env, process::ExitCode};
+use std::{
+    env, panic,
+    process::{self, ExitCode},
+};
 
 use self::{
     corewheel_timers::{LocalTimers, ShardTimers, WheelTimers},
@@ -76,6 +78,12 @@ const CASES: &[Case] = &cases! {
 const USAGE: &str = "usage: cost OPERATION VARIANT LIVE_TIMERS ITERATIONS | cost --list";
 
 fn main() -> ExitCode {
+    // Two threads of an operation wait for each other, so a panic must end both.
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        process::abort();
+    }));
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {

@@ -1,14 +1,42 @@
-//! Wheels of the default geometry, and wheels with few slots per level, whose levels wrap often.
+//! Wheels of the default geometry, and wheels with few slots per level, whose levels wrap often,
+//! compared with the model of the library's tests.
 #![no_main]
 
+#[allow(clippy::pedantic, reason = "a part of the library's tests")]
+#[path = "../../tests/model/mod.rs"]
+mod model;
+
 use libfuzzer_sys::{arbitrary::Unstructured, fuzz_target};
+
+/// The maximum number of live entries in a wheel.
+const LIVE_MAX: usize = 2_000;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Unstructured::new(bytes);
     match bytes.int_in_range(0..=3) {
-        Ok(0) => corewheel_fuzz::wheel::<1, 64>(&mut bytes),
-        Ok(1) => corewheel_fuzz::wheel::<2, 32>(&mut bytes),
-        Ok(2) => corewheel_fuzz::wheel::<3, 22>(&mut bytes),
-        _ => corewheel_fuzz::wheel::<11, 6>(&mut bytes),
+        Ok(0) => compare::<1, 64>(&mut bytes),
+        Ok(1) => compare::<2, 32>(&mut bytes),
+        Ok(2) => compare::<3, 22>(&mut bytes),
+        _ => compare::<11, 6>(&mut bytes),
     }
 });
+
+/// Compares a wheel with its model.
+fn compare<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>) {
+    let start = model::start_times(&mut |bound| choose(bytes, bound));
+    let mut pair = model::Pair::<BITS, LEVELS>::starting_at(start);
+    while !bytes.is_empty() {
+        pair.any_operation(&mut |bound| choose(bytes, bound), LIVE_MAX);
+        // The check of a large geometry takes too long.
+        #[cfg(debug_assertions)]
+        if BITS < 4 {
+            pair.wheel.check();
+        }
+    }
+    pair.finish();
+}
+
+/// Returns a number below `bound`, or 0 if the bytes are used up.
+fn choose(bytes: &mut Unstructured<'_>, bound: u64) -> u64 {
+    bytes.int_in_range(0..=bound - 1).unwrap_or(0)
+}

@@ -411,8 +411,8 @@ fn add_without_a_driver() {
         from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
     });
     on_named_core("no report at the end", || {
-        let [reset, cancelled] = [(); 2].map(|()| local_timer().add(TICK, || ()));
-        assert!(reset.reset(HOUR));
+        assert!(local_timer().add(TICK, || ()).reset(HOUR));
+        let cancelled = local_timer().add(TICK, || ());
         thread::sleep(Duration::from_millis(200));
         from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
     });

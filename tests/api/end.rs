@@ -1,11 +1,12 @@
 //! The end of a thread or shard ends each of its timers once, admitted or not (P11).
 
 use std::{
+    cell::Cell,
     future::{Future, pending},
     panic::panic_any,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     task::{Context, Wake, Waker},
@@ -81,15 +82,18 @@ fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
 
 #[test]
 fn a_thread_may_first_use_its_wheel_while_it_exits() {
+    static TIMERS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
         static FIRST_USE: OnDrop<fn()> = const {
             OnDrop(|| {
                 local_timer().add(Duration::ZERO, || ());
-                local_timer().turn();
+                let turn = local_timer().turn();
+                TIMERS.store((turn.fired + turn.live) as u64, Ordering::Relaxed);
             })
         };
     }
     on_a_thread(|| FIRST_USE.with(|_| ()));
+    assert_eq!(TIMERS.load(Ordering::Relaxed), 1);
 }
 
 /// Starts up to 1,000 threads until one gets the shard number `number`, and cancels its timer.
@@ -285,7 +289,8 @@ fn a_cancelling_thread_never_drops_hooks_of_ended_shards() {
 /// P5: the drain of a wheel may free the hooks of other shards.
 #[test]
 fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
-    let (stop, panicked) = (AtomicBool::new(false), Log::new());
+    thread_local!(static DRAINS: Cell<bool> = const { Cell::new(false) });
+    let (stop, drops) = (AtomicBool::new(false), Log::new());
     let mut living = Shard::new();
     let handle = living.add(HOUR, ());
     thread::scope(|scope| {
@@ -299,17 +304,22 @@ fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
             on_a_thread(|| {
                 local_timer().add(HOUR, must_not_run);
                 for _ in 0..4 {
-                    let panicked = panicked.clone();
-                    let captured = OnDrop(move || panicked.write(panics(|| local_timer().len())));
+                    let drops = drops.clone();
+                    let has_panicked = || panics(|| local_timer().len());
+                    let captured = OnDrop(move || drops.write((DRAINS.get(), has_panicked())));
                     let config = Config::new().on_wake(move || _ = &captured);
                     drop(Shard::<()>::with_config(config).expect("valid"));
                 }
+                DRAINS.set(true);
                 assert_eq!(local_timer().drain().len(), 1);
+                DRAINS.set(false);
             });
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(!panicked.take().contains(&true));
+    let drops = drops.take();
+    assert!(drops.contains(&(true, false)), "no drain has dropped a hook");
+    assert!(drops.iter().all(|(_, has_panicked)| !has_panicked));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    HOUR, OnDrop, Poller, TICK, after_wheel_ends, configured, in_virtual_time, on_a_core,
+    HOUR, OnDrop, Poller, TICK, TOO_LONG, after_wheel_ends, configured, in_virtual_time, on_a_core,
     on_a_thread, panic_message, panics, poll_with, turn_at_each_tick, waker,
 };
 
@@ -41,7 +41,8 @@ fn the_fast_clock_neither_delays_a_passed_deadline_nor_misses_a_future_tick() {
         let mut taken = 0;
         // A slow machine needs a longer margin before the tick.
         for margin in (1..=5).map(|log2| Duration::from_micros(1 << log2)).cycle() {
-            if begun.elapsed() > Duration::from_millis(500) {
+            let limit = if taken > 0 { Duration::from_millis(500) } else { TOO_LONG };
+            if begun.elapsed() > limit {
                 break;
             }
             local_timer().turn();
@@ -104,7 +105,6 @@ fn a_timeout_ends_with_its_deadline_or_its_future() {
         turn_at_each_tick(clock, 1);
         let Poll::Ready(Err(error)) = poller.poll(&mut guarded) else { panic!("not elapsed") };
         assert!(error == TimeoutError::Elapsed && error.is_elapsed());
-        assert_eq!(error.to_string(), "deadline has elapsed");
         let error = std::io::Error::from(error);
         let source = error.get_ref().and_then(|error| error.downcast_ref());
         assert_eq!(source, Some(&TimeoutError::Elapsed));

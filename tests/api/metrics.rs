@@ -463,24 +463,26 @@ fn a_callback_that_reads_the_timeout_and_hangs_is_reported() {
 #[test]
 fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
     const NAME: &str = "a loop that is elsewhere";
-    let limit = Duration::from_millis(20);
+    let limit = TICK * 20;
     let (_watch, stalls) = watch_shard(limit, NAME);
-    on_a_thread(move || {
-        Config::new().name(NAME).install().expect("a new thread");
+    configured(Config::new().name(NAME), move |clock| {
         // First without a timer, then with a timer in an hour.
         for _ in 0..2 {
             let sleep = local_timer().prepare_sleep();
+            clock.advance(limit * 5);
             assert!(stalls.recv_timeout(limit * 5).is_err(), "a sleep is no stall");
             drop(sleep);
             local_timer().add(HOUR, must_not_run);
         }
-        local_timer().add(Duration::from_millis(1), || ());
+        local_timer().add(TICK, || ());
         let sleep = local_timer().prepare_sleep();
+        clock.advance(limit * 5);
         let stall = next_stall(&stalls);
         assert!(!stall.is_in_turn && stall.lasted > limit, "{stall}");
         drop(sleep);
         local_timer().turn();
         announce_sleep();
+        clock.advance(limit * 5);
         assert!(stalls.recv_timeout(limit * 5).is_err(), "the loop has turned");
         assert!(owner_metrics().stalls >= 1, "other watches count, too");
     });

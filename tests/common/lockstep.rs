@@ -75,17 +75,13 @@ impl<S: Default + 'static> Lockstep<S> {
 impl<S: Default + 'static> Core<S> {
     fn start(config: Config) -> (Self, ShardRef) {
         let (jobs, received): (_, Receiver<Job<S>>) = channel();
-        let (refer, referred) = channel();
-        let thread = thread::spawn(move || {
-            config.install().expect("a new thread");
-            local_timer().register_driver();
-            refer.send(local_timer().shard_ref()).expect("the starter waits");
+        let (shard, thread) = owner(config, move || {
             let mut state = S::default();
             for job in received {
                 job(&mut state);
             }
         });
-        (Self { jobs, thread }, referred.recv().expect("the core has a wheel"))
+        (Self { jobs, thread }, shard)
     }
 }
 
@@ -96,4 +92,19 @@ impl<S> Drop for Lockstep<S> {
             let _ = thread.join();
         }
     }
+}
+
+/// Starts a thread that sends its shard to the caller and then calls `run`.
+pub(crate) fn owner<R: Send + 'static>(
+    config: Config,
+    run: impl FnOnce() -> R + Send + 'static,
+) -> (ShardRef, JoinHandle<R>) {
+    let (sender, shard) = channel();
+    let thread = thread::spawn(move || {
+        config.install().expect("a new thread");
+        local_timer().register_driver();
+        sender.send(local_timer().shard_ref()).expect("the starter waits");
+        run()
+    });
+    (shard.recv().expect("the thread has a wheel"), thread)
 }

@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use corewheel::{
     AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, When, local_timer,
 };
 
-pub(crate) use crate::{common::*, lockstep::Lockstep, operation::*, polling::*};
+pub(crate) use crate::{common::*, lockstep::*, operation::*, polling::*};
 
 /// Number of queued messages of one priority that wakes a sleeping owner (P8).
 pub(crate) const WAKE_DEPTH: usize = 1_024;
@@ -62,21 +62,6 @@ pub(crate) fn assert_ends_soon(test: impl FnOnce() + Send + 'static) {
     });
     assert_ne!(ended.recv_timeout(TOO_LONG), Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
     thread.join().expect("no assertion failed");
-}
-
-/// Starts a thread that sends its shard to the caller and then calls `run`.
-pub(crate) fn owner<R: Send + 'static>(
-    config: Config,
-    run: impl FnOnce() -> R + Send + 'static,
-) -> (ShardRef, JoinHandle<R>) {
-    let (sender, shard) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        config.install().expect("a new thread");
-        local_timer().register_driver();
-        sender.send(local_timer().shard_ref()).expect("the starter waits");
-        run()
-    });
-    (shard.recv().expect("the thread has a wheel"), thread)
 }
 
 /// Starts a thread that calls `prepare` once, and the returned closure repeatedly. Returns the

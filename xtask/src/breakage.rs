@@ -7,7 +7,7 @@
 //!
 //! If a mutant survives all stages, a test is missing, or the ordering is stronger than needed, or
 //! no tool shows the fault. The command fails if `break/survivors.txt` gives no reason for a
-//! survivor, or if a test notices a mutant of that list.
+//! survivor, if a test notices a mutant of that list, or if a mutant does not compile.
 
 mod lists;
 mod orderings;
@@ -40,7 +40,6 @@ struct Mutant {
     name: String,
     /// The path from the root of the repository.
     file: String,
-    line: usize,
     broken: String,
     is_planted: bool,
     /// The stage and the test that should notice the mutant, if known.
@@ -49,51 +48,28 @@ struct Mutant {
 
 impl Mutant {
     fn new(name: String, file: &str, text: &str, place: Range<usize>, with: &str) -> Self {
-        let line = line_of(text, place.start);
         let broken = [&text[..place.start], with, &text[place.end..]].concat();
-        Self { name, file: file.to_owned(), line, broken, is_planted: false, by: None }
+        Self { name, file: file.to_owned(), broken, is_planted: false, by: None }
     }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count() + 1
 }
 
 /// Runs `cargo xtask break`. Returns true if, of the mutants that ran, exactly the listed survivors
 /// survived.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
-    let (mut only, mut lists, mut skips_survivors) = ("", false, false);
-    let mut options = options.iter();
-    while let Some(&option) = options.next() {
-        match option {
-            "--only" => only = options.next().context("--only needs a word")?,
-            "--list" => lists = true,
-            "--skip-survivors" => skips_survivors = true,
-            _ => bail!("break has no option {option}"),
-        }
-    }
+    let only = match options {
+        [] => "",
+        ["--only", word] => *word,
+        _ => bail!("usage: cargo xtask break [--only WORD]"),
+    };
     let (mut mutants, survivors) = (mutants()?, survivors()?);
-    let is_survivor = |mutant: &Mutant| survivors.contains(&mutant.name);
-    mutants.retain(|mutant| {
-        (mutant.name.contains(only) || mutant.file.contains(only))
-            && !(skips_survivors && is_survivor(mutant))
-    });
+    mutants.retain(|mutant| mutant.name.contains(only) || mutant.file.contains(only));
     let cached = fs::read_to_string(cache()?).unwrap_or_default();
     let cached: HashMap<_, _> = cached.lines().filter_map(|line| line.split_once('\t')).collect();
     for mutant in &mut mutants {
         let last = cached.get(&mutant.name[..]).map(|by| (*by).to_owned());
         mutant.by = mutant.by.take().or(last);
     }
-    if lists {
-        for mutant in &mutants {
-            let by = mutant.by.as_deref().unwrap_or("-");
-            let by = if is_survivor(mutant) { "survives" } else { by };
-            println!("{:36} {} ({by})", format!("{}:{}", mutant.file, mutant.line), mutant.name);
-        }
-        println!("{} mutants", mutants.len());
-        return Ok(true);
-    }
-    break_each(&mutants, is_survivor)
+    break_each(&mutants, |mutant| survivors.contains(&mutant.name))
 }
 
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
@@ -105,7 +81,15 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
     }
     let (mut survived, mut complaints) = (0, Vec::new());
     for (mutant, number) in mutants.iter().zip(1..) {
-        let noticed = find_noticing_test(&mut stages, mutant)?;
+        let noticed = match find_noticing_test(&mut stages, mutant) {
+            Ok(noticed) => noticed,
+            // For example, the mutant does not compile.
+            Err(error) => {
+                println!("[{number}/{}] {}: {error:#}", mutants.len(), mutant.name);
+                complaints.push(format!("{} has no result", mutant.name));
+                continue;
+            }
+        };
         let by = noticed.as_deref().unwrap_or("SURVIVED");
         println!("[{number}/{}] {}: {by}", mutants.len(), mutant.name);
         match (&noticed, is_survivor(mutant)) {
@@ -139,7 +123,7 @@ fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<Str
         fs::write(&path, &mutant.broken)?;
         let noticed = stages.run_test(&test);
         fs::write(&path, sound)?;
-        if let Some(by) = noticed.with_context(|| format!("\"{}\"", mutant.name))? {
+        if let Some(by) = noticed? {
             return Ok(Some(by));
         }
     }

@@ -76,7 +76,21 @@ fn parse(table: &'static str) -> Table {
     for lane in &mut lanes {
         lane.command = lane.command.replace(" --workspace", &workspace);
     }
-    Table { lanes, tools }
+    let repeat = |lane: Lane| {
+        let names = if lane.name == "$PACKAGE" { integrations() } else { vec![lane.name] };
+        let command = move |name| lane.command.replace("$PACKAGE", name);
+        names.into_iter().map(move |name| Lane { name, command: command(name), ..lane })
+    };
+    Table { lanes: lanes.into_iter().flat_map(repeat).collect(), tools }
+}
+
+/// Returns the directories of the packages below `integrations/`.
+fn integrations() -> Vec<&'static str> {
+    let name = |package: &'static Value| {
+        let path = package["manifest_path"].as_str()?.strip_suffix("/Cargo.toml")?;
+        Some(path.rsplit_once("/integrations/")?.1)
+    };
+    PACKAGES.iter().filter_map(name).collect()
 }
 
 impl Lane {
@@ -155,7 +169,7 @@ mod tests {
             let (kind, name) = (&target["kind"][0], target["name"].as_str().expect("a name"));
             let path = target["src_path"].as_str().expect("a path");
             let words = match kind.as_str() {
-                Some("example") => format!("--example {name} "),
+                Some("example") if !path.contains("/integrations/") => format!("--example {name} "),
                 Some("bin") if path.contains("/demos/") => format!("--bin {name} "),
                 _ => continue,
             };

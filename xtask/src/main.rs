@@ -17,11 +17,8 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test [--all]        the lanes that every change needs; with --all, every lane but the campaigns
   test --only WORD    the lanes of `test --all` whose name contains WORD
-  break [--only WORD] [--skip-survivors] [--list]
-                      weakens orderings and plants faults, one at a time; a test must notice each
+  break [--only WORD] weakens orderings and plants faults, one at a time; a test must notice each
                       --only: mutants with WORD in their name or file
-                      --skip-survivors: leaves out mutants of xtask/break/survivors.txt
-                      --list: only prints the mutants
   cost [--save [--all]]
                       counts instructions per operation, beside the best counts in cost/best.txt
                       --save: stores counts below the best; --all: stores all counts
