@@ -46,11 +46,9 @@ fn bug_37_a_timer_added_after_an_endless_timer_fires() {
 #[test]
 fn a_tick_below_a_microsecond_or_above_an_hour_is_refused() {
     let short = [Duration::ZERO, NANOSECOND, Duration::from_nanos(999)];
-    let short = short.map(|tick| (tick, ConfigError::TickTooShort { tick }));
     let long = [Duration::from_secs(3_600) + NANOSECOND, Duration::MAX];
-    let long = long.map(|tick| (tick, ConfigError::TickTooLong { tick }));
-    for (tick, error) in short.into_iter().chain(long) {
-        let refused = Err(error);
+    for tick in short.into_iter().chain(long) {
+        let refused = Err(ConfigError::TickOutOfRange { tick });
         assert_eq!(Shard::<()>::with_config(Config::new().tick(tick)).map(drop), refused);
         on_a_thread(|| {
             assert_eq!(Config::new().tick(tick).install(), refused);
