@@ -223,7 +223,7 @@ impl<F> From<AddError<F>> for AddErrorReason {
 /// local_timer().turn();
 /// assert!(other.is_pending()); // nothing was cancelled
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InsideCallback(pub(crate) ());
 
 impl fmt::Display for InsideCallback {
@@ -266,7 +266,7 @@ impl From<InsideCallback> for io::Error {
 /// let tick = Duration::from_nanos(100);
 /// assert_eq!(Config::new().tick(tick).install(), Err(ConfigError::TickOutOfRange { tick }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The tick is shorter than a microsecond or longer than an hour.
