@@ -620,6 +620,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// assert!(purgatory.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn join<Op: DelayedOperation>(
         &self,
         index: usize,
@@ -629,9 +630,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         // Cannot fail, because `make_member` has found the thread's wheel.
         let _ = inner.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
-        let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
-        for (sender_core, watch) in watches.into_iter().flatten() {
-            inner.handle_message_catching_panic(sender_core, watch);
+        if let Some(member) = &inner.member {
+            for (sender_core, watch) in member.connect(&receiver) {
+                inner.handle_message_catching_panic(sender_core, watch);
+            }
         }
         Purgatory(inner)
     }
