@@ -162,10 +162,10 @@ impl Driver {
     }
 }
 
-/// Returns true if `error` means that the kernel lacks `io_uring` or forbids it, as in many
-/// containers.
+/// Returns true if `error`, from the creation of a ring, means that the kernel refuses `io_uring`,
+/// as in many containers or before Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS))
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 
 /// Ignores timeouts, interruptions, and `EBUSY`, which demands that completions are taken first.
