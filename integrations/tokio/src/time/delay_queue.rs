@@ -109,7 +109,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the queue has 2^25 - 1 entries.
+    /// If the queue has 2^25 - 1 entries, or the default timers cannot be started.
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
         self.insert_at(value, now().saturating_add(timeout))
@@ -119,7 +119,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the queue has 2^25 - 1 entries.
+    /// If the queue has 2^25 - 1 entries, or the default timers cannot be started.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         let tick = self.tick_of(when);
@@ -135,6 +135,10 @@ impl<T> DelayQueue<T> {
     ///
     /// If the poll is pending, the task is woken at the next deadline, by an insert or reset to an
     /// earlier one, or when the queue becomes empty.
+    ///
+    /// # Panics
+    ///
+    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         assert_advancing();
         loop {
@@ -199,7 +203,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the entry has left the queue.
+    /// If the entry has left the queue, or the default timers cannot be started.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
         self.reset_at(key, now().saturating_add(timeout));
