@@ -304,9 +304,9 @@ impl Config {
     pub(crate) fn tick_length(&self) -> Result<TickLength, ConfigError> {
         let tick = self.tick;
         if tick > TICK_MAX {
-            return Err(ConfigError::TickTooLong { tick });
+            return Err(ConfigError::TickOutOfRange { tick });
         }
-        TickLength::new(tick).ok_or(ConfigError::TickTooShort { tick })
+        TickLength::new(tick).ok_or(ConfigError::TickOutOfRange { tick })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io, time::Duration};
 
+use crate::limits::SHARDS_MAX;
+
 /// The error of a refused add. [`into_inner`](Self::into_inner) returns the callback or payload.
 ///
 /// # Examples
@@ -221,7 +223,7 @@ impl<F> From<AddError<F>> for AddErrorReason {
 /// local_timer().turn();
 /// assert!(other.is_pending()); // nothing was cancelled
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InsideCallback(pub(crate) ());
 
 impl fmt::Display for InsideCallback {
@@ -262,44 +264,33 @@ impl From<InsideCallback> for io::Error {
 /// use std::time::Duration;
 ///
 /// let tick = Duration::from_nanos(100);
-/// assert_eq!(Config::new().tick(tick).install(), Err(ConfigError::TickTooShort { tick }));
+/// assert_eq!(Config::new().tick(tick).install(), Err(ConfigError::TickOutOfRange { tick }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The tick is shorter than a microsecond.
-    TickTooShort {
-        /// The requested tick.
-        tick: Duration,
-    },
-    /// The tick is longer than an hour.
-    TickTooLong {
+    /// The tick is shorter than a microsecond or longer than an hour.
+    TickOutOfRange {
         /// The requested tick.
         tick: Duration,
     },
     /// This thread already has or had a wheel, or is exiting.
     AlreadyRunning,
-    /// More than `max` shards would exist.
-    TooManyShards {
-        /// The maximum number of shards that can exist at the same time.
-        max: u32,
-    },
+    /// The process would have more than 16,384 shards, the maximum.
+    TooManyShards,
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TickTooShort { tick } => {
-                write!(f, "a tick of {tick:?} is too short: the minimum is 1 us")
-            }
-            Self::TickTooLong { tick } => {
-                write!(f, "a tick of {tick:?} is too long: the maximum is an hour")
+            Self::TickOutOfRange { tick } => {
+                write!(f, "a tick of {tick:?} is out of range: from a microsecond to an hour")
             }
             Self::AlreadyRunning => f.write_str(
                 "this thread already has a wheel or is exiting: install the configuration once, \
                  before the first use",
             ),
-            Self::TooManyShards { max } => write!(f, "too many shards: the maximum is {max}"),
+            Self::TooManyShards => write!(f, "too many shards: the maximum is {SHARDS_MAX}"),
         }
     }
 }
@@ -308,7 +299,7 @@ impl Error for ConfigError {}
 
 /// Converts the error. The kind of the [`io::Error`] depends on the cause:
 ///
-/// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short or too long.
+/// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is out of range.
 /// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread already has or had a wheel, or is
 ///   exiting.
 /// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards would exist.
@@ -330,11 +321,9 @@ impl Error for ConfigError {}
 impl From<ConfigError> for io::Error {
     fn from(error: ConfigError) -> Self {
         let kind = match error {
-            ConfigError::TickTooShort { .. } | ConfigError::TickTooLong { .. } => {
-                io::ErrorKind::InvalidInput
-            }
+            ConfigError::TickOutOfRange { .. } => io::ErrorKind::InvalidInput,
             ConfigError::AlreadyRunning => io::ErrorKind::AlreadyExists,
-            ConfigError::TooManyShards { .. } => io::ErrorKind::QuotaExceeded,
+            ConfigError::TooManyShards => io::ErrorKind::QuotaExceeded,
         };
         Self::new(kind, error)
     }

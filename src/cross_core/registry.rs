@@ -71,7 +71,7 @@ impl FreeNumbers {
 /// Assigns a number to a shard. After this call, handles with this number find the shard.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<ShardNumber, ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
-    let assigned = free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?;
+    let assigned = free_numbers.take().ok_or(ConfigError::TooManyShards)?;
     let created_shard_count = free_numbers.created_shard_count;
     drop(free_numbers);
     shared.gauges.set_identity(created_shard_count, assigned.number);

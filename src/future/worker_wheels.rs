@@ -35,7 +35,7 @@
 //! `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
-//! watcher sleeps at most `WATCHER_RETRY` and tries again.
+//! watcher sleeps at most `WATCHER_RETRY_DELAY` and tries again.
 //!
 //! An add or reset under the claim lowers `sleep_limit` to its deadline if the deadline is before
 //! the end of the latest announced sleep. Until `sleep_limit` has elapsed, no later announced sleep
@@ -60,7 +60,6 @@ use std::{
     fmt, hint,
     ops::{Deref, DerefMut},
     sync::Arc,
-    thread,
     time::Duration,
 };
 
@@ -583,12 +582,7 @@ impl Watcher {
     pub fn run(mut self) {
         while !self.is_stopping() {
             self.turn();
-            self.sleep_with(|timeout| match timeout {
-                None => thread::park(),
-                // A park with a zero timeout would cost a system call.
-                Some(Duration::ZERO) => (),
-                Some(timeout) => thread::park_timeout(timeout),
-            });
+            self.sleep_with(PreparedSleep::park_within);
         }
     }
 }
@@ -610,6 +604,7 @@ mod tests {
     use std::{
         sync::atomic::AtomicUsize,
         task::{Context, Wake, Waker},
+        thread,
     };
 
     use crate::{future::Timers, local::local_timer};

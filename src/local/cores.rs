@@ -558,7 +558,7 @@ impl CoresBuilder {
         run: impl Fn(Core, S) -> R + Send + Sync + 'static,
     ) -> io::Result<Cores<R>> {
         if args.len() > SHARDS_MAX as usize {
-            return Err(ConfigError::TooManyShards { max: SHARDS_MAX }.into());
+            return Err(ConfigError::TooManyShards.into());
         }
         let core_ids = self.pin.then(core_affinity::get_core_ids).flatten().unwrap_or_default();
         let mut core_ids = core_ids.into_iter().cycle();

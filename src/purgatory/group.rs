@@ -179,6 +179,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
     /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, except
     /// after an earlier join, which only [`Member::connect`] detects.
+    #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(
@@ -378,6 +379,7 @@ impl<K: Send + 'static> Member<K> {
     /// Makes `receiver` the receiver of the group's messages on this thread. Returns the watches
     /// that other cores have requested so far. Panics if the thread has joined before, because
     /// messages to the first purgatory would reach the second.
+    #[track_caller]
     pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             let is_first = endpoint.receiver.is_none();
@@ -389,11 +391,9 @@ impl<K: Send + 'static> Member<K> {
         // An exiting thread receives nothing.
         let watches = watches.unwrap_or_else(|| Some(Vec::new()));
         // Panics outside the closure, because the panic hook is user code, which may run a turn.
-        watches.unwrap_or_else(|| {
-            panic!(
-                "this thread has joined the group before; use a group for each type of operation"
-            )
-        })
+        watches.expect(
+            "this thread has joined the group before; use a group for each type of operation",
+        )
     }
 }
 

@@ -620,6 +620,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// assert!(purgatory.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn join<Op: DelayedOperation>(
         &self,
         index: usize,
@@ -629,9 +630,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         // Cannot fail, because `make_member` has found the thread's wheel.
         let _ = inner.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
-        let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
-        for (sender_core, watch) in watches.into_iter().flatten() {
-            inner.handle_message_catching_panic(sender_core, watch);
+        if let Some(member) = &inner.member {
+            for (sender_core, watch) in member.connect(&receiver) {
+                inner.handle_message_catching_panic(sender_core, watch);
+            }
         }
         Purgatory(inner)
     }
@@ -668,7 +670,6 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
     /// outermost call.
     deferred_completions: RefCell<VecDeque<(Op, Completion)>>,
-    has_deferred_completions: Cell<bool>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
     /// The purgatory's id at the thread's wheel, set by `join` or `park_slow`.
@@ -683,7 +684,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             change_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred_completions: RefCell::default(),
-            has_deferred_completions: Cell::new(false),
             member,
             client_id: Cell::new(None),
         })
@@ -933,12 +933,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let outer_depth = self.completion_depth.get();
         if outer_depth == NESTED_COMPLETIONS_MAX {
             self.deferred_completions.borrow_mut().push_back((operation, how));
-            self.has_deferred_completions.set(true);
             return;
         }
         self.completion_depth.set(outer_depth + 1);
         ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
-        if outer_depth == 0 && self.has_deferred_completions.get() {
+        if outer_depth == 0 && !self.deferred_completions.borrow().is_empty() {
             self.run_deferred_completions();
         }
         self.completion_depth.set(outer_depth);
@@ -951,7 +950,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let Some((operation, how)) = next else { break };
             ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
-        self.has_deferred_completions.set(false);
         self.deferred_completions.borrow_mut().shrink_to(DEFERRED_COMPLETIONS_CAPACITY_MAX);
     }
 

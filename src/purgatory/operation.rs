@@ -144,7 +144,7 @@ pub enum Completion {
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum WatchOutcome {
     /// The operation does not wait: it completed by its condition, or user code that ran during the

@@ -107,7 +107,7 @@ impl<T> Shard<T> {
     /// assert!(shard.is_ok());
     /// let tick = Duration::from_nanos(100);
     /// let refused = Shard::<u64>::with_config(Config::new().tick(tick));
-    /// assert_eq!(refused.unwrap_err(), ConfigError::TickTooShort { tick });
+    /// assert_eq!(refused.unwrap_err(), ConfigError::TickOutOfRange { tick });
     /// ```
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;

@@ -106,7 +106,12 @@ impl PreparedSleep<'_> {
     /// }
     /// ```
     pub fn park(self) {
-        match self.timeout {
+        Self::park_within(self.timeout);
+    }
+
+    /// Parks this thread until the timeout or a wake-up. Returns at once if the timeout is zero.
+    pub(crate) fn park_within(timeout: Option<Duration>) {
+        match timeout {
             None => thread::park(),
             // Even a wait of zero length would enter the kernel.
             Some(Duration::ZERO) => (),

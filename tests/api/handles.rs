@@ -9,27 +9,13 @@ use corewheel::{
     local_timer,
 };
 
-use crate::support::{
-    TICK, cancel_remotely, from_another_thread, must_not_run, on_a_core, on_a_thread, turn_after,
+use crate::{
+    implements::implements,
+    support::{
+        TICK, cancel_remotely, from_another_thread, must_not_run, on_a_core, on_a_thread,
+        turn_after,
+    },
 };
-
-/// Tells whether a type implements `$bound`. Only for a type that implements it, an inherent
-/// constant shadows the constant of the trait `No`.
-macro_rules! implements {
-    ($type:ty: $($bound:tt)+) => {{
-        #[allow(dead_code, reason = "used where the bound does not hold")]
-        trait No {
-            const IMPLEMENTED: bool = false;
-        }
-        struct Probe<T>(std::marker::PhantomData<T>);
-        #[allow(dead_code, reason = "used where the bound holds")]
-        impl<T: $($bound)+> Probe<T> {
-            const IMPLEMENTED: bool = true;
-        }
-        impl<T> No for Probe<T> {}
-        <Probe<$type>>::IMPLEMENTED
-    }};
-}
 
 #[test]
 fn a_handle_is_a_plain_value_of_sixteen_bytes() {

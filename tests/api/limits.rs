@@ -1,13 +1,13 @@
 //! `Config::limit`, the maximum number of live timers: exact for the owner's adds, approximate for
 //! remote adds. A refused `try_add` returns its callback.
 
-use std::{cell::Cell, panic, rc::Rc, thread, time::Duration};
+use std::{cell::Cell, rc::Rc, thread, time::Duration};
 
 use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, local_timer};
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, WAKE_DEPTH, assert_refuses, cancel_all_remotely, cancel_remotely,
-    configured, from_another_thread, must_not_run, on_a_thread, panics, turn_after,
+    configured, from_another_thread, must_not_run, on_a_thread, turn_after,
 };
 
 fn with_limit(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
@@ -78,32 +78,6 @@ fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
         assert_eq!(count_accepted_remote_adds(10), 1);
         cancel_all_remotely(&all[1..]);
         assert_eq!(count_accepted_remote_adds(3 * WAKE_DEPTH), WAKE_DEPTH - 1);
-    });
-}
-
-#[test]
-fn a_refused_add_panics_at_the_callers_line() {
-    thread_local! {
-        static WHERE: Cell<Option<(String, u32)>> = const { Cell::new(None) };
-    }
-    let before = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        WHERE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
-        before(info);
-    }));
-    with_limit(0, |_| {
-        let timer = local_timer();
-        let adds: [(u32, &dyn Fn()); 5] = [
-            (line!(), &|| _ = timer.add(TICK, must_not_run)),
-            (line!(), &|| _ = timer.add_periodic(TICK, must_not_run)),
-            (line!(), &|| _ = timer.add_local(TICK, must_not_run)),
-            (line!(), &|| _ = timer.shard_ref().run(must_not_run)),
-            (line!(), &|| _ = timer.shard_ref().add_periodic(TICK, must_not_run)),
-        ];
-        for (line, add) in adds {
-            assert!(panics(add));
-            assert_eq!(WHERE.take(), Some((file!().to_owned(), line)));
-        }
     });
 }
 

@@ -4,6 +4,8 @@
 #![cfg(all(feature = "cores", feature = "futures", feature = "purgatory"))]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
+#[path = "../common/implements.rs"]
+mod implements;
 #[path = "../common/lockstep.rs"]
 mod lockstep;
 #[path = "../model/mod.rs"]

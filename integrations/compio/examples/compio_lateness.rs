@@ -4,14 +4,11 @@
 //! cargo run --release -p corewheel-compio --example compio_lateness
 //! ```
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 #[path = "../../../examples/common/lateness.rs"]
 mod lateness;
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 use lateness::Local as Task;
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn main() -> std::io::Result<()> {
     use compio::{runtime, time};
     use corewheel::future::sleep;
@@ -24,9 +21,4 @@ fn main() -> std::io::Result<()> {
         let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
         lateness::compare("compio", "exact", spawn, own, |delay| Box::pin(sleep(delay))).await;
     })
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn main() {
-    println!("SKIPPED: only Linux has timerfd");
 }

@@ -29,8 +29,8 @@ const TICK: Duration = Duration::from_micros(20);
 /// until the thread ends.
 ///
 /// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
-/// configuration, with a tick of 1 ms by default. A thread without a wheel gets a tick of 20 us. For another tick, first
-/// install a [`Config`].
+/// configuration, which by default has a tick of 1 ms. A thread without a wheel gets one with a
+/// tick of 20 us. For another tick, first install a [`Config`].
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
@@ -58,16 +58,15 @@ const TICK: Duration = Duration::from_micros(20);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install();
     run_in(Runtime::new()?, future)
 }
 
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
-/// Returns the output of the future, and drops the runtime with its unfinished tasks. Unlike
-/// [`run`], it installs no [`Config`], so a new wheel has the default tick. If a clone of the
-/// runtime remains, the thread counts as driven until the clone next runs, so a waiting future can
-/// hang instead of panicking.
+/// Returns the output of the future, and drops the runtime with its unfinished tasks. If a clone of
+/// the runtime remains, the thread counts as driven until the clone next runs, so a waiting future
+/// can hang instead of panicking.
+///
+/// A thread without a wheel gets one with a tick of 20 us, as in [`run`].
 ///
 /// # Errors
 ///
@@ -85,6 +84,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
+    // Fails if the thread already has a wheel, which it then keeps.
+    let _ = Config::new().tick(TICK).install();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         runtime.enter(|| {
             let _driver = spawn_driver()?;

@@ -4,14 +4,11 @@
 //! cargo run --release -p corewheel-glommio --example glommio_lateness
 //! ```
 
-#[cfg(target_os = "linux")]
 #[path = "../../../examples/common/lateness.rs"]
 mod lateness;
 
-#[cfg(target_os = "linux")]
 use lateness::Local as Task;
 
-#[cfg(target_os = "linux")]
 fn main() -> std::io::Result<()> {
     use corewheel::future::sleep;
     use glommio::timer;
@@ -28,9 +25,4 @@ fn main() -> std::io::Result<()> {
         }
         measured => measured,
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn main() {
-    println!("SKIPPED: glommio needs Linux");
 }

@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// On Linux before 5.8, glommio panics or ends the process.
+/// If [`drive`] would panic. On Linux before 5.8, glommio panics or ends the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);
@@ -60,13 +60,17 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// executor.
 ///
 /// See [`corewheel::future::drive`].
+///
+/// # Panics
+///
+/// If the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(timer::sleep)
 }
 
-/// Returns true if `error` means that the kernel refuses `io_uring`, as in a sandbox or before
-/// Linux 5.1.
+/// Returns true if `error`, of [`run`], means that the kernel refuses `io_uring`, as in many
+/// containers or before Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -13,6 +13,7 @@
 
 use std::{
     io,
+    marker::PhantomData,
     os::fd::{AsRawFd, OwnedFd},
     sync::Arc,
     time::Duration,
@@ -35,8 +36,8 @@ pub const WAKE: u64 = u64::MAX;
 /// without a check.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
-/// Drives a thread's wheel from a loop over `io_uring`. Use a driver with only one ring, and only
-/// on the thread that created the driver.
+/// Drives a thread's wheel from a loop over `io_uring`. Use a driver with only one ring. A driver
+/// cannot be sent to another thread.
 ///
 /// # Examples
 ///
@@ -64,11 +65,14 @@ const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "a dropped `Driver` no longer drives the wheel"]
 pub struct Driver {
     /// The eventfd to which the wake hook writes.
     wake_fd: Arc<OwnedFd>,
     /// True while the ring polls the eventfd.
     is_polled: bool,
+    /// Makes the type `!Send`, because `submit_and_wait` uses the wheel of the current thread.
+    not_send: PhantomData<*const ()>,
 }
 
 impl Driver {
@@ -84,10 +88,9 @@ impl Driver {
         let hook_fd = Arc::clone(&wake_fd);
         // The write fails only if the eventfd is readable already.
         let signal_wake = move || _ = rustix::io::write(&*hook_fd, &1_u64.to_ne_bytes());
-        let installed = config.on_wake(signal_wake).install();
-        installed.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        config.on_wake(signal_wake).install()?;
         local_timer().register_driver();
-        Ok(Self { wake_fd, is_polled: false })
+        Ok(Self { wake_fd, is_polled: false, not_send: PhantomData })
     }
 
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
@@ -159,10 +162,10 @@ impl Driver {
     }
 }
 
-/// Returns true if `error` means that the kernel lacks `io_uring` or forbids it, as in many
-/// containers.
+/// Returns true if `error`, from the creation of a ring, means that the kernel refuses `io_uring`,
+/// as in many containers or before Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS))
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 
 /// Ignores timeouts, interruptions, and `EBUSY`, which demands that completions are taken first.

@@ -2,6 +2,8 @@
 //! the tests that need it print a message and pass.
 #![cfg(target_os = "linux")]
 
+#[path = "../../../tests/common/implements.rs"]
+mod implements;
 #[path = "../../../tests/common/wake_ups.rs"]
 mod wake_ups;
 
@@ -18,6 +20,7 @@ use std::{
 
 use corewheel::{Config, ConfigError, local_timer};
 use corewheel_io_uring::Driver;
+use implements::implements;
 use io_uring::{IoUring, opcode};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -64,6 +67,11 @@ impl Loop {
 
 fn on_a_thread(test: impl FnOnce() + Send + 'static) {
     thread::spawn(test).join().expect("no panic");
+}
+
+#[test]
+fn a_driver_stays_on_its_thread() {
+    assert!(!implements!(Driver: Send));
 }
 
 #[test]
@@ -151,7 +159,7 @@ fn install_fails_on_a_thread_that_has_a_wheel() {
     on_a_thread(|| {
         local_timer().add(Duration::ZERO, || ());
         let refused = Driver::install(Config::new()).expect_err("the thread has a wheel");
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
         let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
         assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
     });

@@ -4,14 +4,11 @@
 //! cargo run --release -p corewheel-monoio --example monoio_lateness
 //! ```
 
-#[cfg(unix)]
 #[path = "../../../examples/common/lateness.rs"]
 mod lateness;
 
-#[cfg(unix)]
 use lateness::Local as Task;
 
-#[cfg(unix)]
 fn main() -> std::io::Result<()> {
     use corewheel::future::sleep;
     use monoio::time;
@@ -21,9 +18,4 @@ fn main() -> std::io::Result<()> {
         let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
         lateness::compare("monoio", "1 ms", spawn, own, |delay| Box::pin(sleep(delay))).await;
     })
-}
-
-#[cfg(not(unix))]
-fn main() {
-    println!("SKIPPED: monoio needs Unix");
 }

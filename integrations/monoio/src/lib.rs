@@ -41,6 +41,10 @@ const TICK: Duration = Duration::from_micros(20);
 /// # Errors
 ///
 /// If the runtime cannot be created.
+///
+/// # Panics
+///
+/// If [`drive`] would panic.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
@@ -67,6 +71,10 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// This call registers the driver until the future is dropped, so other futures can wait before the
 /// first poll of the driver. If the wheel cannot have a descriptor, because its time is virtual or
 /// too many files are open, the driver is [`corewheel::future::drive`] with monoio's sleep.
+///
+/// # Panics
+///
+/// If the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     let fallback = corewheel::future::drive(time::sleep);

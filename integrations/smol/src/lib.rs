@@ -41,6 +41,10 @@ const BUDGET: usize = 1_024;
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`].
+///
+/// # Panics
+///
+/// If [`drive`] would panic.
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
@@ -71,6 +75,10 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
 /// `LocalExecutor`.
 ///
 /// See [`corewheel::future::drive`].
+///
+/// # Panics
+///
+/// If the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(Timer::after)

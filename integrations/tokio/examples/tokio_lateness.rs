@@ -4,14 +4,11 @@
 //! cargo run --release -p corewheel-tokio --example tokio_lateness
 //! ```
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 #[path = "../../../examples/common/lateness.rs"]
 mod lateness;
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 use lateness::Local as Task;
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn main() -> std::io::Result<()> {
     use corewheel::future::sleep;
     use tokio::{runtime, task, time};
@@ -26,9 +23,4 @@ fn main() -> std::io::Result<()> {
         lateness::compare("tokio, per core", "1 ms", spawn, own, |delay| Box::pin(sleep(delay)))
             .await;
     })
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn main() {
-    println!("SKIPPED: only Linux has timerfd");
 }

@@ -1,7 +1,9 @@
 //! Drives a thread's wheel in a current-thread runtime: a task waits for the wheel's file
 //! descriptor, and turns the wheel.
 
-use std::{cell::RefCell, future::poll_fn, io, pin::pin, task::Poll, time::Duration};
+use std::{
+    cell::RefCell, convert::Infallible, future::poll_fn, io, pin::pin, task::Poll, time::Duration,
+};
 
 use corewheel::{Config, TimerFd, future::Timers, local_timer};
 use tokio::{
@@ -204,7 +206,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 /// # Panics
 ///
 /// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
-pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<()>>> {
+pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let (timer, guard) = register()?;
     Ok(task::spawn_local(drive(timer, guard)))
 }
@@ -247,7 +249,7 @@ fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
 }
 
 /// Drives the wheel. Returns only when the runtime's I/O driver has ended.
-async fn drive(timer: AsyncFd<TimerFd>, _guard: DriverGuard) -> io::Result<()> {
+async fn drive(timer: AsyncFd<TimerFd>, _guard: DriverGuard) -> io::Result<Infallible> {
     loop {
         // Clears the readiness before the turn arms the descriptor, so that every later event is a
         // new edge.

@@ -28,8 +28,8 @@
 //! 3. A wheel of the timers given to [`use_timers`]. Without that call, the first use calls
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
-//! Neither a tokio runtime nor `enable_time` is needed, unless a dependency uses `tokio::time`. Where tasks never change threads, the
-//! futures of [`corewheel::future`] cost less.
+//! Neither a tokio runtime nor `enable_time` is needed, unless a dependency uses `tokio::time`.
+//! Where tasks never change threads, the futures of [`corewheel::future`] cost less.
 //!
 //! # What differs from tokio
 //!

@@ -184,6 +184,7 @@ fn clear_drops_values_and_keeps_the_queue_usable() {
         queue.insert(Rc::clone(&value), 3 * SECOND);
         queue.clear();
         assert_eq!((Rc::strong_count(&value), queue.len()), (1, 0));
+        assert!(queue.capacity() >= 100, "`clear` keeps the capacity");
         assert!(next(&mut queue).await.is_none());
         let begun = Instant::now();
         queue.insert(value, 2 * SECOND);

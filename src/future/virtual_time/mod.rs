@@ -173,6 +173,7 @@ impl VirtualTime {
     /// }
     /// assert_eq!(time.run(), 0);
     /// ```
+    #[track_caller]
     pub fn spawn_on<F>(
         &self,
         core: usize,

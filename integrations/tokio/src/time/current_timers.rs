@@ -17,9 +17,9 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// Sets the timers for all threads of the process whose wheel is not driven by [`run`](crate::run)
 /// or [`spawn_driver`](crate::spawn_driver).
 ///
-/// Use it to set the number of wheels, their tick or a limit. They live until the process ends. Call
-/// it before the program creates a
-/// future of this module, uses a [`DelayQueue`](super::DelayQueue) or calls [`timers`].
+/// Use it to set the number of wheels, their tick or a limit. They live until the process ends.
+/// Call it before the program creates a future of this module, uses a
+/// [`DelayQueue`](super::DelayQueue) or calls [`timers`].
 ///
 /// # Errors
 ///
@@ -43,6 +43,10 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
 /// those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call sets the
 /// default timers. In a current-thread runtime, call it inside of [`run`](crate::run). In a test
 /// with [`pause`](super::pause), call it after `pause`.
+///
+/// # Panics
+///
+/// If the default timers cannot be started.
 pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }

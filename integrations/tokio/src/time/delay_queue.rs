@@ -109,7 +109,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the queue has 2^25 - 1 entries.
+    /// If the queue has 2^25 - 1 entries, or the default timers cannot be started.
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
         self.insert_at(value, now().saturating_add(timeout))
@@ -119,7 +119,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the queue has 2^25 - 1 entries.
+    /// If the queue has 2^25 - 1 entries, or the default timers cannot be started.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         let tick = self.tick_of(when);
@@ -135,6 +135,10 @@ impl<T> DelayQueue<T> {
     ///
     /// If the poll is pending, the task is woken at the next deadline, by an insert or reset to an
     /// earlier one, or when the queue becomes empty.
+    ///
+    /// # Panics
+    ///
+    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         assert_advancing();
         loop {
@@ -188,7 +192,10 @@ impl<T> DelayQueue<T> {
         self.entry(key)?;
         self.wheel.remove(key.wheel_key);
         let removed = self.take(key.index);
-        self.wake_if_empty();
+        if self.is_empty() {
+            // The next poll returns `None`.
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
         Some(removed)
     }
 
@@ -196,7 +203,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the entry has left the queue.
+    /// If the entry has left the queue, or the default timers cannot be started.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
         self.reset_at(key, now().saturating_add(timeout));
@@ -221,14 +228,13 @@ impl<T> DelayQueue<T> {
         Some(Key { index, wheel_key: entry.wheel_key })
     }
 
-    /// Drops every entry.
+    /// Drops every entry. Keeps the capacity.
     pub fn clear(&mut self) {
         self.delay = None;
-        // Clears the wheel first, because the destructor of a value may panic.
         self.wheel.clear();
-        let entries = std::mem::take(&mut self.entries);
-        self.wake_if_empty();
-        drop(entries);
+        // Drops the values last, because a destructor may panic.
+        let _entries = self.entries.drain();
+        self.waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// Returns the number of entries whose values fit without another allocation.
@@ -276,13 +282,6 @@ impl<T> DelayQueue<T> {
         let start = *self.start.get_or_insert_with(now);
         let tick = when.duration_since(start).as_nanos().div_ceil(1_000_000);
         u64::try_from(tick).unwrap_or(u64::MAX)
-    }
-
-    /// Wakes the task if the queue is empty, since the next poll returns `None`.
-    fn wake_if_empty(&mut self) {
-        if self.entries.is_empty() {
-            self.waker.take().into_iter().for_each(Waker::wake);
-        }
     }
 
     /// Wakes the task if `when` is before the end of `delay`, or there is no `delay`.

@@ -17,7 +17,7 @@ const MISSED_AFTER: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// If `period` is zero.
+/// If `period` is zero, or the default timers cannot be started.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Panics
 ///
-/// If `period` is zero.
+/// If `period` is zero, or the default timers cannot be started.
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
@@ -81,11 +81,19 @@ impl Interval {
 
     /// Waits for the next tick. Returns the instant for which it was scheduled. No tick is lost if
     /// the future is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
     /// Polls for the next tick. Returns the instant for which it was scheduled.
+    ///
+    /// # Panics
+    ///
+    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();

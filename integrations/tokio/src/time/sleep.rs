@@ -10,12 +10,20 @@ use tokio::task::coop;
 use super::{Instant, current_timers::with_timers, virtual_time::assert_advancing};
 
 /// Waits until `duration` from now. A sleep of zero is ready at the first poll.
+///
+/// # Panics
+///
+/// If the default timers cannot be started.
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep(duration)))
 }
 
 /// Waits until `deadline`. A sleep whose deadline has passed is ready at the first poll.
+///
+/// # Panics
+///
+/// If the default timers cannot be started.
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))

@@ -11,6 +11,10 @@ use super::{Instant, Sleep, error::Elapsed, sleep, sleep_until};
 
 /// Gives up on `future` if it is not ready within `duration` from now.
 ///
+/// # Panics
+///
+/// If the default timers cannot be started.
+///
 /// # Examples
 ///
 /// ```
@@ -32,6 +36,10 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 }
 
 /// Gives up on `future` if it is not ready by `deadline`.
+///
+/// # Panics
+///
+/// If the default timers cannot be started.
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep_until(deadline) }
