@@ -67,6 +67,7 @@ pub(crate) struct Engine<T> {
     live_limit: u32,
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
+    pub(super) closed: bool,
 }
 
 /// A due timer that the owner has claimed. Its payload stays in the node until the timer has ended.
@@ -132,11 +133,8 @@ impl<T> Engine<T> {
         // A random seed separates processes that start together. Virtual time must be repeatable.
         let is_virtual = shared.clock.is_manual();
         let random_seed = || RandomState::new().hash_one(());
-        shared.spread.seed_from(if is_virtual {
-            registration.number.into()
-        } else {
-            random_seed()
-        });
+        let seed = if is_virtual { registration.number.into() } else { random_seed() };
+        shared.spread.seed_from(seed);
         let mut engine = Self {
             shared,
             number: registration.number,
@@ -151,6 +149,7 @@ impl<T> Engine<T> {
             live_limit,
             backlog: Backlog::default(),
             stats: Stats::default(),
+            closed: false,
         };
         engine.publish_clock();
         let _ = engine.allow_adds(u64::MAX);
@@ -275,7 +274,7 @@ impl<T> Engine<T> {
     /// Allows up to `max_adds` further adds, within the limit of live timers and the remaining
     /// generations. Returns an error if no add is allowed.
     pub(crate) fn allow_adds(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
-        if self.shared.mailbox.is_closed() {
+        if self.closed {
             return Err(AddErrorReason::ShutDown);
         }
         let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
@@ -648,7 +647,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
-        if self.nodes.may_need_trim && !self.shared.mailbox.is_closed() {
+        if self.nodes.may_need_trim && !self.closed {
             self.nodes.trim();
         }
     }
@@ -845,7 +844,7 @@ impl<T> Engine<T> {
     /// them during the sleep. Returns true if the sleep is that long.
     pub(crate) fn trim_before_long_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
-        if is_long && !self.shared.mailbox.is_closed() {
+        if is_long && !self.closed {
             self.nodes.return_freed_remote_nodes();
             self.nodes.trim_fully();
         }
@@ -983,7 +982,7 @@ impl<T> Engine<T> {
     /// [`drop_cancelled`](TimersAtClose::drop_cancelled) where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
-        if self.shared.mailbox.is_closed() {
+        if mem::replace(&mut self.closed, true) {
             return found;
         }
         self.added_count_limit = 0;

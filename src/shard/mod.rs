@@ -711,7 +711,7 @@ impl<T> Shard<T> {
     /// }
     /// ```
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
-        if self.engine.shared.mailbox.is_closed() {
+        if self.engine.closed {
             return PreparedSleep::zero_length();
         }
         let (until, ends_on_cancel) = self.engine.sleep_end();
@@ -942,7 +942,7 @@ impl<T> Shard<T> {
     /// assert!(shard.capacity() < 100_000);
     /// ```
     pub fn shrink_to_fit(&mut self) {
-        if !self.engine.shared.mailbox.is_closed() {
+        if !self.engine.closed {
             self.engine.nodes.shrink();
         }
     }
