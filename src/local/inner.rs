@@ -572,7 +572,8 @@ impl ThreadWheel {
             OwnerSlab::claimed_callback,
         ) {
             engine = match step {
-                PassStep::Cancelled(callback) => {
+                PassStep::Cancelled(index) => {
+                    let callback = engine.take_payload_cancelled_remotely(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()

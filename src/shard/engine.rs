@@ -83,9 +83,10 @@ pub(crate) struct ClaimedTimer {
 /// A step that a pass leaves to its caller: to drop a payload or to run a timer. Either step runs
 /// user code, during which a thread's wheel must not borrow its engine.
 #[must_use]
-pub(crate) enum PassStep<T, R> {
-    /// Another thread has cancelled a timer: the caller drops its payload.
-    Cancelled(T),
+pub(crate) enum PassStep<P, R> {
+    /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
+    /// or, from [`consume_messages`](Engine::consume_messages), the index of its node.
+    Cancelled(P),
     /// The owner has claimed a due timer: the caller runs it. The second value is the result of the
     /// closure `on_claim` that the caller has passed to the engine.
     Due(ClaimedTimer, R),
@@ -1060,15 +1061,21 @@ impl<T> Engine<T> {
         &mut self,
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<PassStep<T, R>> {
-        self.consume_messages(&mut 0, |_| true, on_claim)
+        Some(match self.consume_messages(&mut 0, |_| true, on_claim)? {
+            PassStep::Cancelled(index) => {
+                PassStep::Cancelled(self.take_payload_cancelled_remotely(index))
+            }
+            PassStep::Due(claimed, result) => PassStep::Due(claimed, result),
+        })
     }
 
     /// Consumes messages of this phase within the budget, up to the first message that leaves a
     /// step to the caller. If no message does, returns `None` and ends the urgent phase. Adds the
     /// number of remotely cancelled timers to `collected`. There are two kinds of steps:
     ///
-    /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer for which
-    ///   `wants_payload` returned true.
+    /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
+    ///   `wants_payload` returned true. The caller must
+    ///   [take the payload](Self::take_payload_cancelled_remotely).
     /// - [`Due`](PassStep::Due): an added or reset timer was already due and was claimed, and its
     ///   node was passed to `on_claim`.
     #[inline]
@@ -1077,7 +1084,7 @@ impl<T> Engine<T> {
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
-    ) -> Option<PassStep<T, R>> {
+    ) -> Option<PassStep<u32, R>> {
         loop {
             // The owner has adopted the node's page: if another thread added the timer, the owner
             // has reversed the message about the add.
@@ -1114,8 +1121,7 @@ impl<T> Engine<T> {
                     if has_payload {
                         self.has_dropped_for_canceller.set(true);
                         if mem::needs_drop::<T>() && wants_payload(node) {
-                            let payload = self.take_payload_cancelled_remotely(index);
-                            return Some(PassStep::Cancelled(payload));
+                            return Some(PassStep::Cancelled(index));
                         }
                     }
                     self.free(index, generation);
@@ -1211,9 +1217,10 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Takes the payload of a remotely cancelled timer, and frees its node.
+    /// Takes the payload that [`consume_messages`](Self::consume_messages) has left in the node of
+    /// a cancelled timer, and frees the node.
     #[cold]
-    fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
+    pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);
