@@ -47,7 +47,7 @@ fn the_compile_error_of_a_non_send_sleep_names_timers() {
     assert!(!output.status.success(), "it compiles");
     let errors = message.lines().filter(|line| line.starts_with("error: future cannot be sent"));
     assert_eq!(errors.count(), 1, "{message}");
-    assert!(message.contains("UseTimersForSendFutures`"), "{message}");
+    assert!(message.contains("UseShardRefOrTimers`"), "{message}");
 }
 
 #[test]

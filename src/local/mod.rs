@@ -81,11 +81,11 @@ pub fn local_timer() -> LocalTimer {
 /// assert_eq!(timer.len(), 1);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
+pub struct LocalTimer(PhantomData<*const UseShardRefOrTimers>);
 
-/// If a future that uses this thread's wheel must be `Send`, the compiler's error shows the name of
-/// this type, which recommends `Timers`.
-enum UseTimersForSendFutures {}
+/// If a `LocalTimer`, or a future that uses this thread's wheel, must be `Send`, the compiler's error
+/// shows the name of this type. It recommends `ShardRef` for callbacks and `Timers` for futures.
+enum UseShardRefOrTimers {}
 
 /// The result of a turn.
 ///

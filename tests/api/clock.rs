@@ -55,7 +55,7 @@ fn all_clocks_have_the_same_rate() {
     thread::sleep(Duration::from_millis(1_100));
     for (shard, [before, earlier, after]) in shards.iter().zip(first) {
         let [later_before, later, later_after] = read(shard);
-        let (shown, tolerance) = (later - earlier, Duration::from_millis(1));
+        let (shown, tolerance) = (later - earlier, Duration::from_millis(20));
         let (min, max) = (later_before - after, later_after - before);
         let is_right = min <= shown + tolerance && shown <= max + tolerance;
         assert!(is_right, "{shown:?} in {min:?} to {max:?}");

@@ -215,6 +215,7 @@ impl VirtualTime {
     /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks until
     /// all cores are idle. Then returns the future's output if the future is ready, or else
     /// advances the clock to the next deadline and repeats. Unfinished tasks stay for later calls.
+    /// `make` runs on the core's own thread, so it cannot borrow from the caller.
     ///
     /// # Panics
     ///
