@@ -116,8 +116,8 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later turn.
     ///
-    /// Also contains some timers that no turn left: those added or reset between such an unfinished
-    /// turn and the next one, to a deadline at or before the beginning of the unfinished turn.
+    /// Also contains some timers that no turn left. They were added or reset between such an
+    /// unfinished turn and the next one, to deadlines up to the beginning of the unfinished turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included. It is zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
