@@ -175,9 +175,9 @@ impl TimerHandle {
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
     ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), or
-    ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback in its next turn, or in a
-    ///   later turn if the budget of at most 1,024 messages per turn runs out first. If the owner
-    ///   announces its sleeps, it sleeps at most
+    ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback in
+    ///   its next turn, or in a later turn if the budget of at most 1,024 messages per turn runs out
+    ///   first. If the owner announces its sleeps, it sleeps at most
     ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
     ///   There is one exception: if another thread is resetting the timer during a remote cancel,
     ///   the callback is dropped only after that reset.

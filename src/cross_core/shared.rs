@@ -180,8 +180,8 @@ impl Shared {
         turns
     }
 
-    /// Returns true if a remote add or reset waits, although the owner is not asleep. The answer may
-    /// be a little old.
+    /// Returns true if a remote add or reset waits, although the owner is not asleep. The answer
+    /// may be a little old.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }

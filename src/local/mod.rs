@@ -83,8 +83,9 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseShardRefOrTimers>);
 
-/// If a `LocalTimer`, or a future that uses this thread's wheel, must be `Send`, the compiler's error
-/// shows the name of this type. It recommends `ShardRef` for callbacks and `Timers` for futures.
+/// If a `LocalTimer`, or a future that uses this thread's wheel, must be `Send`, the compiler's
+/// error shows the name of this type. It recommends `ShardRef` for callbacks and `Timers` for
+/// futures.
 enum UseShardRefOrTimers {}
 
 /// The result of a turn.

@@ -1,5 +1,5 @@
-//! A thread that detects and reports stalled loops: a turn lasts too long, or a due turn or one with
-//! waiting requests does not begin.
+//! A thread that detects and reports stalled loops: a turn lasts too long, or a turn does not begin
+//! although it is due or requests wait.
 
 use std::{
     collections::HashMap,

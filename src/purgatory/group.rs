@@ -184,7 +184,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
         assert!(
             shards[index].is_of_this_thread(),
-            "shard {index} is not this thread's wheel, or has ended; call `join` on that core's thread"
+            "shard {index} is not this thread's wheel, or has ended; join on that core's thread"
         );
         let group_shards = self.0.shards.get_or_init(|| shards.into());
         let (count, others) = (shards.len(), group_shards.len());

@@ -168,8 +168,7 @@ per_thread! {
 ///
 /// The first call creates the purgatory, which ends with the thread. It is in no group. A closure
 /// of [`ShardRef::run`](crate::ShardRef::run) can use a group's purgatory if you keep a clone in a
-/// `thread_local!`. In an exiting thread, a call may return another,
-/// empty purgatory.
+/// `thread_local!`. In an exiting thread, a call may return another, empty purgatory.
 ///
 /// Cost after the first use: at most one comparison for each pair of types in use.
 ///

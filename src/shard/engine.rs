@@ -238,8 +238,8 @@ impl<T> Engine<T> {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 self.read_clock();
-                // Subtracts almost a tick from the deadline of a zero delay, so that the rounding does
-                // not move it to a later tick, and the next turn fires the timer.
+                // Subtracts almost a tick from the deadline of a zero delay, so that the rounding
+                // does not move it to a later tick, and the next turn fires the timer.
                 let (now, delay) = (self.time.latest, saturating_nanos(delay));
                 let from = if delay == 0 { now.min } else { now.max };
                 self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
