@@ -143,8 +143,8 @@ impl Config {
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
     /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
     /// of timers that the owner has added since then. A cancelled timer counts until the owner
-    /// removes it. But the check subtracts up to 1,024 timers whose cancels are queued, and up to
-    /// 1,024 whose cancels the owner has dequeued.
+    /// removes it. But the check does not count up to 1,024 cancelled timers in the owner's
+    /// mailbox, and up to 1,024 that the owner has taken out of it but not yet removed.
     ///
     /// A timer that another thread has cancelled still counts while a remote add or reset of the
     /// timer is queued. If an add is queued, the timer counts only in the check of remote adds.

@@ -40,8 +40,8 @@
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
 //! * [`metrics`]: the counts and the lateness of each thread's timers; [`Watch`](metrics::Watch)
 //!   reports a loop that hangs.
-//! * [`Config`], [`Clock`], [`ManualClock`]: the tick length, hooks and clocks, and virtual time
-//!   for tests.
+//! * [`Config`]: the tick length, the limits and the hooks of a wheel. [`Clock`]: its clock, such as
+//!   [`ManualClock`] in tests.
 //! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
 //! * [`Wheel`]: the data structure alone. The caller passes the time as a tick number.
 //!

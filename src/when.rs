@@ -187,8 +187,8 @@ impl From<Instant> for When {
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// Sets the first fraction to `seed` times the square root of two, modulo one. So consecutive
-    /// seeds are far apart.
+    /// Sets the first fraction to `seed` times the square root of two, modulo one. So the
+    /// fractions of consecutive seeds are far apart.
     pub(crate) fn seed_from(&self, seed: u64) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(seed.wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
@@ -200,7 +200,8 @@ impl SpreadSequence {
     /// for any number of timers.
     pub(crate) fn next_delay_nanos(&self, range: Duration) -> u64 {
         // A timer without a spread does not advance the sequence. Otherwise, if every 55th timer
-        // had a spread, for example, the fractions of these timers would be almost equal.
+        // had a spread, the fractions of these timers would be almost equal, because 55 is a
+        // Fibonacci number.
         if range.is_zero() {
             return 0;
         }

@@ -253,7 +253,7 @@ pub fn setup<R>(set: impl FnOnce() -> R) -> R {
 /// before it swaps.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let [started, other] = shared(ModelledUsize::new(0));
-    // Relaxed, both: they order no other access.
+    // Both `Relaxed`: they order no other access.
     let thread = thread::spawn(move || {
         other.fetch_add(1, Ordering::Relaxed);
         act()

@@ -220,7 +220,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
 fn cancel_and_reuse(reuse: impl FnOnce(&ManualClock)) {
     let clock = install_wheel();
     let [ran, noted, seen] = shared(AtomicUsize::new(0));
-    // Relaxed, all: corewheel must order them.
+    // All `Relaxed`: corewheel must order these accesses.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
     clock.advance(TICK);
     let canceller = race(move || (handle.cancel(), seen.load(Ordering::Relaxed)));

@@ -297,7 +297,8 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     });
 }
 
-/// Checks S2 and G1 of `cross_core`. Another thread may have armed the node for the next timer.
+/// Checks S2 (`state`) and G1 (`slab::page`). Another thread may have armed the node for the next
+/// timer.
 #[test]
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {

@@ -73,7 +73,7 @@ impl AdmissionLimit {
 
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
-        // Relaxed, both: only the owner writes the count. After an admission, the Release in
+        // Both `Relaxed`: only the owner writes the count. After an admission, the Release in
         // `release` publishes it.
         if self.published_live_count.load(Ordering::Relaxed) != live {
             self.published_live_count.store(live, Ordering::Relaxed);

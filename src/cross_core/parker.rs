@@ -93,9 +93,9 @@ impl Parker {
 
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
-        // Relaxed, both: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence F1
-        // of the owner's next announcement. So the owner sees the request of that thread before the
-        // owner sleeps.
+        // Both `Relaxed`: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence
+        // F1 of the owner's next announcement. So the owner sees the request of that thread before
+        // the owner sleeps.
         let previous = self.announced.load(Ordering::Relaxed);
         if previous & UNDRIVEN != 0 {
             self.announced.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Parker {
     /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
     /// or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
-        // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
+        // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
             announcement,

@@ -381,7 +381,7 @@ fn is_wake_depth(depth: u32) -> bool {
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
 impl Protected<'_, Shared> {
-    /// Cancels a timer by one swap and one push, if the owner has added it and its word is `Armed`
+    /// Cancels a timer by one CAS and one push, if the owner has added it and its word is `Armed`
     /// without flags. Otherwise returns `None`.
     #[inline]
     pub(crate) fn try_cancel_fast(
@@ -397,8 +397,8 @@ impl Protected<'_, Shared> {
         })
     }
 
-    /// Cancels a timer by one successful swap and at most one push. Taking the payload needs a
-    /// second swap.
+    /// Cancels a timer by one successful CAS and at most one push. Taking the payload needs a
+    /// second CAS.
     pub(crate) fn cancel(
         &self,
         index: u32,

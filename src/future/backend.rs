@@ -46,7 +46,7 @@ impl<B: BackendOps> Backend for B {}
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 
-    /// Returns the present time from an exact reading of the clock.
+    /// Reads the clock exactly, even if it is an inexact one such as `Clock::fast`.
     fn now_nanos(&self) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;

@@ -201,7 +201,7 @@ impl Gauges {
     /// After a call has returned true, all calls return false until the shard has lost its last
     /// driver.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
-        // Relaxed, both: only the first swap returns the grace period, and no other data depends on
+        // Both `Relaxed`: only the first swap returns the grace period, and no other data depends on
         // it.
         self.is_enabled()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)

@@ -257,7 +257,7 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed, both: the flags publish no other data, and may be seen late.
+        // Both `Relaxed`: the flags publish no other data, and may be seen late.
         self.shared.stop_processed_by_thread[self.index].load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()

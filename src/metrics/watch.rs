@@ -168,7 +168,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
                 // Unpins first: `report` is user code, and a pinned thread delays the freeing of
                 // memory.
                 drop(pinned);
-                // A `tracing` subscriber may panic. The panic hook has then printed the panic.
+                // A `tracing` subscriber may panic. The panic hook prints such a panic.
                 #[cfg(feature = "tracing")]
                 catch_panic_silently(|| {
                     tracing::warn!(

@@ -169,7 +169,7 @@ impl<K> Watch<K> {
         next_extra_of_operation: WatchIndex::NONE,
     };
 
-    /// Returns a copy of the watch, into which the key is moved.
+    /// Returns a copy of the watch, and moves the key into the copy.
     #[inline]
     fn copy_and_take_key(&mut self) -> Self {
         Self { key: self.key.take(), ..*self }

@@ -272,8 +272,8 @@ impl<T> Engine<T> {
         self.stats.counts.added < self.added_count_limit
     }
 
-    /// Allows up to `max_adds` further adds, within the limit of live timers and the remaining
-    /// generations. Returns an error if no add is allowed.
+    /// Allows up to `max_adds` further adds, bounded by the limit of live timers and the unused
+    /// generation numbers. Returns an error if no add is allowed.
     pub(crate) fn allow_adds(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);

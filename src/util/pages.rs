@@ -310,8 +310,7 @@ impl FreePlaces {
     }
 
     /// Returns a range of places that includes every place of page `number` used so far. If the
-    /// page is not the owner's, such as an adders' page of `cross_core::slab`, returns all
-    /// places.
+    /// page is not the owner's, such as a remote page of `cross_core::slab`, returns all places.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.free_lists_by_page.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
@@ -410,8 +409,8 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     }
 }
 
-/// Gives the physical memory of all system pages that lie completely within `memory` back to the
-/// operating system. Their addresses stay allocated.
+/// Returns to the operating system the physical memory of all system pages that lie completely
+/// within `memory`. Their addresses stay allocated.
 ///
 /// # Safety
 ///

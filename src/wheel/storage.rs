@@ -80,7 +80,7 @@ impl Location {
     /// spliced into such a slot do not count.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        // As a signed number, a value with the bit `FAR_FLAG` is negative, so it does not count.
+        // As a signed number, a value with the bit `FAR_FLAG` is negative, so it is below `NEAR`.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 

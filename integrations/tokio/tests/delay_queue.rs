@@ -264,7 +264,8 @@ fn random_queue_calls_agree_with_a_list() {
     });
 }
 
-/// The sleep of the first poll elapses in real time, before the entry is due in virtual time.
+/// The `Sleep` that the first poll arms elapses in real time, before the entry is due in virtual
+/// time.
 #[test]
 fn a_queue_polled_before_pause_continues_in_virtual_time() {
     let (done, waits) = mpsc::channel();

@@ -486,7 +486,8 @@ fn timers_that_wake_no_task_do_not_stop_the_clock() {
     });
 }
 
-/// A request may arrive between the turn that finds no due timer and the query for the next one.
+/// A request may arrive between the turn that finds no due timer and the query for the next
+/// deadline.
 #[test]
 fn requests_of_other_threads_do_not_stop_the_clock() {
     for _ in 0..10 {

@@ -77,13 +77,13 @@ impl Descriptor {
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let deadline = deadline.unwrap_or(NONE);
         let begun = self.trigger_count_unless_triggering();
-        // Relaxed, both: only the owner uses these fields.
+        // Both `Relaxed`: only the owner uses these fields.
         let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
         self.set_expiry(time_left());
-        // Relaxed, both: only the owner uses these fields. `begun` was read before `set_expiry`,
+        // Both `Relaxed`: only the owner uses these fields. `begun` was read before `set_expiry`,
         // because a call of `trigger` that began later may have replaced this deadline.
         self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed_deadline.store(deadline, Ordering::Relaxed);

@@ -20,7 +20,8 @@ pub(crate) struct Backlog {
     /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
     /// message is consumed.
     pub(super) unreversed: MessageList,
-    /// Urgent messages that are already in FIFO order, while `unreversed` holds older ones.
+    /// Urgent messages that are already in FIFO order. They become ready when `unreversed`, which
+    /// holds older messages, is empty.
     reversed: MessageList,
     pub(crate) phase: Phase,
     /// The part of the pass's budget that the urgent phase leaves to low-priority messages.

@@ -174,7 +174,7 @@ impl Mailbox {
     /// Returns true if the mailbox is open and the owner sees no message in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed, both: a later turn sees a message that is missed here, and `take_all` acquires.
+        // Both `Relaxed`: a later turn sees a message that is missed here, and `take_all` acquires.
         self.urgent.head.load(Ordering::Relaxed) | self.low.head.load(Ordering::Relaxed) == EMPTY
     }
 

@@ -11,9 +11,9 @@
 //!
 //! # Ownership of pages
 //!
-//! A page belongs either to the owner or to the *adders*: other threads, whose timers are called
-//! *remote*. So the owner takes a free node without an atomic operation, unless the owner needs a
-//! new page. An adder takes a free node from an adders' page by a compare-and-swap
+//! A page belongs either to the owner or, as a *remote page*, to the *adders*: other threads, whose
+//! timers are called *remote*. So the owner takes a free node without an atomic operation, unless
+//! the owner needs a new page. An adder takes a free node from a remote page by a compare-and-swap
 //! ([`FreeList`](page::FreeList)), or publishes a new page and keeps its first node. From then on
 //! the node belongs to that adder. The adder writes the payload, the requested deadline and, for a
 //! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and
@@ -29,11 +29,11 @@
 //! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
 //! owner takes its timers' generations from a counter. An adder gives the node's first timer the
 //! page's first generation, and each later timer the node's previous generation plus one. So adders
-//! share no counter. The first generation of a new adders' page is above all generations of earlier
-//! adders' pages with the same number. Each remote add uses one generation of its node, and the
+//! share no counter. The first generation of a new remote page is above all generations of earlier
+//! remote pages with the same number. Each remote add uses one generation of its node, and the
 //! owner returns the node to its page between two adds. So the number of returns to a page limits
 //! how far the page's generations have grown. When the owner retires the page, it raises the first
-//! generation of new adders' pages above the page's generations.
+//! generation of new remote pages above the page's generations.
 //!
 //! # Publication and retirement
 //!
@@ -41,7 +41,7 @@
 //! the owner retracts pages from the table, so the owner need not be pinned to use nodes. All nodes
 //! of an *empty* page are free: `Idle` and not *queued*. Some empty pages are kept as spares. The
 //! owner *retires* further ones: it retracts them, and frees them later. Before the owner retires
-//! an adders' page, it takes all nodes of that page by one compare-and-swap, so that adders cannot
+//! a remote page, it takes all nodes of that page by one compare-and-swap, so that adders cannot
 //! take one.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
@@ -69,7 +69,7 @@
 //!
 //! # Room
 //!
-//! The *room bit* of an adders' page tells adders to look for a free node there. The adder that
+//! The *room bit* of a remote page tells adders to look for a free node there. The adder that
 //! takes the last free node clears the bit. Then it checks the free list again, and sets the bit if
 //! the list has a node. The owner sets the bit after it has returned nodes to an empty list. R1:
 //! setting the bit releases, and clearing it acquires. So an adder that clears a bit set by the
@@ -136,11 +136,11 @@ pub(crate) struct Slab {
 struct Hints {
     /// The page number from which the search for a vacant slot of the table begins.
     vacant_slot_hint: AtomicHint,
-    /// The number of an adders' page that probably has free nodes.
+    /// The number of a remote page that probably has free nodes.
     page_with_room: AtomicHint,
-    /// The approximate count of adders' pages whose nodes are all free.
+    /// The approximate count of remote pages whose nodes are all free.
     empty_adders_page_count: AtomicHint,
-    /// The generation of the first timer in each node of a new adders' page, without the bit that
+    /// The generation of the first timer in each node of a new remote page, without the bit that
     /// marks remote timers.
     first_generation: AtomicU64,
 }
@@ -235,7 +235,7 @@ impl Slab {
         self.pages.get(page_number)?.load(pinned)
     }
 
-    /// Takes a free node for a remote timer. Returns `None` if no adders' page has a free node, and
+    /// Takes a free node for a remote timer. Returns `None` if no remote page has a free node, and
     /// no page can be added.
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
@@ -245,7 +245,7 @@ impl Slab {
         Some(TakenNode { page, index, _pinned: pinned })
     }
 
-    /// Takes a free node from any adders' page with room, or from a new page.
+    /// Takes a free node from any remote page with room, or from a new page.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
@@ -269,7 +269,7 @@ impl Slab {
     #[inline(always)]
     fn take_from_page(&self, page_number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let page = self.page(page_number, pinned)?;
-        // SAFETY: a published page lives while the thread is pinned. Only an adders' page has nodes
+        // SAFETY: a published page lives while the thread is pinned. Only a remote page has nodes
         // in its `free_list`, and its payloads are callbacks.
         let link = |place: usize| unsafe { &page.as_typed::<Callback>().nodes[place].header.link };
         // SAFETY: the page lives while the thread is pinned.
@@ -297,7 +297,7 @@ impl Slab {
         }
     }
 
-    /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty. The count is approximate.
+    /// Returns true if more than [`SPARE_PAGES`] remote pages are empty. The count is approximate.
     fn has_surplus_adders_pages(&self) -> bool {
         self.hints.empty_adders_page_count.get() > SPARE_PAGES
     }
@@ -308,7 +308,7 @@ impl Slab {
         self.hints.page_with_room.lower_to(as_u32(page_number));
     }
 
-    /// Publishes a page for adders. Returns the page, and the index of its first node, which
+    /// Publishes a remote page. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
         // Makes no page if less than half of all generations would be left to its nodes. No node
@@ -320,7 +320,7 @@ impl Slab {
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
         // Reads the first generation after the publication. So this generation exceeds all
-        // generations of earlier adders' pages with this number.
+        // generations of earlier remote pages with this number.
         header.init_for_adders(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
@@ -333,7 +333,7 @@ impl Slab {
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
-    /// Raises the first generation of new adders' pages to at least `generation`. The caller is the
+    /// Raises the first generation of new remote pages to at least `generation`. The caller is the
     /// owner, or no other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
@@ -453,7 +453,8 @@ impl NodeView<'_> {
 impl TakenNode {
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
-        // SAFETY: this thread is pinned, so the owner does not free the page, even after the push.
+        // SAFETY: this thread is pinned, so the owner does not free the page, even after the node
+        // is in the mailbox.
         // `Shared`, which the caller borrows, keeps the slab alive. A slab that other threads may
         // add to has callbacks as payloads.
         unsafe { self.page.as_typed() }

@@ -30,11 +30,11 @@ use crate::{
     wheel::{Entry, Links, Location, Storage},
 };
 
-/// The location of the adders' free nodes, and of remote timers that the owner has not admitted
+/// The location of free nodes of remote pages, and of remote timers that the owner has not admitted
 /// (`slab`).
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one adders' page, before the owner returns them to the page's free list. They
+/// Freed nodes of one remote page, before the owner returns them to the page's free list. They
 /// form a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
@@ -44,7 +44,7 @@ struct FreedRemoteNodes {
     count: u32,
 }
 
-/// The nodes of the owner's pages, and of the adders' pages that the owner has adopted.
+/// The nodes of the owner's pages, and of the remote pages that the owner has adopted.
 pub(crate) struct OwnerSlab<T> {
     slab: Arc<Slab>,
     pages: PageTable<PagePtr>,
@@ -179,7 +179,7 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Returns the freed remote nodes to the free list of their page. If all nodes of the page are
-    /// now free, and more than [`SPARE_PAGES`] adders' pages are empty, calls [`trim`](Self::trim).
+    /// now free, and more than [`SPARE_PAGES`] remote pages are empty, calls [`trim`](Self::trim).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first_index, last_index, count, .. } =
@@ -344,7 +344,7 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// If more than [`SPARE_PAGES`] adders' pages are empty, takes all nodes of one of these pages,
+    /// If more than [`SPARE_PAGES`] remote pages are empty, takes all nodes of one of these pages,
     /// so that the caller can retire the page. Returns the page's number.
     fn take_empty_adders_page(&mut self) -> Option<usize> {
         if !self.slab.has_surplus_adders_pages() {

@@ -67,9 +67,9 @@ impl SharedDeadline {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct PageHeader {
-    /// The free nodes, if the page belongs to the adders.
+    /// The free nodes, if this is a remote page.
     pub(super) free_list: FreeList,
-    /// The generation of the first timer in each node, if the page belongs to the adders.
+    /// The generation of the first timer in each node, if this is a remote page.
     first_generation: AtomicU64,
     /// How often the owner has returned a node to `free_list`.
     returned_count: AtomicU64,
@@ -135,7 +135,7 @@ impl PageHeader {
     }
 
     pub(super) fn add_to_returned_count(&self, count: u32) {
-        // Relaxed, both: only the owner uses the count.
+        // Both `Relaxed`: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
     }
@@ -285,7 +285,7 @@ impl<T> Node<T> {
     }
 }
 
-/// The free nodes of an adders' page: a stack that is linked through the nodes' mailbox links.
+/// The free nodes of a remote page: a stack that is linked through the nodes' mailbox links.
 ///
 /// A pop that stalls between reading the first node's link and swapping the head must not install
 /// a stale link (ABA). So the head has a tag, which each pop and `try_take_all` increment.
@@ -303,7 +303,7 @@ impl<T> Node<T> {
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
 /// both; S2 in `state` relies on this. A pop also acquires the writes of earlier pushes, because
-/// each swap continues the release sequence of the head that it replaces.
+/// each CAS continues the release sequence of the head that it replaces.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -331,7 +331,7 @@ impl FreeList {
                 if free_count == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
             // Adds one to the tag, and subtracts one from the count.
             let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
-            // Acquire, both (G1): sees the writes of the node's previous user. After a failed swap,
+            // Both `Acquire` (G1): sees the writes of the node's previous user. After a failed CAS,
             // sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count)),
@@ -348,14 +348,14 @@ impl FreeList {
         (last_place, last_link): (usize, &MailboxLink),
         count: u32,
     ) -> (usize, usize) {
-        // Relaxed: the swap confirms the value.
+        // Relaxed: the CAS confirms the value.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
             last_link.set(relative_link(last_place, first_free_place_of(head).unwrap_or(0)));
             let count_after = free_count_of(head) + count as usize;
             let new = head >> 32 << 32 | (count_after as u64) << 16 | (first_place as u64 + 1);
             // Release (G1): publishes the links, and the writes of the nodes' previous users.
-            // Relaxed: a failed swap is retried.
+            // Relaxed: a failed CAS is retried.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return (free_count_of(head), count_after),
                 Err(found) => head = found,
@@ -365,10 +365,10 @@ impl FreeList {
 
     /// If all nodes of the page are free, takes all of them and returns true.
     pub(super) fn try_take_all(&self) -> bool {
-        // Relaxed: the swap confirms the value.
+        // Relaxed: the CAS confirms the value.
         let head = self.0.load(Ordering::Relaxed);
         let taken = (head >> 32).wrapping_add(1) << 32;
-        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed swap's
+        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed CAS's
         // value is unused.
         free_count_of(head) == PAGE_LEN
             && self.0.compare_exchange(head, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -386,7 +386,7 @@ pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
 }
 
 /// Returns one plus the place that follows `place` in the list. `link` is the link of the node at
-/// `place`. If `link` is stale, the result is arbitrary, and the swap in `pop` fails.
+/// `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop` fails.
 fn next_place_plus_one(place: usize, link: u32) -> u32 {
     link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }

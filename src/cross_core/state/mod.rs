@@ -46,7 +46,7 @@
 //!
 //! # Transitions
 //!
-//! Each transition is a compare-and-swap, below called a *swap*, or a plain store, marked *store*.
+//! Each transition is a compare-and-swap (*CAS*) or a plain store, marked *store*.
 //! The owner makes these transitions:
 //!
 //! | method | from | to |
@@ -89,9 +89,9 @@
 //! # Exactly one ending
 //!
 //! While a timer is `Private`, only the owner may write its word. In the other pending phases, all
-//! writers swap the whole word, generation included. So of several threads that try to end a
-//! pending timer, exactly one succeeds. The swap from `Running` to `Armed`, which rearms a periodic
-//! timer, fails if a cancel has made the timer `Stopping`. The swap from `Resetting` to `Armed`,
+//! writers replace the whole word, generation included. So of several threads that try to end a
+//! pending timer, exactly one succeeds. The CAS from `Running` to `Armed`, which rearms a periodic
+//! timer, fails if a cancel has made the timer `Stopping`. The CAS from `Resetting` to `Armed`,
 //! which ends a remote reset, fails if a cancel has made the timer `Cancelling`.
 //!
 //! # Four hazards
@@ -108,13 +108,13 @@
 //!    Such a timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before
 //!    the owner unlinks or relinks the entry of a timer in one of these states, it checks whether
 //!    the entry is in a slot.
-//! 3. *Reset from another core.* From the swap to `Resetting` until the swap that ends the reset,
+//! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused between these
-//!    swaps: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
+//!    CASes: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
 //!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but no
 //!    swept node is reused. The owner does not fire a `Resetting` timer. It fires a timer with a
 //!    *new deadline* only after it has applied or discarded the requested deadline.
-//! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its swap, but
+//! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its CAS, but
 //!    not pushed the node yet. The owner first closes the mailbox, and then sweeps all words: it
 //!    ends every timer that is not running. Pending timers are handed back. `Cancelled` and
 //!    `Cancelling` timers count as cancelled, even if their nodes were not pushed. A push into the
@@ -123,15 +123,15 @@
 //!
 //! # The order of resets
 //!
-//! A remote reset takes effect between its two swaps, the one to `Resetting` and the one that ends
-//! the reset. The reset returns true, unless the shard ends between the swaps. A cancel between the
-//! swaps is ordered after the reset. A second reset that finds the timer `Resetting` writes nothing
+//! A remote reset takes effect between its two CASes, the one to `Resetting` and the one that ends
+//! the reset. The reset returns true, unless the shard ends between the CASes. A cancel between the
+//! CASes is ordered after the reset. A second reset that finds the timer `Resetting` writes nothing
 //! and returns true. It is ordered directly before the reset in progress, whose deadline takes
 //! effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
 //! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
-//! that stalls between its swaps delays no other timer.
+//! that stalls between its CASes delays no other timer.
 //!
-//! If the shard ends between the swaps, the reset returns false, although other resets that found
+//! If the shard ends between the CASes, the reset returns false, although other resets that found
 //! the timer `Resetting` may have returned true. The timer is then handed back with its old
 //! deadline. But if the timer still has *new deadline* from an earlier request, it is handed back
 //! with the requested deadline, which the failed reset may have overwritten.
@@ -156,7 +156,7 @@
 //!
 //! # Orderings, in pairs
 //!
-//! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
+//! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
 //!   the cancel happens before the owner drops the payload. There is one exception, because
 //!   `finish` does not acquire. After the answer [`Cancel::Running`], the drop of a payload that
@@ -165,7 +165,7 @@
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads a
 //!   later value of the word must see these effects too. So every later plain store releases. A
-//!   later swap need not release, because it continues the release sequence of the value that it
+//!   later CAS need not release, because it continues the release sequence of the value that it
 //!   replaces. An adder's store in `arm_remote` publishes the effects, because the adder
 //!   has acquired them by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
@@ -189,9 +189,9 @@
 //! drops the payload too, because the owner may sleep for a long time. The canceller makes the
 //! timer `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the
 //! timer `Cancelled`. If another remote thread is resetting the timer, that thread, not the
-//! canceller, drops the payload. The swap that sets *payload taken* acquires the adder's writes
-//! and the effects of a periodic timer's runs (S2). The swap to `Cancelled` releases the node to
-//! the owner's `consume_message` (S1). If the shard ends before the swap to `Cancelled`, `sweep`
+//! canceller, drops the payload. The CAS that sets *payload taken* acquires the adder's writes
+//! and the effects of a periodic timer's runs (S2). The CAS to `Cancelled` releases the node to
+//! the owner's `consume_message` (S1). If the shard ends before the CAS to `Cancelled`, `sweep`
 //! leaves the payload to the thread that has taken it.
 //!
 //! # Models
@@ -264,7 +264,7 @@ impl Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
-    /// One-shot; only the owner has a handle, so ending the timer needs no swap.
+    /// One-shot; only the owner has a handle, so ending the timer needs no CAS.
     Private,
     /// One-shot; any thread may have a handle.
     Shared,
@@ -397,7 +397,7 @@ pub(crate) enum SweepOutcome {
     NoPayload,
 }
 
-/// The next step of a thread whose swap has cancelled or reset a timer.
+/// The next step of a thread whose CAS has cancelled or reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum NextStep {
@@ -441,7 +441,7 @@ impl NextStep {
 pub(crate) struct StateWord(AtomicU64);
 
 impl StateWord {
-    /// Compares and swaps the word. Each caller justifies its orderings.
+    /// Performs a CAS on the word. Each caller justifies its orderings.
     #[inline]
     fn cas(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
         self.0.compare_exchange(from, to, success, failure).map(drop)
@@ -449,7 +449,7 @@ impl StateWord {
 
     #[inline]
     fn load_relaxed(&self) -> u64 {
-        // Relaxed: a later swap confirms the value, or the caller reads no data that the value's
+        // Relaxed: a later CAS confirms the value, or the caller reads no data that the value's
         // writer has published.
         self.0.load(Ordering::Relaxed)
     }
@@ -490,8 +490,8 @@ impl StateWord {
         let word = self.load_relaxed();
         if Phase::is_armed_without_flags(word) {
             let running = Phase::Running.set_in(word);
-            // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
-            // owner. A failed swap is retried.
+            // Both `Relaxed`: the CAS publishes no data, because payload and wheel belong to the
+            // owner. A failed CAS is retried.
             if self.cas(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return ClaimOutcome::Fires(ClaimedRun(running));
             }
@@ -523,7 +523,7 @@ impl StateWord {
                 }
                 _ => return ClaimOutcome::AwaitsMessage,
             };
-            // Acquire (S3): sees the requested deadline. Relaxed: a failed swap is retried.
+            // Acquire (S3): sees the requested deadline. Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return outcome;
             }
@@ -536,7 +536,7 @@ impl StateWord {
     pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeWhen, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        // Relaxed, both: the swap publishes no data. A failed swap is retried.
+        // Both `Relaxed`: the CAS publishes no data. A failed CAS is retried.
         if word == Phase::Armed.set_in(idle)
             && self.cas(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
@@ -585,7 +585,7 @@ impl StateWord {
                 }
             };
             // Acquire (S3): the write of this timer's requested deadline happens before the node's
-            // next timer gets a requested deadline. Relaxed: a failed swap is retried.
+            // next timer gets a requested deadline. Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return answer;
             }
@@ -668,8 +668,8 @@ impl StateWord {
                 // phases need no action.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
-            // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
-            // of the link (S4). Relaxed: a failed swap is retried.
+            // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use
+            // of the link (S4). Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return consumed;
             }
@@ -696,7 +696,7 @@ impl StateWord {
                 }
             };
             // Acquire: sees the writes of a canceller that could not push (S1), and the requested
-            // deadline (S3). Relaxed: a failed swap is retried.
+            // deadline (S3). Relaxed: a failed CAS is retried.
             if self.cas(word, Phase::make_idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return swept;
@@ -730,7 +730,7 @@ impl StateWord {
                 _ => return None,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
-            // swap is retried.
+            // CAS is retried.
             if to == word || self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Some(word & PERIODIC != 0);
             }
@@ -744,7 +744,7 @@ impl StateWord {
     pub(crate) fn set_postponable(&self) {
         let word = self.load_relaxed();
         if Phase::is_armed_without_flags(word) {
-            // Release (S3): publishes the linked deadline. Relaxed: a failed swap is not retried.
+            // Release (S3): publishes the linked deadline. Relaxed: a failed CAS is not retried.
             let _ = self.cas(word, word | POSTPONABLE, Ordering::Release, Ordering::Relaxed);
         }
     }
@@ -831,7 +831,7 @@ impl StateWord {
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-        // callbacks. Relaxed: a failed swap's value is unused.
+        // callbacks. Relaxed: the value of a failed CAS is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .cas(word, Phase::make_idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
@@ -842,12 +842,12 @@ impl StateWord {
     /// without flags. If this returns true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
-        // Tries the likely word without a load. A load before the swap would make this core fetch
+        // Tries the likely word without a load. A load before the CAS would make this core fetch
         // the cache line twice: first to read it, then to write it.
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
-        // AcqRel (S1, S4): as in `cancel`. Relaxed: a failed swap's value is unused.
+        // AcqRel (S1, S4): as in `cancel`. Relaxed: the value of a failed CAS is unused.
         self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -877,7 +877,7 @@ impl StateWord {
                 Phase::Running | Phase::Stopping => return (Cancel::Running, NextStep::Nothing),
                 _ => return (Cancel::Ended, NextStep::Nothing),
             };
-            // AcqRel: the swap releases this thread's writes to the owner's drop of the payload
+            // AcqRel: the CAS releases this thread's writes to the owner's drop of the payload
             // (S1). It acquires the owner's last use of the link (S4), and the effects of a
             // periodic timer's earlier runs (S2). If this thread takes the payload, it also
             // acquires the adder's writes. On failure, Acquire (S2): the answer may become `Ended`.
@@ -896,7 +896,7 @@ impl StateWord {
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
-        // Acquire, both: as in `begin_reset_slow`.
+        // Both `Acquire`: as in `begin_reset_slow`.
         match self.cas(likely, to, Ordering::Acquire, Ordering::Acquire) {
             Ok(()) => ResetOutcome::Begun { postponable: true },
             Err(found) => self.begin_reset_slow(found, generation),
@@ -912,7 +912,7 @@ impl StateWord {
                 Phase::Resetting => return ResetOutcome::Superseded,
                 _ => return ResetOutcome::Refused,
             }
-            // Acquire, both: an earlier reset's write of the deadline happens before this reset's
+            // Both `Acquire`: an earlier reset's write of the deadline happens before this reset's
             // write (S3). After a refusal, the caller sees the callback's effects (S2).
             let postponable = word & POSTPONABLE;
             let to = Phase::Resetting.set_in(word) | postponable;
@@ -928,7 +928,7 @@ impl StateWord {
         self.load_relaxed() & PERIODIC != 0
     }
 
-    /// Tries to end a reset by one swap that needs no message. The new deadline must not be before
+    /// Tries to end a reset by one CAS that needs no message. The new deadline must not be before
     /// the linked one. Returns false if the owner has cleared *postponable*, or if the timer was
     /// cancelled or handed back. After false, the caller must call
     /// [`end_reset_or_cancel`](Self::end_reset_or_cancel).
@@ -936,7 +936,7 @@ impl StateWord {
     pub(crate) fn end_reset_without_message(&self) -> bool {
         let word = self.load_relaxed();
         let to = Phase::Armed.set_in(word) | NEW_DEADLINE | POSTPONABLE;
-        // Release (S3): publishes the requested deadline. Relaxed: a failed swap's value is unused.
+        // Release (S3): publishes the requested deadline. Relaxed: the value of a failed CAS is unused.
         Phase::of(word) == Phase::Resetting
             && word & POSTPONABLE != 0
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -975,9 +975,9 @@ impl StateWord {
                 Phase::Cancelling => Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED,
                 _ => return None,
             };
-            // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload
+            // AcqRel: the CAS releases the deadline (S3), and this thread's use of the payload
             // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If it
-            // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
+            // sets *payload taken*, it acquires the payload. Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes_payload = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 let next_step = NextStep::push_unless_queued(word);

@@ -7,7 +7,7 @@ use corewheel::future::Timers;
 use super::{Instant, virtual_time};
 
 thread_local! {
-    /// This thread's wheel, while a driver turns it. Set by `DriverGuard`.
+    /// This thread's wheel, as long as the thread has a driver. Set by `DriverGuard`.
     pub(crate) static THREAD_TIMERS: RefCell<Option<Timers>> = const { RefCell::new(None) };
 }
 
