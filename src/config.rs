@@ -37,7 +37,7 @@ pub struct Config {
     pub(crate) capacity: usize,
     pub(crate) limit: usize,
     pub(crate) name: Option<String>,
-    pub(crate) measure_one_in: u32,
+    pub(crate) sample_one_in: u32,
     pub(crate) drop_within: Duration,
     pub(crate) wake: Option<WakeHook>,
     pub(crate) panic: Option<PanicHook>,
@@ -64,7 +64,7 @@ impl Config {
             capacity: 0,
             limit: usize::MAX,
             name: None,
-            measure_one_in: 0,
+            sample_one_in: 0,
             drop_within: Duration::from_millis(100),
             wake: None,
             panic: None,
@@ -201,7 +201,7 @@ impl Config {
     /// use corewheel::{Config, local_timer};
     /// use std::time::Duration;
     ///
-    /// Config::new().time_callbacks(1).install()?;
+    /// Config::new().sample_callbacks(1).install()?;
     /// local_timer().add(Duration::ZERO, || ());
     /// # std::thread::sleep(Duration::from_millis(2));
     /// local_timer().turn();
@@ -210,8 +210,8 @@ impl Config {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn time_callbacks(mut self, one_in: u32) -> Self {
-        self.measure_one_in = one_in;
+    pub fn sample_callbacks(mut self, one_in: u32) -> Self {
+        self.sample_one_in = one_in;
         self
     }
 
@@ -324,7 +324,7 @@ impl fmt::Debug for Config {
             .field("capacity", &self.capacity)
             .field("limit", &self.limit)
             .field("name", &self.name)
-            .field("time_callbacks", &self.measure_one_in)
+            .field("sample_callbacks", &self.sample_one_in)
             .field("drop_within", &self.drop_within)
             .finish_non_exhaustive()
     }

@@ -209,7 +209,7 @@ fn a_subscriber_may_use_the_wheel_and_panic() {
 fn an_export_reports_callback_durations() {
     with_recorder(|snapshotter| {
         let clock = ManualClock::new();
-        let config = Config::new().clock(&clock).name("timed").time_callbacks(1);
+        let config = Config::new().clock(&clock).name("timed").sample_callbacks(1);
         config.install().expect("a fresh thread");
         for _ in 0..2 {
             let slow = clock.clone();

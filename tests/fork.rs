@@ -58,7 +58,7 @@ fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
     let _alone = alone();
     on_a_thread(|| {
         let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
-        let others = Cores::builder().shards(3).start(turns).expect("started");
+        let others = Cores::builder().threads(3).start(turns).expect("started");
         test(others.shards());
         others.stop();
         assert!(others.join().into_iter().all(|thread| thread.is_ok()));

@@ -36,7 +36,7 @@ impl Reading {
 /// The clock of a shard. Times are in nanoseconds of this clock.
 #[derive(Debug)]
 pub(crate) struct ShardClock {
-    pub(crate) clock: Clock,
+    pub(crate) source: Clock,
     pub(crate) tick: TickLength,
     /// The estimator of a fast clock, until a faulty time-stamp counter is abandoned.
     estimator: Option<ClockEstimator>,
@@ -56,7 +56,7 @@ impl ShardClock {
     pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
         let estimator = clock.is_fast().then(ClockEstimator::new);
         let mut shard_clock = Self {
-            clock,
+            source: clock,
             tick,
             estimator,
             latest: Reading::exact(0),
@@ -81,7 +81,7 @@ impl ShardClock {
     /// Reads a manual clock. Returns false for another clock.
     #[inline(always)]
     pub(crate) fn try_read_manual(&mut self) -> bool {
-        let Some(nanos) = self.clock.manual_nanos() else { return false };
+        let Some(nanos) = self.source.manual_nanos() else { return false };
         self.merge_into_latest(Reading::exact(nanos));
         true
     }
@@ -94,10 +94,10 @@ impl ShardClock {
     #[inline(never)]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {
-            return self.merge_into_latest(Reading::exact(self.clock.nanos()));
+            return self.merge_into_latest(Reading::exact(self.source.nanos()));
         };
         let count_before = counter::read();
-        let clock_nanos = self.clock.nanos();
+        let clock_nanos = self.source.nanos();
         let anchor = Anchor { count_before, clock_nanos, count_after: counter::read_ordered() };
         if !estimator.update(anchor) {
             self.estimator = None;
@@ -119,7 +119,7 @@ impl ShardClock {
     /// Returns the present time in nanoseconds, but not before the lower bound of the latest
     /// reading.
     pub(crate) fn now(&self) -> u64 {
-        self.clock.nanos().max(self.latest.min)
+        self.source.nanos().max(self.latest.min)
     }
 
     /// Returns the duration from `now`, a new reading of the clock, until `end`; zero if `end` is

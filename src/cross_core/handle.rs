@@ -1,5 +1,5 @@
 //! Handles, which cancel, reset and query timers. If the timer belongs to this thread's wheel, most
-//! calls go through `OwnerOps`. All other calls find the timer's shard in the registry.
+//! calls go through `WheelOps`. All other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -164,7 +164,7 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The functions in `OwnerOps` rely on valid handles, so this function rejects invalid ones.
+        // The functions in `WheelOps` rely on valid handles, so this function rejects invalid ones.
         let is_genuine = shard_and_index == HANDLE_TAG | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
@@ -211,8 +211,8 @@ impl TimerHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        match Owner::current_for(self) {
-            Some(owner) => (owner.ops.cancel)(self),
+        match CurrentWheel::owning(self) {
+            Some(wheel) => (wheel.ops.cancel)(self),
             None => self.cancel_remote(),
         }
     }
@@ -319,7 +319,7 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if Owner::is_in_turn() || IN_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
+        if CurrentWheel::is_in_turn() || IN_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -349,8 +349,8 @@ impl TimerHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        match Owner::current_for(self) {
-            Some(owner) => (owner.ops.is_pending)(self),
+        match CurrentWheel::owning(self) {
+            Some(wheel) => (wheel.ops.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
     }
@@ -411,9 +411,9 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (Owner::current_for(self), when.as_delay()) {
-            (Some(owner), Some(delay)) => (owner.ops.reset_after)(self, delay),
-            (Some(owner), None) => (owner.ops.reset)(self, when),
+        match (CurrentWheel::owning(self), when.as_delay()) {
+            (Some(wheel), Some(delay)) => (wheel.ops.reset_after)(self, delay),
+            (Some(wheel), None) => (wheel.ops.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
             (None, None) => self.reset_remote(when),
         }
@@ -520,8 +520,8 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        Owner::current_for(self.handle)
-            .map_or(Cancel::Ended, |owner| (owner.ops.cancel)(self.handle))
+        CurrentWheel::owning(self.handle)
+            .map_or(Cancel::Ended, |wheel| (wheel.ops.cancel)(self.handle))
     }
 
     /// Returns true if the timer is pending. See [`TimerHandle::is_pending`].
@@ -538,7 +538,7 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        Owner::current_for(self.handle).is_some_and(|owner| (owner.ops.is_pending)(self.handle))
+        CurrentWheel::owning(self.handle).is_some_and(|wheel| (wheel.ops.is_pending)(self.handle))
     }
 
     /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
@@ -557,9 +557,9 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        Owner::current_for(self.handle).is_some_and(|owner| match when.as_delay() {
-            Some(delay) => (owner.ops.reset_after)(self.handle, delay),
-            None => (owner.ops.reset)(self.handle, when),
+        CurrentWheel::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
+            Some(delay) => (wheel.ops.reset_after)(self.handle, delay),
+            None => (wheel.ops.reset)(self.handle, when),
         })
     }
 
@@ -578,8 +578,8 @@ impl LocalHandle {
     /// assert_eq!(retry.cancel(), Cancel::Ended);
     /// ```
     pub fn share(self) -> TimerHandle {
-        if let Some(owner) = Owner::current_for(self.handle) {
-            (owner.ops.share)(self.handle);
+        if let Some(wheel) = CurrentWheel::owning(self.handle) {
+            (wheel.ops.share)(self.handle);
         }
         self.handle
     }
@@ -692,19 +692,19 @@ impl Drop for TimerGuard {
 
 per_thread! {
     /// The wheel of this thread, while it has one.
-    static OWNER: Cell<Option<Owner>> = Cell::new(None);
+    static CURRENT_WHEEL: Cell<Option<CurrentWheel>> = Cell::new(None);
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
-/// registers it by [`set_current`](Self::set_current), so that this module does not depend on
+/// registers it by [`set`](Self::set), so that this module does not depend on
 /// `local`.
 #[derive(Clone, Copy)]
-pub(crate) struct Owner {
+pub(crate) struct CurrentWheel {
     pub(crate) shard: u32,
-    pub(crate) ops: &'static OwnerOps,
+    pub(crate) ops: &'static WheelOps,
 }
 
-pub(crate) struct OwnerOps {
+pub(crate) struct WheelOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
     /// Resets a timer to a delay from now. This is separate from `reset`, because a `Duration` is
@@ -715,30 +715,30 @@ pub(crate) struct OwnerOps {
     pub(crate) is_in_turn: fn() -> bool,
 }
 
-impl Owner {
-    pub(crate) fn set_current(owner: Option<Self>) {
-        // Fails if the thread-locals are destroyed. Then `current` returns `None` anyway.
-        let _ = OWNER.try_with(|current| current.set(owner));
+impl CurrentWheel {
+    pub(crate) fn set(wheel: Option<Self>) {
+        // Fails if the thread-locals are destroyed. Then `get` returns `None` anyway.
+        let _ = CURRENT_WHEEL.try_with(|current| current.set(wheel));
     }
 
     /// Returns this thread's wheel if it owns the timer of `handle`, and `None` otherwise.
     #[inline]
-    fn current_for(handle: TimerHandle) -> Option<Self> {
-        Self::current().filter(|owner| owner.shard == handle.shard())
+    fn owning(handle: TimerHandle) -> Option<Self> {
+        Self::get().filter(|wheel| wheel.shard == handle.shard())
     }
 
     #[inline]
-    pub(crate) fn current_shard() -> Option<u32> {
-        Self::current().map(|owner| owner.shard)
+    pub(crate) fn number() -> Option<u32> {
+        Self::get().map(|wheel| wheel.shard)
     }
 
     #[inline]
-    fn current() -> Option<Self> {
-        OWNER.try_with(Cell::get).ok().flatten()
+    fn get() -> Option<Self> {
+        CURRENT_WHEEL.try_with(Cell::get).ok().flatten()
     }
 
     pub(crate) fn is_in_turn() -> bool {
-        Self::current().is_some_and(|owner| (owner.ops.is_in_turn)())
+        Self::get().is_some_and(|wheel| (wheel.ops.is_in_turn)())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     cross_core::{
-        reclaim::{self, Pinned, Protected, Published, pin},
+        reclaim::{self, EpochArc, Pinned, Protected, pin},
         shared::Shared,
     },
     error::ConfigError,
@@ -18,7 +18,7 @@ use crate::{
 
 constant! {
     static REGISTRY: Registry = Registry {
-        shards: Published::new_array(),
+        shards: EpochArc::new_array(),
         free_numbers: Mutex::new(FreeNumbers {
             reusable: Vec::new(),
             first_never_used_number: 0,
@@ -28,7 +28,7 @@ constant! {
 }
 
 struct Registry {
-    shards: [Published<Shared>; SHARDS_MAX as usize],
+    shards: [EpochArc<Shared>; SHARDS_MAX as usize],
     /// Locked only to create, end or list shards. No operation of a handle takes this lock.
     free_numbers: Mutex<FreeNumbers>,
 }
@@ -44,7 +44,7 @@ struct FreeNumbers {
 #[derive(Debug)]
 pub(crate) struct ShardNumber {
     pub(crate) number: u32,
-    pub(crate) next_generation: u64,
+    pub(crate) first_generation: u64,
 }
 
 impl Registry {
@@ -60,7 +60,7 @@ impl FreeNumbers {
             let number = self.first_never_used_number;
             (number < SHARDS_MAX).then(|| {
                 self.first_never_used_number += 1;
-                ShardNumber { number, next_generation: 1 }
+                ShardNumber { number, first_generation: 1 }
             })
         })?;
         self.created_shard_count += 1;
@@ -75,18 +75,18 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<ShardNumber, ConfigError>
     let created_shard_count = free_numbers.created_shard_count;
     drop(free_numbers);
     shared.gauges.set_identity(created_shard_count, assigned.number);
-    shared.slab.raise_first_generation(assigned.next_generation);
+    shared.slab.raise_first_generation(assigned.first_generation);
     REGISTRY.shards[assigned.number as usize].publish(Arc::clone(shared));
     Ok(assigned)
 }
 
 /// Removes a shard from the table. Handles with its number find no shard until a new shard gets the
-/// number. The new shard uses generations from `next_generation` on.
-pub(crate) fn unregister(number: u32, next_generation: u64) {
+/// number. The new shard uses generations from `first_generation` on.
+pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number whose generations are used up is never reused.
-    if next_generation <= GENERATION_MAX {
-        REGISTRY.free_numbers().reusable.push(ShardNumber { number, next_generation });
+    if first_generation <= GENERATION_MAX {
+        REGISTRY.free_numbers().reusable.push(ShardNumber { number, first_generation });
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
         call_site::CallSite,
         callback::{IntoCallback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
-        mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
+        mailbox::{Mailbox, MailboxLink, MessageKind, PushOutcome},
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{ArmedNode, NodeView, Slab, TakenNode},
@@ -249,7 +249,7 @@ impl Shared {
         due: u64,
     ) -> Result<RemoteOutcome<RemoteTimerId>, AddError<C::Closure>> {
         let answer = RemoteTimerId { index: armed.index(), generation: armed.generation };
-        match self.mailbox.push(answer.index, armed.link(), Priority::Urgent) {
+        match self.mailbox.push(answer.index, armed.link(), MessageKind::AddedOrReset) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer,
                 sleep_to_interrupt: self
@@ -393,7 +393,7 @@ impl Protected<'_, Shared> {
         let is_cancelled = node.state.try_cancel_fast(generation);
         is_cancelled.then(|| RemoteOutcome {
             answer: Cancel::Cancelled,
-            sleep_to_interrupt: self.push_cancelled(index, node.link, Priority::Low),
+            sleep_to_interrupt: self.push_cancelled(index, node.link, MessageKind::Cancelled),
         })
     }
 
@@ -413,9 +413,12 @@ impl Protected<'_, Shared> {
         let (answer, next_step) = node.cancel(generation, payload_out);
         let sleep_to_interrupt = match next_step {
             NextStep::Push => {
-                let priority =
-                    if payload_out.is_some() { Priority::LowPayloadTaken } else { Priority::Low };
-                self.push_cancelled(index, node.link, priority)
+                let kind = if payload_out.is_some() {
+                    MessageKind::CancelledPayloadTaken
+                } else {
+                    MessageKind::Cancelled
+                };
+                self.push_cancelled(index, node.link, kind)
             }
             // A message about an add or reset is queued or about to be pushed, so this cancel
             // pushes none. It ends a sleep that is marked `ends_on_cancel`, so that the owner
@@ -460,13 +463,13 @@ impl Protected<'_, Shared> {
         if payload_out.is_some() {
             // This thread has taken the payload, because another thread cancelled the timer during
             // the reset.
-            let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
+            let push = || self.push_cancelled(index, node.link, MessageKind::CancelledPayloadTaken);
             let sleep_to_interrupt = (next_step == Some(NextStep::Push)).then(push).flatten();
             return RemoteOutcome { answer, sleep_to_interrupt };
         }
         let mut ends_any_sleep = false;
         if next_step == Some(NextStep::Push) {
-            match self.mailbox.push(index, node.link, Priority::Urgent) {
+            match self.mailbox.push(index, node.link, MessageKind::AddedOrReset) {
                 PushOutcome::Queued { depth, .. } => ends_any_sleep = is_wake_depth(depth),
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
@@ -492,13 +495,8 @@ impl Protected<'_, Shared> {
     /// Pushes the message of a cancelled timer. Returns the sleep from which the caller must wake
     /// the owner.
     #[inline]
-    fn push_cancelled(
-        &self,
-        index: u32,
-        link: &MailboxLink,
-        priority: Priority,
-    ) -> Option<SleepId> {
-        match self.mailbox.push(index, link, priority) {
+    fn push_cancelled(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> Option<SleepId> {
+        match self.mailbox.push(index, link, kind) {
             // The first message about a payload ends a sleep that is marked `ends_on_cancel`, so
             // that the owner drops the payload in time.
             PushOutcome::Queued { depth, is_first_payload }

@@ -66,7 +66,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         };
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
-            sleep_or_yield(None::<S>, true).await;
+            wait_for_next_poll(None::<S>, true).await;
             // Timers that this turn fires usually came due while other tasks ran. More timers may
             // come due while the woken tasks run, so a short sleep makes the next turn follow these
             // tasks.
@@ -89,7 +89,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
             });
-            sleep_or_yield(executor_sleep, must_yield).await;
+            wait_for_next_poll(executor_sleep, must_yield).await;
         }
     }
 }
@@ -97,7 +97,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
 /// Polls `sleep` once, if any. Unless it is ready, waits until the task is polled again for any
 /// reason. If `must_yield` is true, wakes the task, so that the wait ends after other tasks have
 /// run.
-async fn sleep_or_yield<S: Future>(sleep: Option<S>, must_yield: bool) {
+async fn wait_for_next_poll<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
         if mem::replace(&mut was_polled, true) {

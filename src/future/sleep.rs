@@ -81,7 +81,7 @@ enum State {
     /// wakes the task, whose next poll is ready.
     Armed { handle: TimerHandle, waker_id: WakerId, elapsed_at_reset: bool },
     /// A poll has returned ready.
-    Elapsed,
+    Completed,
     /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
     /// clock.
     NoWheel(AddErrorReason),
@@ -153,7 +153,7 @@ impl<B: Backend> Sleep<B> {
     /// ```
     pub fn is_elapsed(&self) -> bool {
         match self.state {
-            State::Elapsed => true,
+            State::Completed => true,
             State::Armed { handle, .. } => !self.backend.is_pending(handle),
             State::LongUnpolled | State::ZeroDelay | State::Unarmed | State::NoWheel(_) => false,
         }
@@ -280,14 +280,14 @@ impl<B: Backend> Sleep<B> {
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         let waker = match self.state {
-            State::Elapsed | State::ZeroDelay => {
-                self.state = State::Elapsed;
+            State::Completed | State::ZeroDelay => {
+                self.state = State::Completed;
                 return Poll::Ready(Ok(()));
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
             State::Armed { handle, elapsed_at_reset: true, .. } => {
                 self.backend.cancel(handle);
-                self.state = State::Elapsed;
+                self.state = State::Completed;
                 return Poll::Ready(Ok(()));
             }
             State::Armed { handle, .. } => {
@@ -308,7 +308,7 @@ impl<B: Backend> Sleep<B> {
                 waker
             }
             State::Unarmed if self.backend.has_elapsed(self.deadline)? => {
-                self.state = State::Elapsed;
+                self.state = State::Completed;
                 return Poll::Ready(Ok(()));
             }
             State::Unarmed => WakerCallback::new(cx.waker()),
@@ -318,7 +318,7 @@ impl<B: Backend> Sleep<B> {
         // A sleep with an elapsed deadline needs no timer. Unless the sleep was `Unarmed`, the
         // deadline is not yet checked.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
-            self.state = State::Elapsed;
+            self.state = State::Completed;
             return Poll::Ready(Ok(()));
         }
         let handle = added?;

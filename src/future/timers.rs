@@ -24,7 +24,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{OneShot, RunOnce},
-        handle::{Cancel, Owner, TimerHandle},
+        handle::{Cancel, CurrentWheel, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
     local::{ShardRef, ThreadWheel},
@@ -154,7 +154,7 @@ impl Timers {
     /// ```
     #[cfg(feature = "cores")]
     pub fn start(threads: usize) -> io::Result<Self> {
-        Self::start_with(Cores::builder().shards(threads).pin(false))
+        Self::start_with(Cores::builder().threads(threads).pin(false))
     }
 
     /// Starts threads that run timers. The `builder` sets the number of threads, whether they are
@@ -180,7 +180,7 @@ impl Timers {
     /// use std::time::Duration;
     ///
     /// let config = |_| Config::new().clock(Clock::fast()).tick(Duration::from_micros(100)).limit(1_000_000);
-    /// let timers = Timers::start_with(Cores::builder().shards(2).config(config))?;
+    /// let timers = Timers::start_with(Cores::builder().threads(2).config(config))?;
     /// assert_eq!(timers.shards().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -498,7 +498,7 @@ impl Timers {
     }
 
     fn own_wheel_index(&self) -> Option<usize> {
-        Owner::current_shard()?; // skips the search on a thread without a wheel
+        CurrentWheel::number()?; // skips the search on a thread without a wheel
         self.0[0].shards.iter().position(ShardRef::is_of_this_thread)
     }
 }

@@ -77,7 +77,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
-    gauges::Refresh,
+    gauges::RefreshHook,
     limits::{WATCHER_RETRY_DELAY, WHEEL_CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
@@ -448,7 +448,7 @@ impl WorkerWheels {
                     worker_wheels.wheels[index].publish_counts();
                 }
             };
-            let _ = wheel.shared.gauges.refresh.set(Refresh(Box::new(refresh)));
+            let _ = wheel.shared.gauges.refresh.set(RefreshHook(Box::new(refresh)));
         }
         Ok(worker_wheels)
     }

@@ -41,7 +41,7 @@ pub(crate) struct Gauges {
     number: AtomicU64,
     counts: Snapshot<WORD_COUNT>,
     /// Publishes the current counts of a wheel of `Timers::per_worker`.
-    pub(crate) refresh: OnceLock<Refresh>,
+    pub(crate) refresh: OnceLock<RefreshHook>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the latest turn that was not idle.
@@ -64,11 +64,11 @@ pub(crate) struct Gauges {
     stalls: AtomicU64,
 }
 
-pub(crate) struct Refresh(pub(crate) Box<dyn Fn() + Send + Sync>);
+pub(crate) struct RefreshHook(pub(crate) Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Refresh {
+impl fmt::Debug for RefreshHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Refresh")
+        f.write_str("RefreshHook")
     }
 }
 
@@ -280,7 +280,7 @@ impl Gauges {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        if let Some(Refresh(refresh)) = self.refresh.get() {
+        if let Some(RefreshHook(refresh)) = self.refresh.get() {
             refresh();
         }
         Counts::from_words(self.counts.read())

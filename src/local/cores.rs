@@ -73,7 +73,7 @@ pub struct Cores<R> {
 /// ```
 /// use corewheel::{Cores, local_timer};
 ///
-/// let cores = Cores::builder().shards(2).start(|core| {
+/// let cores = Cores::builder().threads(2).start(|core| {
 ///     println!("thread {} of {}", core.index(), core.shards().len());
 ///     println!("pinned to core {:?}", core.pinned_to());
 ///     core.run_timers();
@@ -140,7 +140,7 @@ impl Drop for PendingStop {
 /// use std::time::Duration;
 ///
 /// let cores = Cores::builder()
-///     .shards(2)
+///     .threads(2)
 ///     .pin(false)
 ///     .config(|index| {
 ///         Config::new().name(format!("core {index}")).tick(Duration::from_micros(100))
@@ -165,7 +165,7 @@ impl Core {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.index())?;
     /// println!("{} threads", cores.len());
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
@@ -181,7 +181,7 @@ impl Core {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.pinned_to())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.pinned_to())?;
     /// assert_eq!(cores.pinned_cores().len(), 2);
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
@@ -197,7 +197,7 @@ impl Core {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| {
+    /// let cores = Cores::builder().threads(2).start(|core| {
     ///     let next = (core.index() + 1) % core.shards().len();
     ///     core.shards()[next].run(|| println!("from the previous core"));
     /// })?;
@@ -250,7 +250,7 @@ impl Core {
     /// ```
     /// use corewheel::{Cores, local_timer};
     ///
-    /// let cores = Cores::builder().shards(1).start(|core| core.run_timers())?;
+    /// let cores = Cores::builder().threads(1).start(|core| core.run_timers())?;
     /// cores.stop();
     /// assert!(cores.join().iter().all(Result::is_ok)); // no core has panicked
     /// # Ok::<(), std::io::Error>(())
@@ -305,7 +305,7 @@ impl<R> Cores<R> {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.index())?;
     /// assert_eq!(cores.len(), 2);
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
@@ -321,7 +321,7 @@ impl<R> Cores<R> {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.index())?;
     /// assert!(!cores.is_empty());
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
@@ -337,7 +337,7 @@ impl<R> Cores<R> {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.index())?;
     /// println!("the threads run on the cores {:?}", cores.pinned_cores());
     /// # cores.join();
     /// # Ok::<(), std::io::Error>(())
@@ -354,7 +354,7 @@ impl<R> Cores<R> {
     /// use corewheel::{Cores, local_timer};
     /// use std::{thread, time::Duration};
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| {
+    /// let cores = Cores::builder().threads(2).start(|core| {
     ///     while local_timer().turn().fired == 0 {
     ///         local_timer().prepare_sleep().park();
     ///     }
@@ -416,7 +416,7 @@ impl<R> Cores<R> {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| {
+    /// let cores = Cores::builder().threads(2).start(|core| {
     ///     assert_eq!(core.index(), 0, "the second thread panics");
     ///     "done"
     /// })?;
@@ -450,12 +450,12 @@ impl CoresBuilder {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.index())?;
     /// assert_eq!(cores.join().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.thread_count = Some(shards.max(1));
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.thread_count = Some(threads.max(1));
         self
     }
 
@@ -467,7 +467,7 @@ impl CoresBuilder {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).pin(false).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).pin(false).start(|core| core.index())?;
     /// assert_eq!(cores.join().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -484,7 +484,7 @@ impl CoresBuilder {
     /// use corewheel::{Config, Cores};
     ///
     /// let config = |_index| Config::new().capacity(10_000);
-    /// let cores = Cores::builder().shards(2).config(config).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).config(config).start(|core| core.index())?;
     /// assert_eq!(cores.join().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -509,7 +509,7 @@ impl CoresBuilder {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.index())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.index())?;
     /// assert_eq!(cores.join().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -526,7 +526,7 @@ impl CoresBuilder {
     /// Starts a thread for each element of `args`, and runs `run` on it with that element.
     ///
     /// An element is a value prepared for one thread, such as a `mio::Poll` that the thread's wake
-    /// hook can wake. The number of threads is the number of elements; [`shards`](Self::shards) has
+    /// hook can wake. The number of threads is the number of elements; [`threads`](Self::threads) has
     /// no effect. `run` starts only after every thread has its wheel and, where possible, is
     /// pinned.
     ///
@@ -625,7 +625,7 @@ impl CoresBuilder {
 impl fmt::Debug for CoresBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoresBuilder")
-            .field("shards", &self.thread_count)
+            .field("threads", &self.thread_count)
             .field("pin", &self.pin)
             .finish_non_exhaustive()
     }
@@ -640,7 +640,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
     fn stop_ends_a_sleeping_core_without_a_free_node() {
-        let cores = Cores::builder().shards(1).pin(false).start(|core| core.run_timers());
+        let cores = Cores::builder().threads(1).pin(false).start(|core| core.run_timers());
         let cores = cores.expect("started");
         let hour = Duration::from_secs(3_600);
         while cores.shards()[0].try_add(hour, || ()).is_ok() {}

@@ -22,7 +22,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackPtr, RunOnce},
-        handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
+        handle::{Cancel, CurrentWheel, LocalHandle, TimerHandle, WheelOps},
         hooks::{PanicPlace, catch_panic_silently},
         shared::Shared,
         slab::{NodeRef, OwnerSlab},
@@ -156,9 +156,9 @@ const AWAKE: u64 = 0;
 
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let one_in = config.measure_one_in;
+        let one_in = config.sample_one_in;
         let engine = Engine::for_callbacks(config)?;
-        Owner::set_current(Some(Owner { shard: engine.number, ops: &OWNER_OPS }));
+        CurrentWheel::set(Some(CurrentWheel { shard: engine.number, ops: &WHEEL_OPS }));
         let shared = Arc::clone(&engine.shared);
         let local = Self {
             engine: RefCell::new(engine),
@@ -238,7 +238,7 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn has_ended() -> bool {
         // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
-        Owner::current_shard().is_none() && Self::has_ended_slow()
+        CurrentWheel::number().is_none() && Self::has_ended_slow()
     }
 
     #[cold]
@@ -730,7 +730,7 @@ impl ThreadWheel {
         self.flush_clients();
         // `close` frees this shard's number, which a later shard may reuse. This thread must not
         // seem to own the later shard.
-        Owner::set_current(None);
+        CurrentWheel::set(None);
         self.driver.set(DriverState::Ended);
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
         let instant_at = |nanos| self.shared.clock.instant_at(nanos);
@@ -985,7 +985,7 @@ impl Drop for ThreadWheel {
             mem::forget(Arc::clone(&self.shared));
         }
         // Destructors that run from here on use handles as a remote thread would.
-        Owner::set_current(None);
+        CurrentWheel::set(None);
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {
             self.shared.hooks.drop_catching_panic(waker);
@@ -994,7 +994,7 @@ impl Drop for ThreadWheel {
 }
 
 /// The functions that a handle calls on the thread that owns its timer.
-static OWNER_OPS: OwnerOps = OwnerOps {
+static WHEEL_OPS: WheelOps = WheelOps {
     cancel: ThreadWheel::cancel,
     reset: |handle, when| {
         ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()

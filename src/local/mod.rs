@@ -32,7 +32,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, RunOnce, RunRepeatedly},
-        handle::{LocalHandle, Owner, TimerHandle},
+        handle::{CurrentWheel, LocalHandle, TimerHandle},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -549,7 +549,10 @@ impl LocalTimer {
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
         while !is_over() && has_wheel() {
-            assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel: let it return");
+            assert!(
+                !CurrentWheel::is_in_turn(),
+                "a callback cannot drive its wheel: let it return"
+            );
             self.prepare_sleep().park();
             self.turn();
         }
@@ -894,7 +897,7 @@ impl LocalTimer {
     /// use corewheel::{Cores, local_timer};
     /// use std::time::Duration;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| {
+    /// let cores = Cores::builder().threads(2).start(|core| {
     ///     local_timer().add(Duration::from_secs(30), || println!("the lease is over"));
     ///     core.run_timers();
     ///     local_timer().drain().len()
@@ -908,7 +911,10 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
-        assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel: drain after the turn");
+        assert!(
+            !CurrentWheel::is_in_turn(),
+            "a callback cannot drain its wheel: drain after the turn"
+        );
         ThreadWheel::with(ThreadWheel::drain).unwrap_or_default()
     }
 

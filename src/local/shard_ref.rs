@@ -12,7 +12,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, RunOnce, RunRepeatedly},
-        handle::{Owner, TimerHandle},
+        handle::{CurrentWheel, TimerHandle},
         shared::{RemoteOutcome, RemoteTimerId, Shared},
         state::TimerKind,
     },
@@ -38,7 +38,7 @@ use crate::{
 /// use std::{sync::mpsc, time::Duration};
 ///
 /// let (ready, core) = mpsc::channel();
-/// let cores = Cores::builder().shards(1).start(move |_| {
+/// let cores = Cores::builder().threads(1).start(move |_| {
 ///     ready.send(local_timer().shard_ref()).unwrap();
 ///     while local_timer().turn().fired == 0 {
 ///         local_timer().prepare_sleep().park(); // an add from elsewhere wakes it
@@ -153,7 +153,7 @@ impl ShardRef {
     /// use std::{sync::mpsc, time::Duration};
     ///
     /// let (ready, core) = mpsc::channel();
-    /// let cores = Cores::builder().shards(1).start(move |_| {
+    /// let cores = Cores::builder().threads(1).start(move |_| {
     ///     ready.send(local_timer().shard_ref()).unwrap();
     ///     local_timer().run_until(|| local_timer().counts().cancelled == 1);
     /// })?;
@@ -339,7 +339,7 @@ impl ShardRef {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| core.run_timers())?;
+    /// let cores = Cores::builder().threads(2).start(|core| core.run_timers())?;
     /// for shard in cores.shards() {
     ///     println!("{}: {} timers", shard.metrics().name, shard.metrics().counts.live);
     /// }
@@ -393,7 +393,7 @@ impl ShardRef {
     /// ```
     /// use corewheel::{Cores, ShardRef};
     ///
-    /// let cores = Cores::builder().shards(2).start(|core| {
+    /// let cores = Cores::builder().threads(2).start(|core| {
     ///     assert_eq!(core.index(), 0, "the second thread panics");
     ///     core.run_timers();
     /// })?;
@@ -417,7 +417,7 @@ impl ShardRef {
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
-        Owner::current_shard() == Some(self.number) && ThreadWheel::with(is_same).unwrap_or(false)
+        CurrentWheel::number() == Some(self.number) && ThreadWheel::with(is_same).unwrap_or(false)
     }
 
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full and has queued

@@ -93,8 +93,8 @@ impl ThreadWheel {
             return Ok(Arc::clone(descriptor));
         }
         let clock = self.shared.clock.kernel_clock();
-        let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
-        let opened = Arc::new(opened.map_err(TimerFdError::System)?);
+        let opened = Descriptor::open(clock.ok_or(TimerFdError::ManualClock)?);
+        let opened = Arc::new(opened.map_err(TimerFdError::Io)?);
         Ok(Arc::clone(cell.get_or_init(|| opened)))
     }
 
@@ -138,7 +138,7 @@ impl LocalTimer {
     /// ```
     pub fn timer_fd(self) -> Result<TimerFd, TimerFdError> {
         let descriptor = ThreadWheel::with(ThreadWheel::get_or_open_descriptor)
-            .map_err(TimerFdError::NoTimer)??;
+            .map_err(TimerFdError::NoWheel)??;
         Ok(TimerFd {
             descriptor,
             announced_sleep: Cell::new(None),

@@ -136,7 +136,7 @@ pub struct ShardMetrics {
     /// overdue timer does not change the time.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
-    /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.
+    /// [`Config::sample_callbacks`](crate::Config::sample_callbacks) enables measuring.
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///

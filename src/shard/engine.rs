@@ -22,7 +22,7 @@ use crate::{
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
-        mailbox::{Backlog, Phase, Priority},
+        mailbox::{Backlog, MessageKind, PassPhase},
         reclaim::{self, pin},
         registry,
         shared::Shared,
@@ -57,7 +57,7 @@ pub(crate) struct Engine<T> {
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerSlab<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
-    pub(super) time: ShardClock,
+    pub(super) clock: ShardClock,
     /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner drops remotely
     /// cancelled payloads in time, although no cancel ends the sleep.
     short_sleeps_until: Cell<u64>,
@@ -130,7 +130,7 @@ impl<T> Engine<T> {
             slab,
         ));
         let registration = registry::register(&shared)?;
-        let time = ShardClock::new(clock, tick);
+        let shard_clock = ShardClock::new(clock, tick);
         // A random seed separates processes that start together. Virtual time must be repeatable.
         let is_virtual = shared.clock.is_manual();
         let random_seed = || RandomState::new().hash_one(());
@@ -140,11 +140,11 @@ impl<T> Engine<T> {
             shared,
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
-            next_generation: registration.next_generation,
+            next_generation: registration.first_generation,
             added_count_limit: 0,
             nodes,
-            wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
-            time,
+            wheel: RawWheel::starting_at(tick.tick_at(shard_clock.turn_start)),
+            clock: shard_clock,
             short_sleeps_until: Cell::new(0),
             has_dropped_for_canceller: Cell::new(false),
             live_limit,
@@ -174,10 +174,10 @@ impl<T> Engine<T> {
     /// Returns true if the latest pass has left messages or due entries of the wheel, or would
     /// leave them if it were abandoned now.
     pub(crate) fn is_behind(&self) -> bool {
-        self.has_untaken_messages() || self.has_leftovers()
+        self.has_untaken_messages() || self.has_pending_work()
     }
 
-    fn has_leftovers(&self) -> bool {
+    fn has_pending_work(&self) -> bool {
         !self.backlog.is_empty() || self.wheel.is_behind()
     }
 
@@ -189,22 +189,22 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn read_clock(&mut self) -> Reading {
         if !self.try_read_clock() {
-            self.time.read_slow();
+            self.clock.read_slow();
         }
-        self.time.latest
+        self.clock.latest
     }
 
     /// Publishes the latest reading of a manual clock. Other threads use this reading as a lower
     /// bound on the time, because such a clock may go back.
     #[inline]
     pub(super) fn publish_clock(&self) {
-        if self.time.clock.is_manual() {
-            self.shared.publish_clock_nanos(self.time.latest.max);
+        if self.clock.source.is_manual() {
+            self.shared.publish_clock_nanos(self.clock.latest.max);
         }
     }
 
     pub(crate) fn now_nanos(&self) -> u64 {
-        self.time.now()
+        self.clock.now()
     }
 
     /// Returns the time `delay_nanos` from now, in nanoseconds of the clock. Counts from the upper
@@ -225,7 +225,7 @@ impl<T> Engine<T> {
         if let TimerKind::Periodic = kind
             && let Some(period) = when.as_delay()
         {
-            let period = self.time.tick.period_nanos(period);
+            let period = self.clock.tick.period_nanos(period);
             return TimerSchedule { due: self.nanos_after(period), period };
         }
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
@@ -240,9 +240,9 @@ impl<T> Engine<T> {
                 self.read_clock();
                 // Subtracts almost a tick from the deadline of a zero delay, so that the rounding
                 // does not move it to a later tick, and the next turn fires the timer.
-                let (now, delay) = (self.time.latest, saturating_nanos(delay));
+                let (now, delay) = (self.clock.latest, saturating_nanos(delay));
                 let from = if delay == 0 { now.min } else { now.max };
-                self.time.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
+                self.clock.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
             (Deadline::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
@@ -257,12 +257,12 @@ impl<T> Engine<T> {
 
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
-        if self.time.latest.min >= nanos {
+        if self.clock.latest.min >= nanos {
             return true;
         }
         let now = self.read_clock();
         // If `nanos` is between the bounds of the reading, only an exact reading decides.
-        now.min >= nanos || now.max >= nanos && self.time.clock.nanos() >= nanos
+        now.min >= nanos || now.max >= nanos && self.clock.source.nanos() >= nanos
     }
 
     /// Returns true if [`allow_adds`](Self::allow_adds) has allowed another add. Otherwise the
@@ -303,8 +303,8 @@ impl<T> Engine<T> {
         self.stats.live += 1;
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
-        node.arm(generation, kind, payload, call_site, || self.time.now());
-        self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(schedule.due));
+        node.arm(generation, kind, payload, call_site, || self.clock.now());
+        self.wheel.link(&self.nodes, node, self.clock.tick.deadline_tick(schedule.due));
         if let TimerKind::Periodic = kind {
             *self.nodes.schedule_mut(index) = schedule;
         }
@@ -407,7 +407,7 @@ impl<T> Engine<T> {
     /// is complete. The prefetch lets the node's cache miss overlap the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
-        if !self.time.clock.is_manual() && self.wheel.prefetches() {
+        if !self.clock.source.is_manual() && self.wheel.prefetches() {
             prefetch(self.nodes.entry(handle.index()).state());
         }
     }
@@ -423,7 +423,7 @@ impl<T> Engine<T> {
         }
         // A concurrent remote cancel is ordered after this reset.
         self.stats.counts.resets += 1;
-        self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
+        self.wheel.relink(&self.nodes, node, self.clock.tick.deadline_tick(due));
         true
     }
 
@@ -442,10 +442,10 @@ impl<T> Engine<T> {
         let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
         // A concurrent remote cancel is ordered after this reset.
         self.stats.counts.resets += 1;
-        self.wheel.relink_or_link(&self.nodes, node, self.time.tick.deadline_tick(due));
+        self.wheel.relink_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
         if is_periodic {
-            let Reading { min, max } = self.time.latest;
-            let start = self.time.tick.period_start(due, min, max);
+            let Reading { min, max } = self.clock.latest;
+            let start = self.clock.tick.period_start(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
         true
@@ -464,13 +464,13 @@ impl<T> Engine<T> {
             // deadline replaces `due`.
             ResetOutcome::Superseded => (),
             ResetOutcome::Begun { .. } => {
-                let Reading { min, max } = self.time.latest;
+                let Reading { min, max } = self.clock.latest;
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
                 // not use this field, because the timer is not *postponable* yet.
-                node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
+                node.linked_deadline().store_nanos(self.clock.tick.period_start(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
-                    let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
+                    let _ = self.shared.mailbox.push(index, node.link(), MessageKind::AddedOrReset);
                 }
             }
         }
@@ -497,12 +497,12 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
-        self.pending_deadline_nanos(handle).map(|nanos| self.time.clock.instant_at(nanos))
+        self.pending_deadline_nanos(handle).map(|nanos| self.clock.source.instant_at(nanos))
     }
 
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.pending_deadline_nanos(handle)?;
-        Some(self.time.time_until(nanos, self.time.clock.nanos()))
+        Some(self.clock.time_until(nanos, self.clock.source.nanos()))
     }
 
     fn pending_deadline_nanos(&self, handle: TimerHandle) -> Option<u64> {
@@ -512,7 +512,7 @@ impl<T> Engine<T> {
         }
         let node = self.nodes.entry(index);
         if node.state().has_new_deadline_if_pending(handle.generation)? {
-            Some(self.time.tick.round_up(node.requested_deadline().load_nanos()))
+            Some(self.clock.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
             Some(self.owner_deadline_nanos(index))
         }
@@ -520,7 +520,7 @@ impl<T> Engine<T> {
 
     /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
     pub(crate) fn owner_deadline_nanos(&self, index: u32) -> u64 {
-        self.time.tick.start_nanos(self.nodes.entry(index).deadline().get())
+        self.clock.tick.start_nanos(self.nodes.entry(index).deadline().get())
     }
 
     /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
@@ -532,7 +532,7 @@ impl<T> Engine<T> {
             && self.nodes.try_adopt_page_of(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
-            let period = self.time.tick.period_nanos(period);
+            let period = self.clock.tick.period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
                 // The admission will read the period from the node.
@@ -548,12 +548,12 @@ impl<T> Engine<T> {
     /// Returns false if the machine's clock must be [read](ShardClock::read_slow).
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
-        if self.time.try_estimate() {
+        if self.clock.try_estimate() {
             return true;
         }
-        let is_manual = self.time.try_read_manual();
+        let is_manual = self.clock.try_read_manual();
         if is_manual {
-            self.shared.publish_clock_nanos(self.time.latest.max);
+            self.shared.publish_clock_nanos(self.clock.latest.max);
         }
         is_manual
     }
@@ -569,7 +569,7 @@ impl<T> Engine<T> {
     /// Uses `now`, an instant that the caller's loop has read, as a reading of the clock. Ignores
     /// `now` if it is before the latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
-        self.time.latest.advance_to(Reading::exact(self.time.clock.nanos_at(now)));
+        self.clock.latest.advance_to(Reading::exact(self.clock.source.nanos_at(now)));
         self.publish_clock();
     }
 
@@ -584,13 +584,13 @@ impl<T> Engine<T> {
     /// If a turn at the latest reading certainly needs no pass, counts the turn and returns true.
     #[inline(always)]
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
-        let now = self.time.latest.min;
-        let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until)
+        let now = self.clock.latest.min;
+        let is_idle = now < self.clock.tick.start_nanos(self.wheel.idle_until)
             && self.stats.counts.turns < self.stats.skip_passes_until_turn.get()
             && !self.nodes.may_need_trim
             && self.shared.mailbox.is_empty();
         if is_idle {
-            self.time.turn_start = now;
+            self.clock.turn_start = now;
             self.stats.counts.turns += 1;
             self.publish_live_count();
         }
@@ -624,7 +624,7 @@ impl<T> Engine<T> {
         // reset them.
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         let has_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
-        let target = self.time.tick.tick_at(self.time.turn_start);
+        let target = self.clock.tick.tick_at(self.clock.turn_start);
         if has_urgent || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
         }
@@ -637,7 +637,7 @@ impl<T> Engine<T> {
     fn publish_abandoned_pass(&mut self) {
         self.publish_due_lateness();
         self.stats.counts.turns_behind += u64::from(self.is_behind());
-        self.stats.work_left = true;
+        self.stats.was_behind = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }
@@ -674,7 +674,7 @@ impl<T> Engine<T> {
                     let result = on_claim(node, run);
                     self.stats.count_run(run.is_periodic());
                     self.record_due_run(deadline);
-                    let due = self.time.tick.start_nanos(deadline);
+                    let due = self.clock.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, result));
                 }
                 ClaimOutcome::NewDeadline { periodic } => {
@@ -701,7 +701,7 @@ impl<T> Engine<T> {
     ) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
         let nanos = node.requested_deadline().load_nanos();
-        let deadline = self.time.tick.deadline_tick(nanos);
+        let deadline = self.clock.tick.deadline_tick(nanos);
         if periodic || deadline <= self.wheel.now() {
             return self.apply_remote_reset_slow(index, periodic);
         }
@@ -716,7 +716,7 @@ impl<T> Engine<T> {
     fn apply_remote_reset_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
         for _ in 0..CONSECUTIVE_RESETS_MAX {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
-            let deadline = self.time.tick.deadline_tick(nanos);
+            let deadline = self.clock.tick.deadline_tick(nanos);
             if periodic {
                 let period_start = self.nodes.entry(index).linked_deadline().load_nanos();
                 self.nodes.schedule_mut(index).due = period_start;
@@ -739,7 +739,7 @@ impl<T> Engine<T> {
         // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
         // next pass.
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
+        let deadline = self.clock.tick.deadline_tick(node.requested_deadline().load_nanos());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
@@ -754,13 +754,13 @@ impl<T> Engine<T> {
         deadline: u64,
         current: u64,
     ) -> ClaimedTimer {
-        let deadline_nanos = self.time.tick.start_nanos(deadline);
+        let deadline_nanos = self.clock.tick.start_nanos(deadline);
         self.stats.count_run(run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
         if deadline_nanos > 0 {
             self.record_lateness(deadline_nanos, 1);
         }
-        ClaimedTimer { index, run, due: self.time.tick.start_nanos(current) }
+        ClaimedTimer { index, run, due: self.clock.tick.start_nanos(current) }
     }
 
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
@@ -776,7 +776,7 @@ impl<T> Engine<T> {
     /// in progress, counts the cancel and returns the payload as the error. The caller must then
     /// call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
-        let next = self.nodes.schedule_mut(index).advance_past(self.time.turn_start);
+        let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
         if !node.state().rearm() {
             let is_remote = node.state().was_cancelled_remotely();
@@ -785,12 +785,12 @@ impl<T> Engine<T> {
             // A canceller of a running timer leaves the payload in the node.
             return Err(node.take_payload());
         }
-        self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(next));
+        self.wheel.link(&self.nodes, node, self.clock.tick.deadline_tick(next));
         Ok(next)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.next_turn_nanos().map(|nanos| self.time.clock.instant_at(nanos))
+        self.next_turn_nanos().map(|nanos| self.clock.source.instant_at(nanos))
     }
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
@@ -801,38 +801,38 @@ impl<T> Engine<T> {
             || self.shared.mailbox.has_urgent()
             || self.has_untaken_messages()
         {
-            return Some(self.time.turn_start);
+            return Some(self.clock.turn_start);
         }
-        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
+        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
     /// Returns the time from now to `until`, which is in nanoseconds of the clock; `None` means for
     /// ever. Unless a callback calls this, also publishes that the loop will sleep until `until`.
     pub(crate) fn publish_and_get_timeout(&self, until: Option<u64>) -> Option<Duration> {
-        let now = self.time.clock.nanos();
+        let now = self.clock.source.nanos();
         // Lets remote adds use the room of timers that the owner has cancelled since its last turn.
         self.publish_live_count();
         // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
         // is calling this function, not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish();
-            let (wake_up, now) = (self.time.wake_up_time(until), now.max(self.time.latest.min));
+            let (wake_up, now) = (self.clock.wake_up_time(until), now.max(self.clock.latest.min));
             self.publish_before_sleep(wake_up, now);
         }
-        until.map(|nanos| self.time.time_until(nanos, now))
+        until.map(|nanos| self.clock.time_until(nanos, now))
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
     /// true if a remote cancel must end this sleep, so that the owner drops the payload in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.time.latest.min, self.next_turn_nanos());
+        let (now, next) = (self.clock.latest.min, self.next_turn_nanos());
         let drop_within = self.shared.drop_within_nanos;
         if drop_within == u64::MAX {
             return (next, false);
         }
         if self.has_dropped_for_canceller.take() {
-            self.short_sleeps_until.set(self.time.turn_start.saturating_add(drop_within));
+            self.short_sleeps_until.set(self.clock.turn_start.saturating_add(drop_within));
         }
         let short = now.saturating_add(drop_within);
         if now < self.short_sleeps_until.get() {
@@ -853,7 +853,7 @@ impl<T> Engine<T> {
     }
 
     pub(super) fn is_long_sleep(&self, until: Option<u64>) -> bool {
-        until.is_none_or(|until| until.saturating_sub(self.time.latest.min) >= LONG_SLEEP_NANOS)
+        until.is_none_or(|until| until.saturating_sub(self.clock.latest.min) >= LONG_SLEEP_NANOS)
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -876,7 +876,7 @@ impl<T> Engine<T> {
 
     #[cfg(feature = "origins")]
     pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
-        let now = self.time.now();
+        let now = self.clock.now();
         crate::metrics::LiveReport::new(self.nodes.creation_records(), now)
     }
 
@@ -887,7 +887,7 @@ impl<T> Engine<T> {
             live: self.stats.live.into(),
             panicked: self.shared.hooks.panic_count(),
             touched: self.wheel.touched,
-            clock_regressions: self.time.regressions,
+            clock_regressions: self.clock.regressions,
             ..self.stats.counts
         }
     }
@@ -908,12 +908,12 @@ impl<T> Engine<T> {
     /// is none, and the lower bound of the latest reading of the clock.
     #[cold]
     pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
-        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
+        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
         self.publish();
         self.stats.publish_at_turn.set(0);
         self.request_pass();
-        self.shared.gauges.set_next_due(self.time.wake_up_time(next));
-        (next.unwrap_or(u64::MAX), self.time.latest.min)
+        self.shared.gauges.set_next_due(self.clock.wake_up_time(next));
+        (next.unwrap_or(u64::MAX), self.clock.latest.min)
     }
 
     /// Returns the number of adds after which an add checks again whether the loop has begun.
@@ -929,7 +929,7 @@ impl<T> Engine<T> {
     /// Ends a pass that has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
-        let is_behind = self.has_leftovers();
+        let is_behind = self.has_pending_work();
         self.record_pass_end(is_behind);
         self.publish_live_count();
         let turns = self.stats.counts.turns;
@@ -957,7 +957,7 @@ impl<T> Engine<T> {
         let sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.count();
-        let digest = (self.wheel.touched + self.time.regressions + sum, queued);
+        let digest = (self.wheel.touched + self.clock.regressions + sum, queued);
         self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_digest.replace(digest) != digest {
             let counts = Counts {
@@ -1016,7 +1016,7 @@ impl<T> Engine<T> {
         }
         let nanos = match swept {
             SweepOutcome::HandedBack { has_new_deadline: true } => {
-                self.time.tick.round_up(node.requested_deadline().load_nanos())
+                self.clock.tick.round_up(node.requested_deadline().load_nanos())
             }
             _ => self.owner_deadline_nanos(index),
         };
@@ -1140,7 +1140,7 @@ impl<T> Engine<T> {
                         self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
-                    node.admit(|| self.time.now());
+                    node.admit(|| self.clock.now());
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.live_limit < INDEX_MAX {
@@ -1151,7 +1151,7 @@ impl<T> Engine<T> {
                         self.shared.admission.release();
                     }
                     let nanos = node.requested_deadline().load_nanos();
-                    let deadline = self.time.tick.deadline_tick(nanos);
+                    let deadline = self.clock.tick.deadline_tick(nanos);
                     if !periodic && deadline > self.wheel.now() {
                         self.wheel.link(&self.nodes, node, deadline);
                         continue;
@@ -1199,15 +1199,15 @@ impl<T> Engine<T> {
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(max_adds) {
             // Consumes one low-priority message. A callback's add does so in the middle of a pass.
-            let interrupted = mem::replace(&mut self.backlog.phase, Phase::low(1));
+            let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
             let step = self.next_message_step(|_, _| ());
-            let Phase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
+            let PassPhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
             if budget > 0 {
                 return Err(reason);
             }
             // Messages left in the backlog need a pass, because an idle turn checks only the
             // mailbox.
-            self.stats.work_left = true;
+            self.stats.was_behind = true;
             self.request_pass();
             debug_assert!(!matches!(step, Some(PassStep::Due(..))), "a message about a cancel");
             if let Some(PassStep::Cancelled(payload)) = step {
@@ -1271,7 +1271,7 @@ impl<T> Drop for Engine<T> {
         let pending = self.close().drop_cancelled(&self.shared);
         if self.shared.parker.is_undriven() {
             let (last_turn, remote_due) =
-                (self.time.turn_start, self.shared.gauges.remote_due_while_undriven());
+                (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
             // A timer that was due by the last turn and is still pending was usually added or reset
             // later, by another thread. Such a timer counts as overdue since `remote_due`.
             let due =

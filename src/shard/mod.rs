@@ -808,7 +808,7 @@ impl<T> Shard<T> {
     /// assert!(shard.deadline(lease) >= Some(deadline));
     /// ```
     pub fn now(&self) -> Instant {
-        self.engine.time.clock.now()
+        self.engine.clock.source.now()
     }
 
     /// Iterates over the pending timers in no particular order, and skips timers that another
@@ -999,7 +999,7 @@ impl<T> Shard<T> {
     #[must_use = "these timers were pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.engine.close().drop_cancelled(&self.engine.shared).into_iter();
-        let clock = &self.engine.time.clock;
+        let clock = &self.engine.clock.source;
         pending.map(|(nanos, payload)| (clock.instant_at(nanos), payload)).collect()
     }
 
@@ -1179,9 +1179,9 @@ impl<T> Shard<T> {
         let ClaimedTimer { index, due, .. } = claimed;
         let handle = self.engine.handle_template.with_index_and_generation(index, generation);
         let times = ExpiryTimes {
-            origin: self.engine.time.clock.origin(),
+            origin: self.engine.clock.source.origin(),
             due,
-            turn_start: self.engine.time.turn_start,
+            turn_start: self.engine.clock.turn_start,
         };
         Expired { handle, payload, times }
     }

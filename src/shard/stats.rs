@@ -22,7 +22,7 @@ pub(super) struct Stats {
     /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
     /// to a full shard has consumed messages to make room, because further messages may wait in the
     /// backlog.
-    pub(super) work_left: bool,
+    pub(super) was_behind: bool,
     /// The number of the next turn that must begin a pass, to publish the counts; earlier turns may
     /// skip their pass. The value is zero before the first pass ends, during a pass, after a pass
     /// that left work, and after a request for a pass.
@@ -75,12 +75,12 @@ impl Stats {
 impl<T> Engine<T> {
     #[inline]
     pub(super) fn record_pass_begin(&mut self) {
-        self.time.begin_turn();
+        self.clock.begin_turn();
         let stats = &mut self.stats;
         stats.counts.turns += 1;
         stats.in_pass = true;
         stats.skip_passes_until_turn.set(0);
-        self.shared.gauges.record_turn_begin(self.time.turn_start, stats.counts.turns);
+        self.shared.gauges.record_turn_begin(self.clock.turn_start, stats.counts.turns);
     }
 
     /// Records the end of a pass. `is_behind` is true if the pass leaves work to the next pass.
@@ -89,7 +89,7 @@ impl<T> Engine<T> {
         self.publish_due_lateness();
         let stats = &mut self.stats;
         stats.in_pass = false;
-        stats.work_left = is_behind;
+        stats.was_behind = is_behind;
         stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(stats.counts.turns);
         stats.turn_length_is_unmeasured.set(true);
@@ -111,21 +111,21 @@ impl<T> Engine<T> {
     pub(super) fn publish_due_lateness(&mut self) {
         let count = self.stats.unpublished_due_count;
         if count > 0 {
-            self.record_lateness(self.time.tick.start_nanos(self.stats.last_due_tick), count);
+            self.record_lateness(self.clock.tick.start_nanos(self.stats.last_due_tick), count);
             self.stats.unpublished_due_count = 0;
         }
     }
 
     /// Publishes the lateness of `count` timers with this deadline.
     pub(super) fn record_lateness(&self, deadline_nanos: u64, count: u32) {
-        let cause = match (deadline_nanos > self.time.previous_turn_start, self.stats.work_left) {
+        let cause = match (deadline_nanos > self.clock.previous_turn_start, self.stats.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // These timers were added or reset, after the previous turn, to deadlines before it. So
             // the loop is not late.
             (false, false) => return,
         };
-        let lateness = self.time.turn_start.saturating_sub(deadline_nanos);
+        let lateness = self.clock.turn_start.saturating_sub(deadline_nanos);
         self.shared.gauges.record_lateness(cause, lateness, count);
     }
 
@@ -135,7 +135,7 @@ impl<T> Engine<T> {
     pub(super) fn publish_before_sleep(&self, wake_up: u64, now: u64) {
         let (stats, gauges) = (&self.stats, &self.shared.gauges);
         // A turn at `wake_up` must begin a pass, which publishes the beginning of the turn.
-        if wake_up < self.time.tick.start_nanos(self.wheel.idle_until) {
+        if wake_up < self.clock.tick.start_nanos(self.wheel.idle_until) {
             stats.skip_passes_until_turn.set(0);
         }
         gauges.set_next_due(wake_up);
@@ -144,7 +144,7 @@ impl<T> Engine<T> {
             gauges.record_turn_end(stats.counts.turns);
         }
         if stats.turn_length_is_unmeasured.replace(false) {
-            gauges.raise_longest_turn(now.saturating_sub(self.time.turn_start));
+            gauges.raise_longest_turn(now.saturating_sub(self.clock.turn_start));
         }
     }
 }

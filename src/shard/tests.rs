@@ -8,7 +8,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{Callback, RunOnce, RunRepeatedly},
-        mailbox::Priority,
+        mailbox::MessageKind,
         reclaim::tests::attempts,
         shared::{RemoteOutcome, RemoteTimerId, Shared},
         state::{Cancel, NextStep, ResetBy, ResetOutcome},
@@ -122,7 +122,7 @@ fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let armed = added.map_err(drop).expect("there is room").answer;
     let timer = TimerHandle::new(shard.engine.number, armed.index, armed.generation);
     clock.set(Duration::from_micros(5_400));
-    shard.engine.time.latest = Reading { min: 5_400_000, max: 5_400_300 };
+    shard.engine.clock.latest = Reading { min: 5_400_000, max: 5_400_300 };
     assert!(shard.engine.reset_to_nanos(timer, 5_400_000 - 999_999));
     shard.turn();
     assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
@@ -272,9 +272,9 @@ fn with_remote_reset(
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
-        let next = node.state.end_reset_or_cancel(ResetBy::Remote);
+        let next = node.state.end_reset_or_cancel(ResetBy::OtherThread);
         if next == Some(NextStep::Push) {
-            let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
+            let _ = shared.mailbox.push(timer.index(), node.link, MessageKind::AddedOrReset);
         }
         next.is_some()
     });

@@ -29,7 +29,7 @@ use crate::{
 /// An entry of a wheel, or a free place. All bytes of a never-used place are zero.
 // The order keeps the fields before the value in one cache line, if possible.
 #[repr(C)]
-struct EntryFields<T> {
+struct EntryNode<T> {
     /// If the place is free, `next` is the link of the page's free list.
     links: Links,
     deadline: Cell<u64>,
@@ -41,7 +41,7 @@ struct EntryFields<T> {
 }
 
 struct Page<T> {
-    entries: [EntryFields<T>; PAGE_LEN],
+    entries: [EntryNode<T>; PAGE_LEN],
     /// The generation at which the entries of this page start. Keys of earlier pages with the same
     /// number have lower generations.
     first_generation: Cell<u32>,
@@ -63,7 +63,7 @@ pub(super) struct Entries<T> {
 unsafe impl<T: Send> Send for Entries<T> {}
 
 pub(super) struct EntryRef<'e, T> {
-    fields: &'e EntryFields<T>,
+    node: &'e EntryNode<T>,
     index: u32,
 }
 
@@ -79,7 +79,7 @@ impl<T> Copy for EntryRef<'_, T> {}
 impl<T> EntryRef<'_, T> {
     #[inline]
     fn generation(self) -> u32 {
-        self.fields.generation.get()
+        self.node.generation.get()
     }
 
     #[inline]
@@ -89,7 +89,7 @@ impl<T> EntryRef<'_, T> {
 
     #[inline]
     fn value(self) -> *mut T {
-        self.fields.value.get().cast()
+        self.node.value.get().cast()
     }
 
     /// Returns the value of an entry that is being removed, and increments the generation.
@@ -99,7 +99,7 @@ impl<T> EntryRef<'_, T> {
     /// The value is initialized. After this call it no longer is.
     #[inline]
     unsafe fn take_value(self) -> T {
-        self.fields.generation.set(self.generation() + 1);
+        self.node.generation.set(self.generation() + 1);
         // SAFETY: the caller's promise. The entry leaves the wheel, so nothing borrows its value.
         unsafe { self.value().read() }
     }
@@ -113,24 +113,24 @@ impl<T> Entry for EntryRef<'_, T> {
 
     #[inline]
     fn links(&self) -> &Links {
-        &self.fields.links
+        &self.node.links
     }
 
     #[inline]
     fn deadline(&self) -> &Cell<u64> {
-        &self.fields.deadline
+        &self.node.deadline
     }
 
     #[inline]
     fn location(&self) -> &Cell<Location> {
-        &self.fields.location
+        &self.node.location
     }
 }
 
 impl<T> Page<T> {
     fn allocate_page(first_generation: u32) -> NonNull<Self> {
         let page = pages::allocate_page::<Self>();
-        // SAFETY: zero bytes are valid for all fields: cells of integers and of `MaybeUninit`.
+        // SAFETY: zero bytes are valid for all node: cells of integers and of `MaybeUninit`.
         unsafe { page.as_ref() }.first_generation.set(first_generation);
         page
     }
@@ -306,7 +306,7 @@ impl<T> Entries<T> {
     #[inline]
     fn find_in(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
         let page = Self::page(pages, page_number_of(key.index));
-        let found = EntryRef { fields: &page.entries[place_of(key.index)], index: key.index };
+        let found = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
         let is_live = found.generation() == key.generation
             && found.location().get().is_linked()
             && pages.has(page_number_of(key.index));
@@ -380,7 +380,7 @@ impl<T> Entries<T> {
         };
         for (index, next) in fresh {
             let (fields, page) =
-                (self.entry(index).fields, Self::page(&self.pages, page_number_of(index)));
+                (self.entry(index).node, Self::page(&self.pages, page_number_of(index)));
             fields.links.next.set(next);
             fields.generation.set(page.first_generation.get());
         }
@@ -501,14 +501,14 @@ impl<T> Storage for Entries<T> {
     #[inline]
     fn entry(&self, index: u32) -> EntryRef<'_, T> {
         EntryRef {
-            fields: &Self::page(&self.pages, page_number_of(index)).entries[place_of(index)],
+            node: &Self::page(&self.pages, page_number_of(index)).entries[place_of(index)],
             index,
         }
     }
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        prefetch(self.entry(index).fields);
+        prefetch(self.entry(index).node);
     }
 }
 

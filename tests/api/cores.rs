@@ -21,7 +21,7 @@ fn start<R: Send + 'static>(
     shards: usize,
     run: impl Fn(Core) -> R + Send + Sync + 'static,
 ) -> Cores<R> {
-    Cores::builder().shards(shards).start(run).expect("started")
+    Cores::builder().threads(shards).start(run).expect("started")
 }
 
 fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
@@ -46,7 +46,7 @@ fn cores_default_to_one_thread_per_core_and_may_be_unpinned() {
     let available = thread::available_parallelism().expect("known").get();
     assert_eq!((cores.len(), cores.is_empty()), (available, false));
     assert_eq!((cores.pinned_cores().len(), join(cores).len()), (available, available));
-    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
+    let cores = Cores::builder().threads(2).pin(false).start(|core| core.pinned_to());
     let cores = cores.expect("started");
     assert_eq!(cores.pinned_cores(), [None; 2]);
     assert_eq!(join(cores), [None; 2]);
@@ -76,7 +76,7 @@ fn no_thread_runs_before_all_wheels_are_configured() {
         configured.increment();
         Config::new()
     };
-    let cores = Cores::builder().shards(6).config(config).start(move |_| seen.get());
+    let cores = Cores::builder().threads(6).config(config).start(move |_| seen.get());
     assert_eq!(join(cores.expect("started")), [6; 6]);
 }
 
@@ -97,7 +97,7 @@ fn each_thread_calls_config_and_has_its_own_wheel() {
         let until_next = local_timer().time_until_next();
         (local_timer().len(), until_next, (core.index(), thread::current().id()))
     };
-    let cores = Cores::builder().shards(4).config(config).start(run).expect("started");
+    let cores = Cores::builder().threads(4).config(config).start(run).expect("started");
     let mut made_on_expected = HashSet::new();
     for (index, (len, until_next, ran_on)) in join(cores).into_iter().enumerate() {
         let until = (TICK * (1 << index)).saturating_sub(TICK / 2);
@@ -114,7 +114,7 @@ fn start_error(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::
     let ran = Counter::default();
     let run = ran.callback();
     let started = catch_unwind(AssertUnwindSafe(|| {
-        Cores::builder().shards(5).config(config).start(move |_| run()).map(drop)
+        Cores::builder().threads(5).config(config).start(move |_| run()).map(drop)
     }));
     assert_eq!((ran.get(), ran.sharers()), (0, 0));
     started.unwrap_or_else(|panic| resume_unwind(panic)).expect_err("a configuration is invalid")
@@ -143,7 +143,7 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     assert_eq!(cause(&error), Some(&ConfigError::AlreadyRunning));
     let panics = |index| if index == 2 { panic!("as planned") } else { Config::new() };
     assert_eq!(panic_message(|| start_error(panics)), "as planned");
-    let error = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
+    let error = Cores::builder().threads(20_000).start(|_| ()).expect_err("too many");
     assert_eq!(cause(&error), Some(&ConfigError::TooManyShards));
 }
 
@@ -286,7 +286,7 @@ fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {
 
 #[test]
 fn a_thread_with_a_full_wheel_stops() {
-    let cores = Cores::builder().shards(2).config(|_| Config::new().limit(1)).start(|core| {
+    let cores = Cores::builder().threads(2).config(|_| Config::new().limit(1)).start(|core| {
         local_timer().add(HOUR, must_not_run);
         assert!(local_timer().try_add(TICK, || ()).is_err());
         turn_until_stopped(&core, usize::MAX);

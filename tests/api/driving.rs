@@ -422,7 +422,7 @@ fn add_without_a_driver() {
         from_another_thread(|shard| shard.run(|| ()));
     });
     let ends_at_once = |_| _ = local_timer().add(TICK, || ());
-    let cores = corewheel::Cores::builder().shards(1).start(ends_at_once).expect("started");
+    let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
     thread::sleep(millis(1_100));
     cores.stop();
     drop(cores.join());

@@ -148,7 +148,7 @@ fn a_deadline_survives_the_move_to_another_threads_clock() {
                 thread::sleep(Duration::from_micros(200));
             }
         };
-        Cores::builder().shards(1).start(turns).expect("a thread")
+        Cores::builder().threads(1).start(turns).expect("a thread")
     };
     let end = |core: Cores<()>| {
         core.stop();

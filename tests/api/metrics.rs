@@ -309,7 +309,7 @@ fn the_longest_turn_is_updated_at_the_next_sleep() {
 fn callbacks_are_timed_if_configured() {
     // Each callback takes one tick more than the one before.
     let timed = |one_in, timers| {
-        configured(Config::new().time_callbacks(one_in), |clock| {
+        configured(Config::new().sample_callbacks(one_in), |clock| {
             for ticks in 1..=timers {
                 let slow = clock.clone();
                 local_timer().add(TICK, move || slow.advance(TICK * ticks));
@@ -321,7 +321,7 @@ fn callbacks_are_timed_if_configured() {
     assert_eq!(timed(0, 5), NO_LATENESS);
     assert_eq!(timed(1, 5), (5, 5, 15));
     assert_eq!(timed(3, 7), (2, 6, 9), "the third and the sixth callback");
-    configured(Config::new().time_callbacks(1).on_panic(|_| ()), |clock| {
+    configured(Config::new().sample_callbacks(1).on_panic(|_| ()), |clock| {
         let slow = clock.clone();
         local_timer().add_periodic(TICK, move || {
             slow.advance(TICK * 2);

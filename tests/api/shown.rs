@@ -95,12 +95,12 @@ fn errors_are_sentences_and_convert_to_io_errors() {
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 #[test]
 fn descriptor_errors_convert_to_io_errors() {
-    use corewheel::TimerFdError::{NoTimer, System, VirtualTime};
-    assert_error(VirtualTime, "virtual", ErrorKind::Unsupported);
+    use corewheel::TimerFdError::{Io, ManualClock, NoWheel};
+    assert_error(ManualClock, "virtual", ErrorKind::Unsupported);
     let ended = AddErrorReason::ShutDown;
-    assert_error(NoTimer(ended), &ended.to_string(), ErrorKind::BrokenPipe);
-    assert!(NoTimer(ended).source().is_none());
-    let system = System(io::Error::from_raw_os_error(24));
+    assert_error(NoWheel(ended), &ended.to_string(), ErrorKind::BrokenPipe);
+    assert!(NoWheel(ended).source().is_none());
+    let system = Io(io::Error::from_raw_os_error(24));
     assert!(system.to_string().contains("descriptor") && system.source().is_some());
     assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
 }

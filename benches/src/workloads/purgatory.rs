@@ -75,7 +75,7 @@ fn on_cores<D: Delayed, R: Send + 'static>(
     run: impl Fn(D, &Core) -> R + Send + Sync + 'static,
 ) -> Cores<R> {
     let clocks: Arc<[ManualClock]> = (0..layout.cores).map(|_| ManualClock::new()).collect();
-    let cores = Cores::builder().shards(layout.cores).config({
+    let cores = Cores::builder().threads(layout.cores).config({
         let clocks = Arc::clone(&clocks);
         move |core| Config::new().tick(TICK).clock(&clocks[core])
     });

@@ -45,7 +45,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// use futures::channel::oneshot;
 /// use std::time::Duration;
 ///
-/// let cores = Cores::builder().shards(2).start(|core| {
+/// let cores = Cores::builder().threads(2).start(|core| {
 ///     corewheel_compio::run(async move {
 ///         let (alarm, fired) = oneshot::channel();
 ///         local_timer().add(Duration::from_millis(5), move || alarm.send(core.index()).unwrap());

@@ -5,7 +5,7 @@
 //! use corewheel::{Cores, future::sleep};
 //! use std::time::Duration;
 //!
-//! let cores = Cores::builder().shards(2).start(|core| {
+//! let cores = Cores::builder().threads(2).start(|core| {
 //!     corewheel_monoio::run(async move {
 //!         monoio::spawn(sleep(Duration::from_millis(5))).await;
 //!         core.index()

@@ -42,7 +42,7 @@ fn a_connection_echoes_and_then_times_out() {
 #[test]
 fn a_connection_without_a_timer_continues() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let cores = Cores::builder().shards(1).start(|core| core.run_timers()).expect("a thread");
+    let cores = Cores::builder().threads(1).start(|core| core.run_timers()).expect("a thread");
     let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(Timers::new(cores.shards())));
     tokio.expect("a runtime").block_on(async {
         let (server, client) = common::endpoints(&runtime, IDLE);

@@ -48,7 +48,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// use std::{rc::Rc, time::Duration};
 /// use tokio::sync::Notify;
 ///
-/// let cores = Cores::builder().shards(2).start(|core| {
+/// let cores = Cores::builder().threads(2).start(|core| {
 ///     corewheel_tokio::run(async move {
 ///         let fired = Rc::new(Notify::new());
 ///         let notify = Rc::clone(&fired);
@@ -99,7 +99,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// use tokio::{sync::watch, task::JoinSet};
 ///
 /// let (stop, stopped) = watch::channel(false);
-/// let cores = Cores::builder().shards(2).start(move |_core| {
+/// let cores = Cores::builder().threads(2).start(move |_core| {
 ///     let mut stopped = stopped.clone();
 ///     corewheel_tokio::run(async move {
 ///         let mut requests = JoinSet::new();

@@ -143,26 +143,26 @@ fn timespec(after: Duration) -> Timespec {
 /// use corewheel::{Config, ManualClock, TimerFdError, local_timer};
 ///
 /// Config::new().clock(ManualClock::new()).install().unwrap();
-/// assert!(matches!(local_timer().timer_fd(), Err(TimerFdError::VirtualTime)));
+/// assert!(matches!(local_timer().timer_fd(), Err(TimerFdError::ManualClock)));
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerFdError {
     /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock)), so the kernel cannot wait
     /// for it.
-    VirtualTime,
+    ManualClock,
     /// The thread has no wheel, for this reason.
-    NoTimer(AddErrorReason),
+    NoWheel(AddErrorReason),
     /// The system refused a descriptor, for example because too many files are open.
-    System(io::Error),
+    Io(io::Error),
 }
 
 impl fmt::Display for TimerFdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::VirtualTime => f.write_str("no file descriptor can follow virtual time"),
-            Self::NoTimer(reason) => write!(f, "no wheel: {reason}"),
-            Self::System(_) => f.write_str("the system refused a timer descriptor"),
+            Self::ManualClock => f.write_str("no file descriptor can follow virtual time"),
+            Self::NoWheel(reason) => write!(f, "no wheel: {reason}"),
+            Self::Io(_) => f.write_str("the system refused a timer descriptor"),
         }
     }
 }
@@ -170,8 +170,8 @@ impl fmt::Display for TimerFdError {
 impl Error for TimerFdError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::System(error) => Some(error),
-            Self::VirtualTime | Self::NoTimer(_) => None,
+            Self::Io(error) => Some(error),
+            Self::ManualClock | Self::NoWheel(_) => None,
         }
     }
 }
@@ -179,9 +179,9 @@ impl Error for TimerFdError {
 impl From<TimerFdError> for io::Error {
     fn from(error: TimerFdError) -> Self {
         match error {
-            TimerFdError::System(error) => error,
-            TimerFdError::VirtualTime => Self::new(io::ErrorKind::Unsupported, error),
-            TimerFdError::NoTimer(reason) => Self::new(reason.io_kind(), error),
+            TimerFdError::Io(error) => error,
+            TimerFdError::ManualClock => Self::new(io::ErrorKind::Unsupported, error),
+            TimerFdError::NoWheel(reason) => Self::new(reason.io_kind(), error),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Backlog {
     /// Urgent messages that are already in FIFO order. They become ready when `unreversed`, which
     /// holds older messages, is empty.
     reversed: MessageList,
-    pub(crate) phase: Phase,
+    pub(crate) phase: PassPhase,
     /// The part of the pass's budget that the urgent phase leaves to low-priority messages.
     budget_reserved_for_low: usize,
     /// True if half of the most recent odd budget was rounded up for low-priority messages.
@@ -33,7 +33,7 @@ pub(crate) struct Backlog {
 /// The phase of a pass. If there are urgent messages, a pass begins with the *urgent phase*,
 /// which consumes only these. The last phase consumes only low-priority messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Phase {
+pub(crate) struct PassPhase {
     is_urgent: bool,
     /// True until this phase has taken messages out of the mailbox, or has reversed messages that
     /// an earlier pass took. Messages that arrive later wait for the next pass, so that a flood
@@ -43,7 +43,7 @@ pub(crate) struct Phase {
     pub(crate) budget: usize,
 }
 
-impl Phase {
+impl PassPhase {
     pub(crate) const fn low(budget: usize) -> Self {
         Self { is_urgent: false, may_take_from_mailbox: true, budget }
     }
@@ -54,7 +54,7 @@ impl Backlog {
     /// true.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
-        self.phase = Phase::low(budget);
+        self.phase = PassPhase::low(budget);
         let has_urgent =
             self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
         if has_urgent {
@@ -68,7 +68,7 @@ impl Backlog {
     /// that a budget of one starves neither priority.
     #[inline(never)]
     fn begin_urgent_phase(&mut self, mailbox: &Mailbox) {
-        let Phase { is_urgent, budget, .. } = &mut self.phase;
+        let PassPhase { is_urgent, budget, .. } = &mut self.phase;
         *is_urgent = true;
         let is_odd = !budget.is_multiple_of(2);
         self.last_odd_budget_favored_low ^= is_odd;
@@ -92,7 +92,7 @@ impl Backlog {
 
     /// Returns true if the mailbox has messages that the pass in progress has still to take.
     pub(crate) fn has_untaken(&self, mailbox: &Mailbox) -> bool {
-        let Phase { is_urgent, may_take_from_mailbox, .. } = self.phase;
+        let PassPhase { is_urgent, may_take_from_mailbox, .. } = self.phase;
         is_urgent && may_take_from_mailbox && mailbox.urgent.has_messages()
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
@@ -150,7 +150,7 @@ impl Backlog {
             }
         }
         if self.phase.is_urgent {
-            self.phase = Phase::low(self.phase.budget + self.budget_reserved_for_low);
+            self.phase = PassPhase::low(self.phase.budget + self.budget_reserved_for_low);
         }
         false
     }

@@ -57,7 +57,7 @@
 
 mod backlog;
 
-pub(crate) use self::backlog::{Backlog, Phase};
+pub(crate) use self::backlog::{Backlog, PassPhase};
 use crate::{
     limits::{INDEX_MAX, MESSAGE_COUNT_END, WAKE_DEPTH},
     util::sync::{AtomicU32, AtomicU64, Ordering},
@@ -114,15 +114,15 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The priority of a message, which selects its stack.
+/// What a message is about. The kind selects its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Priority {
-    /// The message is about a cancelled timer whose payload the owner must drop.
-    Low,
-    /// The message is about a cancelled timer whose payload another thread has taken.
-    LowPayloadTaken,
-    /// The message is about an added or reset timer, which may have been cancelled since.
-    Urgent,
+pub(crate) enum MessageKind {
+    /// A cancelled timer whose payload the owner must drop.
+    Cancelled,
+    /// A cancelled timer whose payload another thread has taken.
+    CancelledPayloadTaken,
+    /// An added or reset timer, which may have been cancelled since. The message is urgent.
+    AddedOrReset,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,11 +139,11 @@ pub(crate) enum PushOutcome {
 impl Mailbox {
     /// Pushes the node `index`. The caller must have exclusive use of `link`, the node's link.
     #[inline]
-    pub(crate) fn push(&self, index: u32, link: &MailboxLink, priority: Priority) -> PushOutcome {
-        match priority {
-            Priority::Urgent => self.urgent.push(index, link, 0),
-            Priority::Low => self.low.push(index, link, PAYLOAD_FLAG),
-            Priority::LowPayloadTaken => self.low.push(index, link, 0),
+    pub(crate) fn push(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> PushOutcome {
+        match kind {
+            MessageKind::AddedOrReset => self.urgent.push(index, link, 0),
+            MessageKind::Cancelled => self.low.push(index, link, PAYLOAD_FLAG),
+            MessageKind::CancelledPayloadTaken => self.low.push(index, link, 0),
         }
     }
 

@@ -62,18 +62,19 @@ fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
     let mut backlog = backlog_in_pass(UNLIMITED);
     for round in 0..2 {
-        let is_first_payload = |index: u32, priority| {
-            let pushed = mailbox.push(index, &links[index as usize], priority);
+        let is_first_payload = |index: u32, kind| {
+            let pushed = mailbox.push(index, &links[index as usize], kind);
             matches!(pushed, PushOutcome::Queued { is_first_payload: true, .. })
         };
-        assert!(!is_first_payload(1, Priority::LowPayloadTaken));
+        assert!(!is_first_payload(1, MessageKind::CancelledPayloadTaken));
         assert!(!mailbox.must_not_sleep(9, true), "no payload in round {round}");
-        assert!(is_first_payload(3, Priority::Low) && mailbox.must_not_sleep(9, true));
+        assert!(is_first_payload(3, MessageKind::Cancelled) && mailbox.must_not_sleep(9, true));
         assert!(!mailbox.must_not_sleep(9, false), "a short sleep");
         assert!(
-            !is_first_payload(4, Priority::Low) && !is_first_payload(5, Priority::LowPayloadTaken)
+            !is_first_payload(4, MessageKind::Cancelled)
+                && !is_first_payload(5, MessageKind::CancelledPayloadTaken)
         );
-        assert!(!is_first_payload(2, Priority::Urgent));
+        assert!(!is_first_payload(2, MessageKind::AddedOrReset));
         assert_eq!(mailbox.cancelled_count(), 4);
         let consumed = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
         assert_eq!(consumed, [vec![2], vec![5, 4, 3, 1]]);
@@ -88,7 +89,7 @@ fn the_owner_takes_all_messages_newest_first() {
     assert!(!try_take_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
-            mailbox.push(index, &links[index as usize], Priority::Low),
+            mailbox.push(index, &links[index as usize], MessageKind::Cancelled),
             PushOutcome::Queued { depth: index, is_first_payload: index == 1 }
         );
     }
@@ -109,22 +110,22 @@ fn the_owner_takes_all_messages_newest_first() {
 fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| MailboxLink::default()));
     let mut backlog = backlog_in_pass(UNLIMITED);
-    let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
-    (1..5).for_each(|index| push(index, Priority::Low));
-    (5..7).for_each(|index| push(index, Priority::Urgent));
+    let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
+    (1..5).for_each(|index| push(index, MessageKind::Cancelled));
+    (5..7).for_each(|index| push(index, MessageKind::AddedOrReset));
     assert!(backlog.begin_pass(&mailbox, UNLIMITED));
     assert_eq!(consume_next(&mut backlog, &links), None);
     assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(5));
     // Message 7 waits for the next pass. This pass still takes message 8.
-    push(7, Priority::Urgent);
-    push(8, Priority::Low);
+    push(7, MessageKind::AddedOrReset);
+    push(8, MessageKind::Cancelled);
     assert!(backlog.is_in_urgent_phase());
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
     assert!(!backlog.is_in_urgent_phase() && backlog.may_have_messages(&mailbox));
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
     assert!(!backlog.may_have_messages(&mailbox));
-    push(9, Priority::Low);
+    push(9, MessageKind::Cancelled);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [], "a phase takes messages once");
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![7], vec![9]]);
 }
@@ -142,9 +143,9 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         (1, 9, false, 1),
     ] {
         let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
-        let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
-        (1..=low_count).for_each(|index| push(index, Priority::Low));
-        (10..20).for_each(|index| push(index, Priority::Urgent));
+        let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
+        (1..=low_count).for_each(|index| push(index, MessageKind::Cancelled));
+        (10..20).for_each(|index| push(index, MessageKind::AddedOrReset));
         let mut backlog = Backlog::default();
         backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
         let [urgent, low] = consume_pass(&mut backlog, budget, &mailbox, &links);
@@ -160,9 +161,9 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
 #[test]
 fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
-    let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
-    (1..10).for_each(|index| push(index, Priority::Low));
-    (10..20).for_each(|index| push(index, Priority::Urgent));
+    let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
+    (1..10).for_each(|index| push(index, MessageKind::Cancelled));
+    (10..20).for_each(|index| push(index, MessageKind::AddedOrReset));
     let (mut backlog, mut consumed) = (backlog_in_pass(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
         consumed.extend(consume_pass(&mut backlog, budget, &mailbox, &links).concat());
@@ -174,7 +175,7 @@ fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
 #[test]
 fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
-    let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
+    let push = |index: u32| _ = mailbox.push(index, &links[index as usize], MessageKind::Cancelled);
     (1..3).for_each(push);
     let mut backlog = backlog_in_pass(1);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [2]);
@@ -191,8 +192,9 @@ fn urgent_messages_are_consumed_in_fifo_order() {
         let (mailbox, links) =
             (Mailbox::default(), (0..=count).map(|_| MailboxLink::default()).collect::<Vec<_>>());
         let mut backlog = backlog_in_pass(UNLIMITED);
-        (1..=count)
-            .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
+        (1..=count).for_each(|index| {
+            _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
+        });
         let (mut passes, mut order) = (0, vec![]);
         while passes == 0 || !backlog.is_empty() {
             [order, _] = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
@@ -209,8 +211,9 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
         Mailbox::default(),
         (0..=2 * FIRST_INEXACT_COUNT).map(|_| MailboxLink::default()).collect::<Vec<_>>(),
     );
-    (1..=2 * FIRST_INEXACT_COUNT)
-        .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
+    (1..=2 * FIRST_INEXACT_COUNT).for_each(|index| {
+        _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
+    });
     let mut backlog = backlog_in_pass(UNLIMITED);
     backlog.unreversed = mailbox.urgent.take_all();
     for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
@@ -224,8 +227,8 @@ fn a_closed_mailbox_refuses_messages() {
     let (mailbox, link) = (Mailbox::default(), MailboxLink::default());
     assert!(!mailbox.is_closed());
     mailbox.close();
-    for priority in [Priority::Urgent, Priority::Low] {
-        assert_eq!(mailbox.push(1, &link, priority), PushOutcome::Closed);
+    for kind in [MessageKind::AddedOrReset, MessageKind::Cancelled] {
+        assert_eq!(mailbox.push(1, &link, kind), PushOutcome::Closed);
         let mut backlog = backlog_in_pass(UNLIMITED);
         assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &[]).concat(), []);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
@@ -237,10 +240,10 @@ fn a_closed_mailbox_refuses_messages() {
 fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     assert!(!mailbox.must_not_sleep(2, false));
-    assert_eq!(queued_depth(mailbox.push(1, &links[1], Priority::Low)), 1);
+    assert_eq!(queued_depth(mailbox.push(1, &links[1], MessageKind::Cancelled)), 1);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
-    assert_eq!(queued_depth(mailbox.push(2, &links[2], Priority::Urgent)), 1);
-    assert_eq!(queued_depth(mailbox.push(3, &links[3], Priority::Low)), 2);
+    assert_eq!(queued_depth(mailbox.push(2, &links[2], MessageKind::AddedOrReset)), 1);
+    assert_eq!(queued_depth(mailbox.push(3, &links[3], MessageKind::Cancelled)), 2);
     assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent());
     assert_eq!(mailbox.depth(), 3);
     let _ = consume_pass(&mut Backlog::default(), UNLIMITED, &mailbox, &links);

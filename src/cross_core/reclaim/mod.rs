@@ -2,7 +2,7 @@
 //! unpinned. Only this module uses `crossbeam_epoch`.
 //!
 //! A thread must be *pinned* while it uses a value that it found in a [`Published`] or a
-//! [`PublishedPointer`]. A [`Pinned`] is the proof. Such a value stays alive until the thread
+//! [`EpochPointer`]. A [`Pinned`] is the proof. Such a value stays alive until the thread
 //! unpins. A retracted value is released after all threads that were pinned at its retraction have
 //! unpinned.
 //!
@@ -64,13 +64,13 @@ pub(crate) fn pin() -> Pinned {
 /// A cell for a pointer. Any thread may publish a pointer if the cell is empty. Only the target's
 /// owner retracts the pointer. The cell does not own the target.
 #[derive(Debug)]
-pub(crate) struct PublishedPointer<T>(Atomic<T>);
+pub(crate) struct EpochPointer<T>(Atomic<T>);
 
 /// A cell for a value in an `Arc`. One thread at a time publishes or retracts the value, and any
 /// thread reads it without waiting. The cell owns one reference to the value, which only
 /// [`retract`](Self::retract) releases.
 #[derive(Debug)]
-pub(crate) struct Published<T>(PublishedPointer<T>);
+pub(crate) struct EpochArc<T>(EpochPointer<T>);
 
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
@@ -81,15 +81,15 @@ pub(crate) struct Protected<'p, T> {
     pub(crate) pinned: &'p Pinned,
 }
 
-impl<T: Send + Sync + 'static> Published<T> {
+impl<T: Send + Sync + 'static> EpochArc<T> {
     #[cfg(not(crossbeam_loom))]
     pub(crate) const fn new_array<const N: usize>() -> [Self; N] {
-        [const { Self(PublishedPointer(Atomic::null())) }; N]
+        [const { Self(EpochPointer(Atomic::null())) }; N]
     }
 
     #[cfg(crossbeam_loom)]
     pub(crate) fn new_array<const N: usize>() -> [Self; N] {
-        std::array::from_fn(|_| Self(PublishedPointer::default()))
+        std::array::from_fn(|_| Self(EpochPointer::default()))
     }
 
     /// Publishes `value` to all threads. The cell must be empty.
@@ -135,19 +135,19 @@ impl<T> Deref for Protected<'_, T> {
     #[inline]
     #[allow(unsafe_code)]
     fn deref(&self) -> &T {
-        // SAFETY: `Published::publish` made the pointer from an `Arc`, which is alive. The cell's
+        // SAFETY: `EpochArc::publish` made the pointer from an `Arc`, which is alive. The cell's
         // reference is released only after this thread has unpinned (`retract`).
         unsafe { self.pointer.as_ref() }
     }
 }
 
-impl<T> Default for PublishedPointer<T> {
+impl<T> Default for EpochPointer<T> {
     fn default() -> Self {
         Self(Atomic::null())
     }
 }
 
-impl<T> PublishedPointer<T> {
+impl<T> EpochPointer<T> {
     /// Publishes `pointer` if the cell is empty. Returns true if the cell was empty.
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();

@@ -98,7 +98,7 @@ use crate::{
         call_site::{CallSite, CreationRecord},
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
-        reclaim::{Pinned, PublishedPointer},
+        reclaim::{EpochPointer, Pinned},
         state::{Cancel, NextStep, ResetBy, StateWord},
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
@@ -113,7 +113,7 @@ const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 
 #[derive(Debug, Default)]
 struct PageSlot {
-    page: PublishedPointer<PageHeader>,
+    page: EpochPointer<PageHeader>,
     loom_order: LoomPointerOrder,
 }
 
@@ -426,7 +426,7 @@ impl NodeView<'_> {
     /// `None` if the shard has ended during the reset.
     #[inline]
     pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<NextStep> {
-        match self.state.end_reset_or_cancel(ResetBy::Remote) {
+        match self.state.end_reset_or_cancel(ResetBy::OtherThread) {
             Some(NextStep::TakePayload) => Some(self.take_remote_payload(payload_out)),
             next_step => next_step,
         }
@@ -446,7 +446,7 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place_in_page].payload().read() };
         // SAFETY: the timer was armed with a callback that is `Send` (`TakenNode::arm`).
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_reset_or_cancel(ResetBy::Remote).unwrap_or(NextStep::Nothing)
+        self.state.end_reset_or_cancel(ResetBy::OtherThread).unwrap_or(NextStep::Nothing)
     }
 }
 

@@ -83,7 +83,7 @@
 //! | `begin_reset` | `Armed` | `Resetting` |
 //! | `end_reset_or_cancel` | `Resetting` | `Armed`, queued, new deadline |
 //! | `end_reset_without_message` | `Resetting`, postponable | `Armed`, new deadline, postponable |
-//! | `end_reset_or_cancel` with `ResetBy::Remote` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_reset_or_cancel` with `ResetBy::OtherThread` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
 //! | `end_reset_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
@@ -413,7 +413,7 @@ pub(crate) enum NextStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResetBy {
     Owner,
-    Remote,
+    OtherThread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -965,7 +965,7 @@ impl StateWord {
             let to = match Phase::of(word) {
                 Phase::Resetting => Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling
-                    if by == ResetBy::Remote
+                    if by == ResetBy::OtherThread
                         // Another thread added the timer, so its payload is `Send`.
                         && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>

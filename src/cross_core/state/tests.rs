@@ -19,7 +19,7 @@ fn with_new_deadline(kind: TimerKind) -> StateWord {
 /// refused.
 fn reset_remotely(state: &StateWord) -> Option<NextStep> {
     (state.begin_reset(GENERATION) == ResetOutcome::Begun { postponable: false })
-        .then(|| state.end_reset_or_cancel(ResetBy::Remote).expect("the shard lives"))
+        .then(|| state.end_reset_or_cancel(ResetBy::OtherThread).expect("the shard lives"))
 }
 
 fn fire(state: &StateWord) -> ClaimedRun {
@@ -149,7 +149,7 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(state.prepare_owner_reset(GENERATION), Some(false));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
 
@@ -172,7 +172,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.is_cancelled_remotely() != by_owner
         );
-        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
+        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
@@ -193,7 +193,7 @@ fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
 }
 
@@ -241,7 +241,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
     {
         assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
         assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
-        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
+        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
     for (by_owner, swept) in
         [(false, SweepOutcome::Cancelled { has_payload: true }), (true, SweepOutcome::NoPayload)]
@@ -253,7 +253,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
             Cancel::Cancelled
         );
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
+        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
 }
 
@@ -292,7 +292,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
-        assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
+        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -302,18 +302,18 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Nothing));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
 
 #[test]
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
-    for by in [ResetBy::Remote, ResetBy::Owner] {
+    for by in [ResetBy::OtherThread, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
         assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::Nothing));
-        if by == ResetBy::Remote {
+        if by == ResetBy::OtherThread {
             assert_eq!(state.end_reset_or_cancel(by), Some(NextStep::TakePayload));
         }
         assert_eq!(state.end_reset_or_cancel(by), Some(NextStep::Push));
@@ -329,7 +329,7 @@ fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
     assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::Later));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), Some(NextStep::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
@@ -338,6 +338,6 @@ fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
     assert_eq!(state.sweep(), SweepOutcome::Cancelled { has_payload: false });
-    assert_eq!(state.end_reset_or_cancel(ResetBy::Remote), None);
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     assert_eq!(state.sweep(), SweepOutcome::NoPayload);
 }
