@@ -58,8 +58,8 @@ counts! {
         /// batches of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages
         /// of [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Pending timers that `added` counts, and the cancelled timers that `uncollected` counts.
-        /// A periodic timer is live during its runs too.
+        /// Timers that were added and have not ended, and those in `uncollected`, which have. A
+        /// periodic timer is live during its runs too.
         pub live: u64,
         /// One-shot timers that fired. A run of a periodic timer counts only in `runs`.
         pub fired: u64,
@@ -72,7 +72,7 @@ counts! {
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
-        /// Live timers that other threads have cancelled, and that the owner has not unlinked yet.
+        /// Timers that other threads have cancelled, and that the owner has not unlinked yet.
         ///
         /// The owner reads the exact number of cancelled timers with a queued message. If a timer
         /// is cancelled during another thread's reset, the message is queued when the reset ends.
