@@ -72,7 +72,7 @@ enum State {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
     /// The first poll adds a timer without comparing the deadline with the clock.
     LongUnpolled,
-    /// The delay is zero, so the next poll is ready without reading the clock.
+    /// The delay is zero, so the next poll is ready. It needs neither the clock nor a wheel.
     ZeroDelay,
     /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
@@ -111,6 +111,7 @@ impl<B: Backend> Sleep<B> {
     fn new(backend: B, deadline: Result<u64, AddErrorReason>, state: State) -> Self {
         let (deadline, state) = match deadline {
             Ok(deadline) => (deadline, state),
+            Err(_) if matches!(state, State::ZeroDelay) => (0, state),
             Err(reason) => (0, State::NoWheel(reason)),
         };
         Self { backend, deadline, call_site: CallSite::caller(), state }
@@ -225,7 +226,7 @@ impl<B: Backend> Sleep<B> {
             self.state = State::Armed { handle, waker_id, elapsed_at_reset: delay_nanos == 0 };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_after(delay_nanos));
-            if delay_nanos == 0 && matches!(self.state, State::Unarmed) {
+            if delay_nanos == 0 {
                 self.state = State::ZeroDelay;
             }
         }

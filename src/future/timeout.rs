@@ -16,13 +16,13 @@ pin_project! {
     /// Gives up a future that is not ready by a deadline. Created by [`timeout`](super::timeout)
     /// and [`Timers::timeout`](super::Timers::timeout).
     ///
-    /// Each poll first polls the future. If the future is pending and the deadline has elapsed, the
+    /// Each poll first polls the future. If the future is pending and the timer has fired, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it.
     ///
-    /// If the duration exceeds a second, the first poll adds a timer without checking whether the
-    /// deadline has elapsed. If it has, the next turn wakes the task, and the next poll ends the
-    /// timeout.
+    /// The poll that adds the timer first compares the deadline with the clock, unless the duration
+    /// exceeds a second. While the timer is pending, an elapsed deadline ends the timeout only
+    /// after a turn.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///

@@ -58,8 +58,13 @@ impl Drop for WakerCallback {
         // A wheel that ends drops the callbacks of its pending timers. Each drop wakes the task, so
         // that the task polls again and notices the end. A wheel that ends also drops callbacks of
         // remotely cancelled timers. Waking their tasks is needless but harmless.
-        if self.0.is_some() && WAKES_ON_DROP.get().unwrap_or_else(ThreadWheel::has_ended) {
-            self.0.take().into_iter().for_each(Waker::wake);
+        let Some(waker) = self.0.take() else { return };
+        // The flag does not apply to callbacks that are dropped by the waker's own code.
+        let flag = WakesOnDrop::set(None);
+        if flag.previous.unwrap_or_else(ThreadWheel::has_ended) {
+            waker.wake();
+        } else {
+            drop(waker);
         }
     }
 }
@@ -82,10 +87,27 @@ pub(super) fn drop_refused<F>(callback: F) {
 /// that cancels a timer or is refused one would wake its own task, and so cause the next such poll.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
-    let before = WAKES_ON_DROP.replace(Some(wakes));
-    let result = action();
-    WAKES_ON_DROP.set(before);
-    result
+    let _flag = WakesOnDrop::set(Some(wakes));
+    action()
+}
+
+/// Sets `WAKES_ON_DROP` until it is dropped.
+struct WakesOnDrop {
+    previous: Option<bool>,
+}
+
+impl WakesOnDrop {
+    #[inline]
+    fn set(wakes: Option<bool>) -> Self {
+        Self { previous: WAKES_ON_DROP.replace(wakes) }
+    }
+}
+
+impl Drop for WakesOnDrop {
+    #[inline]
+    fn drop(&mut self) {
+        WAKES_ON_DROP.set(self.previous);
+    }
 }
 
 /// Identifies a waker without owning it. The identifier is valid while the waker's data lives.

@@ -68,7 +68,8 @@ counts! {
         /// too, although [`cancel`](crate::TimerHandle::cancel) returns `Running`.
         pub cancelled: u64,
         /// The timers in `cancelled` that other threads cancelled, or the owner of a
-        /// [`Shard`](crate::Shard) by [`TimerHandle::cancel`](crate::TimerHandle::cancel).
+        /// [`Shard`](crate::Shard) by [`TimerHandle::cancel`](crate::TimerHandle::cancel). In a wheel
+        /// of `Timers::per_worker`, only the cancels that were sent as messages count here.
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,

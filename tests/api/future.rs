@@ -311,6 +311,20 @@ fn a_sleep_that_outlives_its_wheel_is_woken_and_fails() {
     assert_eq!((poller.woken(), poller.clones()), (1, 0));
 }
 
+#[test]
+fn a_zero_sleep_needs_no_wheel() {
+    let polls = after_wheel_ends(|| {
+        || {
+            let (poller, mut reset) = (Poller::new(), sleep(TICK));
+            reset.reset_after(Duration::ZERO);
+            let elapsed = poller.poll(&mut timeout(Duration::ZERO, future::pending::<()>()));
+            assert_eq!(elapsed, Poll::Ready(Err(TimeoutError::Elapsed)));
+            [sleep(Duration::ZERO), reset].map(|sleep| poller.poll(&mut { sleep }))
+        }
+    });
+    assert_eq!(polls, [Poll::Ready(()); 2]);
+}
+
 /// The first poll of a sleep of more than a second does not read the clock before it adds a timer.
 #[test]
 fn an_elapsed_deadline_ends_a_wait_on_a_full_wheel() {

@@ -10,11 +10,12 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, TimerStatus,
-    future::{TimeoutError, Timers, Watcher},
+    future::{TimeoutError, Timers, Watcher, sleep},
+    local_timer,
 };
 
 use crate::support::{
-    Counter, HOUR, Log, OnDrop, Poller, TICK, assert_ends_soon, poll_with, waker,
+    Counter, HOUR, Log, OnDrop, Poller, TICK, assert_ends_soon, on_a_thread, poll_with, waker,
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -166,6 +167,24 @@ fn the_drop_of_a_waker_may_use_its_wheel() {
     assert!(poll_with(&waker(move || _ = &dropped), &mut sleep).is_pending());
     drop(sleep);
     assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
+}
+
+/// A cancel drops the waker without waking its task, but not the wakers that this drop drops.
+#[test]
+fn the_drop_of_a_waker_may_end_another_wheel() {
+    on_a_thread(|| {
+        local_timer().register_driver();
+        let (_clock, timers, _watcher, _) = start_wheels(1);
+        let poller = Poller::new();
+        let (mut drained, mut ended) =
+            (sleep(HOUR), Timers::new(&[local_timer().shard_ref()]).sleep(HOUR));
+        assert!(poller.poll(&mut drained).is_pending() && poller.poll(&mut ended).is_pending());
+        let mut cancelled = timers.sleep(HOUR);
+        let dropped = OnDrop(|| drop(local_timer().drain()));
+        assert!(poll_with(&waker(move || _ = &dropped), &mut cancelled).is_pending());
+        drop(cancelled);
+        assert_eq!(poller.woken(), 2);
+    });
 }
 
 #[test]
