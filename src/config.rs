@@ -45,8 +45,8 @@ pub struct Config {
 
 impl Config {
     /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
-    /// memory, the largest limit, no measured callbacks, cancelled callbacks dropped within 100 ms,
-    /// no hooks.
+    /// memory, the largest limit and no hooks. No callbacks are measured. Cancelled callbacks are
+    /// dropped within 100 ms.
     ///
     /// # Examples
     ///
@@ -131,23 +131,23 @@ impl Config {
         self
     }
 
-    /// Sets the largest number of live timers. A queued closure of [`ShardRef::run`] counts too. A
-    /// further timer is refused, and `try_add` returns its callback. The default, and the maximum,
-    /// is 2^25 - 1.
+    /// Sets the largest number of live timers. A queued closure of [`ShardRef::run`] counts too. At
+    /// the limit, another timer is refused, and `try_add` returns its callback. The default, and
+    /// the maximum, is 2^25 - 1.
     ///
     /// [`ShardRef::run`]: crate::ShardRef::run
     ///
-    /// If the limit is reached, an add on the owner's thread first removes remotely cancelled
-    /// timers. So for the owner's adds, the limit is nearly exact.
+    /// At the limit, an add on the owner's thread first removes remotely cancelled timers. So the
+    /// limit is nearly exact for the owner's adds.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
     /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
     /// of timers that the owner has added since then. A cancelled timer counts until the owner
-    /// removes it. But the check does not count up to 1,024 cancelled timers in the owner's
-    /// mailbox, and up to 1,024 that the owner has taken out of it but not yet removed.
+    /// removes it. But the check ignores up to 1,024 cancelled timers in the owner's mailbox, and
+    /// up to 1,024 more that the owner has taken out of the mailbox but not yet removed.
     ///
-    /// A timer that another thread has cancelled still counts while a remote add or reset of the
-    /// timer is queued. If an add is queued, the timer counts only in the check of remote adds.
+    /// A remotely cancelled timer still counts while its remote add or a remote reset is queued.
+    /// While its add is queued, the timer counts only in the check of remote adds.
     ///
     /// # Examples
     ///
@@ -219,13 +219,13 @@ impl Config {
     /// default is 100 ms.
     ///
     /// The canceller usually drops the callback itself if the timer was added through a
-    /// [`ShardRef`](crate::ShardRef). It leaves every other callback to the owner. The first cancel
-    /// that leaves a callback to the owner ends the owner's sleep, if the sleep is longer than
-    /// `time`. For `time` after each turn in which the owner drops such a callback, each sleep
-    /// lasts at most `time`. This causes at most two extra wake-ups per `time`.
+    /// [`ShardRef`](crate::ShardRef). All other callbacks are left to the owner. If the owner's
+    /// sleep is longer than `time`, the first cancel that leaves a callback to the owner ends the
+    /// sleep. After a turn in which the owner drops such a callback, each sleep that begins within
+    /// `time` lasts at most `time`. This causes at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
-    /// cancel cannot end an unannounced sleep, so the callback then stays until the next turn.
+    /// cancel cannot end an unannounced sleep: the callback stays until the next turn.
     ///
     /// # Examples
     ///
@@ -280,11 +280,11 @@ impl Config {
     }
 
     /// Sets the hook that reports a panic of a callback, a destructor, a purgatory operation, a
-    /// waker or the wake hook. The thread that panicked calls the hook.
+    /// waker or the wake hook. The thread that panicked calls `report`.
     ///
     /// The panic is caught after the standard panic hook has run.
-    /// [`Counts::panicked`](crate::Counts::panicked) counts it with or without a hook. A panic of
-    /// the hook itself is ignored.
+    /// [`Counts::panicked`](crate::Counts::panicked) counts the panic even without this hook. A
+    /// panic of `report` itself is ignored.
     ///
     /// # Examples
     ///

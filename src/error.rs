@@ -125,9 +125,9 @@ impl AddErrorReason {
     }
 }
 
-/// Converts the reason to an error of the kind [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
-/// [`ShutDown`](AddErrorReason::ShutDown), or [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) for
-/// all other reasons.
+/// Converts the reason. For [`ShutDown`](AddErrorReason::ShutDown), the kind of the [`io::Error`]
+/// is [`BrokenPipe`](io::ErrorKind::BrokenPipe). For all other reasons, it is
+/// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded).
 ///
 /// # Examples
 ///
@@ -182,8 +182,8 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
-/// Drops the callback or payload, so that `?` also works where an error must be `Send` and `Sync`
-/// but the callback is not.
+/// Drops the callback or payload. So `?` works even if the error must be `Send` and `Sync` and the
+/// callback is not.
 ///
 /// # Examples
 ///
@@ -209,7 +209,7 @@ impl<F> From<AddError<F>> for AddErrorReason {
 }
 
 /// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) that is called inside a
-/// callback. The call cancels nothing, because a wait for another callback could last forever.
+/// callback. The call is refused and cancels nothing, because its wait could last forever.
 ///
 /// # Examples
 ///

@@ -60,17 +60,17 @@
 //! # Time
 //!
 //! For a delay above zero, an add or reset reads the clock. The deadline is the reading plus the
-//! delay, rounded up to a tick. A turn rounds its own clock reading down to a tick. So no timer is
-//! early, with two exceptions: [`LocalTimer::turn_at`] gets an instant in the future, or the
-//! processor's counter fails under [`Clock::fast`]. Without slack or spread, a timer with a delay
-//! of zero fires in the next turn, but never in the turn whose callback added it. A timer that is
-//! due after more than 584 years (2^64 ns) never fires.
+//! delay, rounded up to a tick. A turn rounds its own clock reading down to a tick. So a timer can
+//! be early only if [`LocalTimer::turn_at`] gets an instant in the future, or if the processor's
+//! counter fails under [`Clock::fast`]. Without slack or spread, a timer with a delay of zero fires
+//! in the next turn. A timer that a callback adds never fires in the turn that runs the callback. A
+//! timer that is due after more than 584 years (2^64 ns) never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, or more to finish a
-//! batch of a [`PurgatoryGroup`](purgatory::PurgatoryGroup). The remaining messages wait for the
-//! next turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the
-//! wheel uses the clock's highest reading until the clock has passed that reading.
+//! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. The remaining messages wait for the next
+//! turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the wheel
+//! uses the clock's highest reading until the clock has passed that reading.
 //!
 //! # Guarantees
 //!
@@ -87,7 +87,7 @@
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After its timer
-//!   has ended, a cancel returns [`Cancel::Ended`]. The handle never reaches another timer.
+//!   has ended, a cancel returns [`Cancel::Ended`] and never affects another timer.
 //!
 //! After a [fork](guide::shutdown#forks), each process has its own copy of every timer.
 //!

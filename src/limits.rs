@@ -47,9 +47,9 @@ pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else 
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
-/// was reset to a later deadline but stays in its slot. An entry that another thread may postpone
-/// without a message is counted too. A pass relinks postponed entries when their slot expires, so
-/// the limit bounds the cost of a tick (P7).
+/// was reset to a later deadline but stays in its slot. Entries that another thread may postpone
+/// without a message count too. A pass relinks postponed entries when their slot expires, so the
+/// limit bounds the cost of a tick (P7).
 pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn cascades in advance, from slots that have not started
@@ -91,7 +91,7 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
 /// it. At the maximum, further empty pages stay in the table for reuse. So the memory of a shard is
-/// bounded by its peak number of live timers plus the retired pages (P8).
+/// at most the memory for its peak number of live timers, plus the retired pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.
@@ -105,8 +105,8 @@ pub(crate) const WAKE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 /// `MESSAGE_COUNT_END - WAKE_DEPTH` was never reduced, and is exact.
 pub(crate) const MESSAGE_COUNT_END: u32 = 1 << 12;
 
-/// Maximum number of messages and events that a purgatory sends to a core in one batch. A turn
-/// consumes a whole batch, even beyond its budget.
+/// Maximum number of messages, events included, that a purgatory sends to a core in one batch. A
+/// turn consumes a whole batch, even beyond its budget.
 pub(crate) const PURGATORY_BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
 /// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
@@ -120,8 +120,8 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
-/// Maximum number of empty pages of each kind of record that a purgatory keeps for reuse. If there
-/// was an empty page of a kind throughout a trim interval, one such page is freed.
+/// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind has
+/// an empty page throughout a trim interval, one empty page of this kind is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
@@ -136,8 +136,8 @@ pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 
 /// (P7).
 pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
 
-/// The hash table of a purgatory keeps up to this many chains, even if it has no keys. It keeps
-/// room for this many keys that wait to be dropped.
+/// The hash table of a purgatory keeps up to this many chains even without keys, and room for up to
+/// this many keys that wait to be dropped.
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory adds chains if there are at most this many per key. With few keys per chain, the
@@ -177,16 +177,16 @@ pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 /// attempts fail, the thread sends its request as a message.
 pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
-/// The watcher of `Timers::per_worker` cannot announce its sleep in a wheel that another thread has
-/// claimed. Then the watcher sleeps at most this long.
+/// If another thread has claimed a wheel of `Timers::per_worker`, the watcher cannot announce its
+/// sleep on this wheel, and sleeps at most this long.
 pub(crate) const WATCHER_RETRY_DELAY: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
-/// Maximum number of remote resets of one timer that a turn applies in a row. After that, the timer
-/// waits for the next turn. Only resets to elapsed deadlines can follow each other in one turn.
+/// Maximum number of remote resets of one timer to elapsed deadlines that a turn applies in a row.
+/// After that, the timer waits for the next turn. A reset to a future deadline ends the row.
 pub(crate) const CONSECUTIVE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets

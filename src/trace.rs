@@ -1,9 +1,9 @@
-//! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. If the feature or
-//! a subscriber is missing, an overdue timer of a wheel that no loop drives is reported on standard
-//! error.
+//! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
+//! feature or a subscriber, one incident is reported on standard error: a timer is overdue, and no
+//! loop drives its wheel.
 //!
-//! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these
-//! functions hold no borrow (P5) and catch panics (P6).
+//! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
+//! functions must hold no borrow (P5) and must catch panics (P6).
 #![cfg_attr(
     not(feature = "tracing"),
     allow(unused_variables, reason = "only events of `tracing` use them")

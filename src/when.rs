@@ -9,22 +9,22 @@ use crate::{
 
 /// When a timer is due: after a delay or at an instant, optionally with slack or spread.
 ///
-/// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] is a delay from a clock
-/// reading taken in the call. An [`Instant`] is a time of the wheel's clock; see
+/// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] counts from a clock
+/// reading that the call takes. An [`Instant`] is a time of the wheel's clock; see
 /// [`LocalTimer::now`](crate::LocalTimer::now).
 ///
 /// # Deadlines
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
 /// timer with a zero delay or a past instant fires in the next turn. A turn in progress never fires
-/// a timer that one of its callbacks adds. The turn also does not fire a remotely added timer if
-/// the add arrives after the turn has consumed the remote adds; see
-/// [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584 years never fires.
+/// a timer that one of its callbacks adds, nor a remote add that arrives after the turn has
+/// consumed the remote adds; see [`turn`](crate::LocalTimer::turn). A timer that is due after more
+/// than 584 years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
-/// * [`slack`](Self::slack) lets timers share ticks: one wake-up of the loop serves many of them.
-///   Use it for cache entries, statistics and keep-alives.
+/// * [`slack`](Self::slack) lets timers share ticks, so that one wake-up of the loop serves many
+///   timers. Use it for cache entries, statistics and keep-alives.
 /// * [`spread`](Self::spread) spreads out timers that are added together. Use it for reconnects and
 ///   retries, which a thousand clients would otherwise do at once.
 ///
@@ -106,10 +106,10 @@ impl When {
 
     /// Lets the wheel postpone the deadline by up to `slack`.
     ///
-    /// Of the future ticks within the slack, the wheel chooses the one that is divisible by the
-    /// largest power of two. Timers with slack often share such ticks. If more than 96 timers share
-    /// a tick, a reset may link one of them at a tick before its deadline. This can cause an extra
-    /// wake-up of the loop.
+    /// Of the future ticks within the slack, the wheel chooses the one divisible by the largest
+    /// power of two. Timers with slack often share such ticks. If more than 96 timers share a tick,
+    /// a reset may link one of them at a tick before its deadline. This can cause an extra wake-up
+    /// of the loop.
     ///
     /// # Examples
     ///
@@ -181,8 +181,8 @@ impl From<Instant> for When {
     }
 }
 
-/// The fractions by which a shard spreads timers: each timer with a spread is delayed by the next
-/// fraction of its range. Holds the next fraction, in units of 2^-64.
+/// A shard's sequence of fractions: each timer with a spread is delayed by the next fraction of its
+/// range. Holds the next fraction, in units of 2^-64.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadSequence(AtomicU64);
 
