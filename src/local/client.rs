@@ -7,11 +7,12 @@ use std::{
     rc::{Rc, Weak},
 };
 
-/// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. If a client
-/// has requested a flush or a trim, the wheel flushes or trims every client at the end of the turn
-/// or before a sleep. For a trim, the sleep must be long.
+/// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. If a client has
+/// requested a flush, the wheel flushes every client at the end of the turn or before a sleep. If a
+/// client has requested a trim, the wheel trims every client at the end of the turn or before a
+/// long sleep.
 pub(crate) trait WheelClient {
-    /// Handles the firing of the timer that the client numbered `client_index`.
+    /// Handles the firing of the client's timer `client_index`.
     fn expire(&self, client_index: u32);
 
     /// Sends the client's queued messages to other cores.
@@ -30,8 +31,8 @@ pub(crate) struct ClientId(u32);
 pub(super) struct Clients {
     /// The client with each identifier; `None` if the identifier is free.
     by_id: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free identifiers. After `by_id` was shortened, also identifiers beyond its end, which
-    /// `add` ignores.
+    /// The free identifiers. Some may be beyond the end of `by_id`, which `remove` shortens; `add`
+    /// ignores them.
     free_ids: BinaryHeap<Reverse<u32>>,
 }
 
@@ -50,8 +51,8 @@ impl Clients {
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client, frees its identifier, and shortens `by_id` to the last remaining client.
-    /// If no client is left, frees all memory.
+    /// Removes a client, frees its identifier, and cuts off the end of `by_id` after the last
+    /// client. If no client is left, frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
         self.free_ids.push(Reverse(id));

@@ -94,17 +94,18 @@ pub struct Core {
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
-    /// For each thread, true once it has processed the request to stop, or cannot process it.
+    /// For each thread, true once the thread has processed the request to stop, or cannot process
+    /// it.
     stop_processed_by_thread: Box<[AtomicBool]>,
     is_stop_requested: AtomicBool,
 }
 
 /// The number of messages in a request to stop. The callback of each message sends the next
-/// message. Messages run in FIFO order, so the first runs after the requests that a caller on
-/// another thread sent before. But the closures that a thread has sent to itself are due timers,
-/// which a turn runs after messages. If such a thread stops itself, the first message may run
-/// before these closures. The second may run in the same turn as the first, but the third always
-/// runs in a later turn than the first.
+/// message. Messages run in FIFO order, so the first message runs after all earlier requests of a
+/// caller on another thread. But a closure that a thread sends to itself is a due timer, and a turn
+/// runs due timers after messages. If the thread then stops itself, the first message may run
+/// before this closure. The second message may run in the turn of the first, but the third always
+/// runs in a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
@@ -242,8 +243,8 @@ impl Core {
     }
 
     /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. If the
-    /// thread's wheel has ended or has no free node for the request, returns true as soon as `stop`
-    /// is called. Call this after each turn.
+    /// thread's wheel has ended, or has no free node for the request, returns true as soon as
+    /// `stop` is called. Check this after each turn.
     ///
     /// # Examples
     ///
@@ -273,9 +274,9 @@ impl Cores<()> {
     ///
     /// The threads are pinned to the cores that the calling thread may use, in the system's order.
     /// If there are more threads than cores, pinning continues from the first core. To exclude a
-    /// core, start the program under `taskset` or in a cpuset. Disable [pinning](CoresBuilder::pin)
-    /// if several containers share the same cores and are limited only by CPU quotas: otherwise all
-    /// of them pin their threads to the same cores.
+    /// core, start the program under `taskset` or in a cpuset. If several containers share the same
+    /// cores and are limited only by CPU quotas, disable [pinning](CoresBuilder::pin). Otherwise
+    /// all of them pin their threads to the same cores.
     ///
     /// # Examples
     ///
@@ -379,7 +380,7 @@ impl<R> Cores<R> {
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is a
-    /// closure that a thread has submitted to itself, if the thread's budget defers this closure.
+    /// closure that a thread has submitted to itself and that its budget defers.
     ///
     /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
     /// true at once.
@@ -407,9 +408,9 @@ impl<R> Cores<R> {
         }
     }
 
-    /// Waits for all threads, and returns the result of each, or the panic that ended it. This call
-    /// does not ask the threads to end; [`stop`](Self::stop) does. The end of a thread drops its
-    /// pending callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
+    /// Waits for all threads. For each thread, returns its result, or the panic that ended it. This
+    /// call does not ask the threads to end; [`stop`](Self::stop) does. The end of a thread drops
+    /// its pending callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
     ///
     /// # Examples
     ///
@@ -581,8 +582,8 @@ impl CoresBuilder {
                 let installed = config_of_thread(index).install();
                 let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
-                // `start_signal` would keep the memory of all wheels alive, even after `run` has
-                // dropped its `Core`.
+                // Otherwise `start_signal` would keep the memory of all wheels, even after `run`
+                // has dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
                 Some(run(Core { index, pinned_to, thread_id, shared }, arg))

@@ -86,7 +86,8 @@ impl Drop for DriverRegistration {
     }
 }
 
-/// Undoes the change of [`ThreadWheel::poll_driver_sleep`] to `Undriven`, even if the poll panics.
+/// Ends the state `Undriven` that [`ThreadWheel::poll_driver_sleep`] has set, even if the poll
+/// panics.
 struct DriverStateGuard;
 
 impl Drop for DriverStateGuard {
@@ -108,7 +109,7 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// The number of cancelled callbacks that are being dropped in their nodes.
+    /// The number of cancelled callbacks whose destructors are running, each in its node.
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
@@ -116,7 +117,8 @@ pub(crate) struct ThreadWheel {
     /// dropped. The next such drop wakes the remaining tasks.
     driver_task_wakers: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
-    /// True if a loop called `register_driver`, or drove the wheel before a task or `TimerFd` did.
+    /// True if a loop has called `register_driver`, or drove the wheel before any task or
+    /// `TimerFd`.
     has_user_loop: Cell<bool>,
     /// The thread's purgatories.
     clients: RefCell<Clients>,
@@ -126,8 +128,8 @@ pub(crate) struct ThreadWheel {
     trim_requested: Cell<bool>,
     /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
     /// the thread is known to be awake. Unless the value is `AWAKE`, this thread's adds and resets
-    /// call `wake_for_deadline_slow`. The value is `u64::MAX` at first and after `mark_undriven`, so
-    /// that these calls check for an overdue timer.
+    /// call `wake_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
+    /// so that adds and resets check for an overdue timer.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -237,7 +239,8 @@ impl ThreadWheel {
     /// the wheel.
     #[inline]
     pub(crate) fn has_ended() -> bool {
-        // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
+        // `CurrentWheel::number` costs one load, and returns `Some` if the thread owns a live
+        // wheel.
         CurrentWheel::number().is_none() && Self::has_ended_slow()
     }
 
@@ -350,8 +353,8 @@ impl ThreadWheel {
         self.leave_undriven_state(DriverState::Registered);
     }
 
-    /// Ends the registration of a `TimerFd` or task. If no driver is left, marks the wheel as
-    /// undriven, unless the wheel is in a turn or was drained.
+    /// Ends the registration of a `TimerFd` or task. Marks the wheel as undriven if no driver is
+    /// left, no turn is in progress, and the wheel was not drained.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
         let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
@@ -370,7 +373,7 @@ impl ThreadWheel {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining drivers when a task or `TimerFd` is dropped, so that each of them runs a
+    /// Wakes the remaining drivers when a task or `TimerFd` is dropped. Each of them then runs a
     /// turn and announces its own sleep. Forgets the task `dropped`; `None` means that a `TimerFd`
     /// is dropped.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
@@ -479,9 +482,9 @@ impl ThreadWheel {
         }
     }
 
-    /// Reads the clock. If the turn certainly needs no *pass*, the part that consumes messages and
-    /// fires timers, counts the turn and returns the number of live timers. Otherwise the caller
-    /// must call [`run_pass`](Self::run_pass).
+    /// Reads the clock. A *pass* is the part of a turn that consumes messages and fires timers. If
+    /// the turn certainly needs no pass, counts the turn and returns the number of live timers.
+    /// Otherwise the caller must call [`run_pass`](Self::run_pass).
     pub(super) fn try_idle_turn() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: as in `with`.
@@ -699,9 +702,9 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Publishes that the loop is about to sleep until `next_turn`, when its next turn is due.
-    /// Returns the time until then, or zero if a flush is pending again: the latest flush may have
-    /// called a wake hook, which may have queued further messages of a purgatory.
+    /// Publishes that the loop's next turn is due at `next_turn`, and returns the time until then.
+    /// Returns zero if a flush is pending again: the latest flush may have called a wake hook, and
+    /// the hook may have queued further messages of a purgatory.
     fn publish_and_get_timeout(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_and_get_timeout(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
@@ -751,8 +754,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Forgets a client, which must have cancelled its timers, because a later client may get the
-    /// same identifier.
+    /// Forgets a client. The client must have cancelled its timers, because a later client may get
+    /// the same identifier.
     pub(crate) fn unregister_client(&self, client: ClientId) {
         self.clients.borrow_mut().remove(client);
     }
@@ -921,9 +924,9 @@ impl ThreadWheel {
         });
     }
 
-    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`. The
-    /// callback is not dropped, so `take` must take it if it has a destructor. Returns `None` if
-    /// the timer is running or has ended.
+    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`. This call
+    /// does not drop the callback, so `take` must take a callback that has a destructor. Returns
+    /// `None` if the timer is running or has ended.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         handle: TimerHandle,
@@ -980,7 +983,7 @@ impl Drop for ThreadWheel {
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(None));
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads that the
-            // callback started may still use its captures, which are in the timer's node. So the
+            // callback started may still use the callback's captures in the timer's node. So the
             // nodes are leaked.
             mem::forget(Arc::clone(&self.shared));
         }

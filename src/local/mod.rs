@@ -1,5 +1,5 @@
-//! The wheel of the current thread, which [`local_timer`] returns: a shard whose payloads are
-//! callbacks.
+//! The wheel of the current thread: a shard whose payloads are callbacks. [`local_timer`] returns a
+//! reference to it.
 //!
 //! The shard is never borrowed while user code runs. So a callback, a hook or a destructor may add,
 //! cancel and reset timers of the wheel.
@@ -83,8 +83,8 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseShardRefOrTimers>);
 
-/// If a `LocalTimer`, or a future that uses this thread's wheel, must be `Send`, the compiler's
-/// error shows the name of this type. It recommends `ShardRef` for callbacks and `Timers` for
+/// The compiler's error shows this name if code requires a `LocalTimer`, or a future on this
+/// thread's wheel, to be `Send`. The name recommends `ShardRef` for callbacks and `Timers` for
 /// futures.
 enum UseShardRefOrTimers {}
 
@@ -115,8 +115,8 @@ pub struct Turn {
     pub live: usize,
     /// Number of times that a wheel entry was linked, reset, moved, unlinked or fired in the turn.
     pub touched: u64,
-    /// True if the turn left timers or requests to the next turn, because it had used up its budget
-    /// or its maximum of 1,024 remote requests.
+    /// True if the turn used up its budget or its maximum of 1,024 remote requests, and left timers
+    /// or requests to the next turn.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -133,9 +133,10 @@ impl fmt::Display for Turn {
 
 impl LocalTimer {
     /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
-    /// [`When`]. The callback runs in the first turn that begins at or after its deadline, rounded
-    /// up to a tick, unless a turn's budget defers it. A callback with a zero delay runs in the
-    /// next turn. A callback with a delay of more than 584 years never runs.
+    /// [`When`]. The deadline is rounded up to a tick. The callback runs in the first turn that
+    /// begins at or after the deadline, or later if the budget of this turn defers it. A callback
+    /// with a zero delay runs in the next turn. A callback with a delay of more than 584 years
+    /// never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
     /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
@@ -320,29 +321,29 @@ impl LocalTimer {
     /// Fires the due timers, in three steps:
     ///
     /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
-    ///    [`ShardRef::run`] at once, and fires added or reset timers whose deadline the previous
-    ///    turn had already reached.
+    ///    [`ShardRef::run`] at once. It also fires added or reset timers that were already due at
+    ///    the previous turn.
     /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
     ///    is unspecified.
     /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// queued cancels. If the turn leaves timers or requests to the next turn, [`Turn::behind`] is
-    /// true, and [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback
-    /// adds, or that another thread adds after step 1, fires in a later turn.
+    /// queued cancels. If timers or requests remain for the next turn, [`Turn::behind`] is true,
+    /// and [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds,
+    /// or that another thread adds after step 1, fires in a later turn.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn
     /// called inside a turn does nothing, and sets [`Turn::nested`].
     ///
-    /// Cost: one reading of the clock and some tens of nanoseconds, if no timer is due and no
-    /// request waits. Otherwise also:
+    /// Cost: if no timer is due and no request waits, one reading of the clock and some tens of
+    /// nanoseconds. Otherwise also:
     ///
     /// - A constant for each fired timer, plus its callback.
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
     /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
     ///   deadline usually leaves the timer in its slot, and a turn at the old deadline moves it.
-    /// - About a cache miss for each consumed request, and another one to put an add or reset into
-    ///   FIFO order. A turn puts at most 4,096 requests in order, regardless of the budget.
+    /// - About one cache miss for each consumed request. An add or reset costs another one, to put
+    ///   it into FIFO order. A turn puts at most 4,096 requests in order, regardless of the budget.
     ///
     /// # Examples
     ///
@@ -368,7 +369,8 @@ impl LocalTimer {
     /// turn continues with them, in order. A budget of zero makes no progress.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
-    /// in batches of up to 64. A turn that begins a batch handles it all, even beyond the budget.
+    /// in batches of up to 64. A turn that begins a batch handles the whole batch, even beyond the
+    /// budget.
     ///
     /// # Examples
     ///
@@ -436,9 +438,9 @@ impl LocalTimer {
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
     /// passed, and `None` if the wheel needs no turn.
     ///
-    /// This call announces no sleep, so use it only in a loop that other threads never need to
-    /// wake. It reads the clock, sends the messages of the thread's purgatories to other cores, and
-    /// records the loop's wake-up time for [`metrics`](crate::metrics).
+    /// This call announces no sleep, so other threads cannot wake the loop: use it only where they
+    /// never need to. It reads the clock, sends the messages of the thread's purgatories to other
+    /// cores, and records the loop's wake-up time for [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -455,12 +457,12 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, urgent requests wake the thread, by the hook of
-    /// [`Config::on_wake`] if one is set, otherwise by `unpark`. These requests are urgent:
+    /// the [`PreparedSleep`] is dropped, urgent requests wake the thread. They call the hook of
+    /// [`Config::on_wake`], or `unpark` if no hook is set. These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
-    /// - The first remote cancel that leaves this thread a callback to drop, if the sleep is longer
-    ///   than [`Config::drop_within`].
+    /// - If the sleep is longer than [`Config::drop_within`], the first remote cancel that leaves
+    ///   this thread a callback to drop.
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
     /// - A remote add that a full wheel refuses while messages wait in its mailbox.
     /// - An add or reset by this thread after the announcement, with a deadline before the end of
@@ -491,7 +493,7 @@ impl LocalTimer {
             .unwrap_or_else(|_| PreparedSleep::zero_length())
     }
 
-    /// [Announces a sleep](Self::prepare_sleep), calls `wait` with its
+    /// [Announces a sleep](Self::prepare_sleep), calls `wait` with the sleep's
     /// [timeout](PreparedSleep::timeout), and ends the announcement when `wait` returns or panics.
     ///
     /// # Examples
@@ -532,7 +534,8 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If called during a turn, for example by a callback, unless `is_over` returns true at once.
+    /// If called during a turn, for example by a callback, and `is_over` does not return true at
+    /// once.
     ///
     /// # Examples
     ///
@@ -563,7 +566,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If called during a turn, for example by a callback, while a timer is live or a request is
+    /// If called during a turn, for example by a callback, and a timer is live or a request is
     /// queued. See [`run_until`](Self::run_until).
     ///
     /// # Examples
@@ -595,7 +598,7 @@ impl LocalTimer {
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
     /// thread, reports it. With a registered driver or an installed [`Config`], the timer must be
-    /// overdue by 1 s, and only some of this thread's adds and none of its resets report it. See
+    /// overdue by 1 s. On this thread, only some adds report it, and resets never do. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -762,9 +765,9 @@ impl LocalTimer {
         ThreadWheel::with_current_engine(|engine| engine.metrics()).ok()
     }
 
-    /// Returns the number of live timers and the age of the oldest, grouped by adding call site.
-    /// The report omits a periodic timer during its own run. If the thread is exiting or cannot
-    /// have a wheel, the report is empty. Needs the feature `origins`.
+    /// Returns the number of live timers, and the age of the oldest, for each call site that added
+    /// timers. The report omits a periodic timer during its own run. If the thread is exiting or
+    /// cannot have a wheel, the report is empty. Needs the feature `origins`.
     ///
     /// Cost: proportional to the largest number of live timers so far.
     ///
@@ -843,9 +846,9 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// While the timer is pending, a call does not change the time of the next run;
-    /// [`TimerHandle::reset`] does. After a call during a run, the new period counts from the
-    /// deadline of the current run. A period shorter than a tick, zero included, counts as a tick.
+    /// If the timer is pending, the time of the next run stays; [`TimerHandle::reset`] changes it.
+    /// If the timer is running, the new period counts from the deadline of the current run. A
+    /// period shorter than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
@@ -868,16 +871,16 @@ impl LocalTimer {
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
-    /// Call it before the thread ends, to run, save or count these timers. Otherwise the end of the
-    /// thread drops their callbacks.
+    /// Call it before the thread ends if you want to run, save or count these timers. Otherwise the
+    /// end of the thread drops their callbacks.
     ///
     /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
     /// thread](local_timer). If another thread cancels a timer during the drain, either the cancel
     /// succeeds or the drain returns the timer. The result includes queued closures of
     /// [`ShardRef::run`], an unprocessed request of [`Cores::stop`](crate::Cores::stop), and the
-    /// timers of waiting futures. Running or dropping a future's timer wakes the future's task. A
-    /// poll before the deadline then needs [another timer](crate::future#without-a-timer). A second
-    /// drain returns an empty vector.
+    /// timers of waiting futures. Running or dropping a future's timer wakes the future's task. If
+    /// the future is polled before its deadline, it needs [another
+    /// timer](crate::future#without-a-timer). A second drain returns an empty vector.
     ///
     /// The result also includes the timers of operations that wait in a
     /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as
@@ -930,7 +933,7 @@ impl LocalTimer {
             .map_err(|reason| Self::refused_add_error(reason, callback))
     }
 
-    /// Builds the error of a refused add from the callback that the add has left in `callback`.
+    /// Builds the error of a refused add. `callback` still holds the callback.
     #[inline]
     fn refused_add_error<C: IntoCallback>(
         reason: AddErrorReason,

@@ -16,13 +16,13 @@ use crate::{
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or been
 /// cancelled.
 ///
-/// Dropping the timer cancels it. The callback gets a reference to the timer, through which it can
-/// arm the timer again. If the callback drops the `OwnedTimer` and then arms the timer through the
-/// reference, the timer is cancelled when the callback returns.
+/// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm the timer
+/// again through this reference. If the callback does so after it has dropped the `OwnedTimer`, the
+/// timer is cancelled when the callback returns.
 ///
-/// Use it for a timer that starts and stops many times with one callback, such as a retransmission,
-/// a keep-alive or a batch flush. For a timer that fires once, use [`LocalTimer::add`], whose
-/// handle need not be kept.
+/// Use this type for a timer that starts and stops many times with one callback, such as a
+/// retransmission, a keep-alive or a batch flush. For a timer that fires once, use
+/// [`LocalTimer::add`], whose handle need not be kept.
 ///
 /// Cost: one allocation, when the timer is created. Arming has the cost of
 /// [`LocalTimer::add_local`], or of a reset if the timer is pending.
@@ -153,8 +153,8 @@ impl OwnedTimer {
         }
     }
 
-    /// Arms the timer, or resets it if it is pending. Returns true if it was pending, and an error
-    /// where [`arm`](Self::arm) panics.
+    /// Arms the timer, or resets it if it is pending. Returns true if it was pending. Returns an
+    /// error where [`arm`](Self::arm) panics.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl OwnedTimer {
     }
 
     fn fire(self) {
-        // After a drain of the wheel, the program may run a dropped timer through its
+        // After a drain of the wheel, the program may drop this timer and then run its
         // `PendingTimer`.
         if self.shared.is_owned_timer_dropped.get() {
             return;
@@ -258,9 +258,9 @@ impl OwnedTimer {
         has_ended.then_some(end)
     }
 
-    /// Returns the handle of the latest arming, or `None` before the first. Any thread can cancel
-    /// and reset the timer through this handle. Arming the timer again after its end creates a new
-    /// handle.
+    /// Returns the handle of the latest arming, or `None` if the timer was never armed. Any thread
+    /// can cancel and reset the timer through this handle. Arming the timer again after its end
+    /// creates a new handle.
     ///
     /// # Examples
     ///

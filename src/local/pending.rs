@@ -43,7 +43,7 @@ impl PendingTimer {
     }
 
     /// Runs the callback. For a periodic timer, this is the final run. A panic of the callback
-    /// propagates to the caller. Does nothing if the program has dropped the timer's
+    /// propagates to the caller. Does nothing if the timer belongs to a dropped
     /// [`OwnedTimer`](crate::OwnedTimer).
     ///
     /// # Examples

@@ -28,8 +28,8 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers, for at
-/// most the peak number of live timers or the reserved capacity, whichever is larger.
+/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. It covers
+/// at most the peak number of live timers, or the reserved capacity if that is larger.
 ///
 /// # Examples
 ///
@@ -71,10 +71,11 @@ impl ShardRef {
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
-    /// Cost: constant; two compare-and-swaps and pinning an epoch, no lock, and no allocation in
-    /// the steady state. Each 4,096 live remote timers need another page of memory. A callback that
-    /// captures more than 32 bytes, or a value aligned to more than 8 bytes, is boxed. The add
-    /// wakes the owner if the owner's announced sleep would end after the new deadline.
+    /// Cost: constant. An add takes two compare-and-swaps and pins an epoch. It takes no lock, and
+    /// allocates nothing in the steady state. Each 4,096 live remote timers need another page of
+    /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
+    /// bytes, is boxed. If the owner's announced sleep would end after the new deadline, the add
+    /// wakes the owner.
     ///
     /// # Panics
     ///
@@ -106,8 +107,8 @@ impl ShardRef {
     /// # Errors
     ///
     /// If the wheel has ended, or has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). For a moment, a concurrent add
-    /// that is itself refused may count towards the limit. The error contains the callback.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). A concurrent add may briefly
+    /// count towards the limit, even if it is itself refused. The error contains the callback.
     ///
     /// # Examples
     ///
@@ -136,7 +137,7 @@ impl ShardRef {
     /// The handle can cancel and reset the timer at once. A cancel during a run prevents further
     /// runs, and the owner drops the callback. After a cancel between runs, the cancelling thread
     /// drops the callback. But if a remote cancel comes during a reset by another thread, the
-    /// resetting thread drops it. The owner can change the period with
+    /// resetting thread drops the callback. The owner can change the period with
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
@@ -215,8 +216,8 @@ impl ShardRef {
     /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
     /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If more
     /// than 4,096 closures, adds and resets are queued, each turn puts 4,096 of these requests into
-    /// FIFO order, and no closure runs until all of them are in order. Closures that the owner
-    /// itself submits run in no particular order.
+    /// FIFO order, and no closure runs before all the requests are in order. Closures that the
+    /// owner itself submits run in no particular order.
     ///
     /// # Panics
     ///
@@ -354,10 +355,10 @@ impl ShardRef {
     /// Returns the number of pending timers of the wheel.
     ///
     /// The answer is computed from the counts that the owner last published. The owner publishes
-    /// its counts before each announced sleep, and about every 64 turns. A remotely added timer
-    /// is missing until the owner has consumed the add and then published its counts. Remotely
-    /// cancelled timers are subtracted, except those with a queued remote reset. So the answer is
-    /// exact during an announced sleep, if the mailbox is empty and the owner has neither added nor
+    /// its counts before each announced sleep, and about every 64 turns. A remotely added timer is
+    /// missing until the owner has consumed the add and then published its counts. Remotely
+    /// cancelled timers are subtracted, except those with a queued remote reset. So during an
+    /// announced sleep, the answer is exact if the mailbox is empty and the owner has not added or
     /// cancelled a timer since the announcement. A wheel of `Timers::per_worker` publishes its
     /// counts for this call, unless another thread is using the wheel at this moment. Once the
     /// wheel has ended, the answer is zero.

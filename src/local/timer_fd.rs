@@ -40,13 +40,13 @@ use crate::{
 /// has to be read from it. Edge-triggered pollers work too: arming makes the descriptor unreadable,
 /// so each expiry is an edge.
 ///
-/// The descriptor follows the wheel's clock. With [`Clock::boot_time`](crate::Clock::boot_time),
-/// the deadline may elapse while the machine is suspended: the descriptor is then readable after
-/// the resume.
+/// The descriptor follows the wheel's clock. If the deadline elapses under
+/// [`Clock::boot_time`](crate::Clock::boot_time) while the machine is suspended, the descriptor is
+/// readable after the resume.
 ///
 /// Cost: a system call each time the descriptor is armed for another deadline, and one for each
-/// wake by another thread. If this thread adds a timer outside of a turn, and the new deadline is
-/// before the armed one, the descriptor becomes readable at once, which costs a system call and a
+/// wake by another thread. If this thread adds a timer outside of a turn, and its deadline is
+/// before the armed one, the descriptor becomes readable at once. This costs a system call and a
 /// turn. A loop that can give its poll a timeout is cheaper with
 /// [`prepare_sleep`](LocalTimer::prepare_sleep) and [`Config::on_wake`](crate::Config::on_wake).
 ///
@@ -55,9 +55,9 @@ use crate::{
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
 /// no longer make the descriptor readable. If the thread has another `TimerFd`, the drop makes the
-/// descriptor readable, so that the loop calls [`turn`](Self::turn) of the other `TimerFd`, which
-/// arms the descriptor again. For the same reason, dropping a task of
-/// [`drive`](crate::future::drive) makes the descriptor readable.
+/// descriptor readable. The loop then calls [`turn`](Self::turn) of the other `TimerFd`, which arms
+/// the descriptor again. Dropping a task of [`drive`](crate::future::drive) also makes the
+/// descriptor readable, for the same purpose.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
 /// its wheel exists. It is non-blocking, and is closed by `exec`.
@@ -189,16 +189,15 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn turn_within(&self, budget: usize) -> Turn {
-        // Ends the announcement, because timers that callbacks add need no wake: the descriptor is
-        // armed after the turn.
+        // Ends the announcement: timers that callbacks add need no wake, because `arm` follows the
+        // turn.
         self.announced_sleep.set(None);
         let turn = local_timer().turn_within(budget);
         self.arm();
         turn
     }
 
-    /// Arms the descriptor for the next deadline, without a turn, and announces the sleep until
-    /// then.
+    /// Arms the descriptor for the next deadline, and announces the sleep until then. Runs no turn.
     ///
     /// Call it before the first poll. Also call it after each [`LocalTimer::prepare_sleep`],
     /// because that call replaces the announcement of the `TimerFd`. If the thread's wheel has
