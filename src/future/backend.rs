@@ -46,7 +46,7 @@ impl<B: BackendOps> Backend for B {}
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 
-    /// Reads the clock exactly, even if it is an inexact one such as `Clock::fast`.
+    /// Reads the clock exactly, even an inexact clock such as `Clock::fast`.
     fn now_nanos(&self) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;
@@ -58,8 +58,8 @@ pub trait BackendOps: Debug + Unpin {
     /// Returns `period` in nanoseconds, but at least one tick of the wheel.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer due at `nanos`, whose callback is `waker`. If another wheel of the `Timers`
-    /// accepts the timer, `self` becomes that wheel, and `nanos` is converted to its clock.
+    /// Adds a timer with the deadline `nanos` and the callback `waker`. If another wheel of the
+    /// `Timers` accepts the timer, `self` becomes that wheel, and `nanos` a time of its clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,
@@ -135,7 +135,7 @@ impl BackendOps for LocalTimer {
     fn cancel(&self, handle: TimerHandle) -> bool {
         let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take::<WakerCallback>);
         let Some(mut waker) = waker else { return false };
-        // Without the `Waker`, the drop of the callback does not wake the task.
+        // Takes the `Waker` out of the callback, whose drop would otherwise wake the task.
         ThreadWheel::catch_panic(PanicPlace::Drop, move || drop(waker.0.take()));
         true
     }

@@ -8,8 +8,8 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// Maximum length of the sleep after a turn that has fired timers. It is not zero, so that the
-/// sleep is usually pending at its first poll, and other tasks run.
+/// Maximum length of the sleep after a turn that has fired timers. It is not zero: a sleep of this
+/// length is usually pending at its first poll, so other tasks run.
 const SLEEP_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. The turns between these sleeps only send
@@ -26,18 +26,18 @@ const SLEEP_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// The call registers a [driver](super#without-a-driver), which is unregistered when the future is
-/// dropped. So other futures may wait for this thread's wheel before the driving task is first
-/// polled. If two tasks drive the wheel, wake-ups go to the task that most recently began to sleep.
-/// When one of them is dropped, the other one takes over.
+/// This call itself registers the [driver](super#without-a-driver), so other futures may wait for
+/// this thread's wheel before the driving task is first polled. Dropping the future ends the
+/// registration. If two tasks drive the wheel, wake-ups go to the task that most recently began to
+/// sleep. When one of them is dropped, the other one takes over.
 ///
 /// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Between
 /// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
 /// the wheel instead of this task.
 ///
 /// The executor's sleep must follow the clock of the wheel. Tokio's paused clock jumps to the end
-/// of each sleep, but the wheel's clock does not. So the driving task would turn the wheel again
-/// and again.
+/// of each sleep, but the wheel's clock does not. Under a paused clock, the driving task would turn
+/// the wheel again and again.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, this requires the feature `sync`.
@@ -67,9 +67,9 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             wait_for_next_poll(None::<S>, true).await;
-            // Timers that this turn fires usually came due while other tasks ran. More timers may
-            // come due while the woken tasks run, so a short sleep makes the next turn follow these
-            // tasks.
+            // This turn usually fires timers that came due while other tasks ran. More timers may
+            // come due while the woken tasks run. So the next turn follows these tasks after a
+            // short sleep.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
@@ -84,7 +84,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             } else {
                 announced_sleep.timeout()
             };
-            // Instead of a sleep of zero length, lets other tasks run before the next turn.
+            // If the timeout is zero, does not sleep, but lets other tasks run before the next
+            // turn.
             let must_yield = timeout == Some(Duration::ZERO);
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
@@ -94,9 +95,9 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Polls `sleep` once, if any. Unless it is ready, waits until the task is polled again for any
-/// reason. If `must_yield` is true, wakes the task, so that the wait ends after other tasks have
-/// run.
+/// Polls `sleep` once, if there is one. Unless this poll is ready, waits until the task is polled
+/// again for any reason. If `must_yield` is true, also wakes the task, so that this wait ends after
+/// other tasks have run.
 async fn wait_for_next_poll<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

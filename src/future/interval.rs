@@ -12,9 +12,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// The schedule does not drift if ticks are late by less than a period. It also does not drift if
-/// the period is not a multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens
-/// after a tick that is late by a period or more.
+/// The schedule does not drift, even if ticks are late by less than a period, or the period is not
+/// a multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that is
+/// late by a period or more.
 ///
 /// # Examples
 ///
@@ -44,8 +44,8 @@ pub struct Interval<B: Backend = LocalTimer> {
 
 /// How an [`Interval`] handles missed ticks.
 ///
-/// A tick is missed if its deadline has elapsed when [`tick`](Interval::tick) returns the tick
-/// before it. In `corewheel_tokio`, as in tokio, the behavior applies after each tick that is
+/// A tick is missed if its deadline has already elapsed when [`tick`](Interval::tick) returns the
+/// previous tick. In `corewheel_tokio`, as in tokio, the behavior applies after each tick that is
 /// returned more than 5 ms late.
 ///
 /// For example, if the period is 10 s and the tick due at 10 s is returned at 35 s, then the ticks
@@ -78,7 +78,7 @@ pub enum MissedTickBehavior {
     /// Returns the missed ticks at once, one after another.
     #[default]
     Burst,
-    /// Begins a new schedule: the next tick comes one period after the missed tick was returned.
+    /// Begins a new schedule: the next tick comes one period after the late tick was returned.
     Delay,
     /// Skips missed ticks: the next tick is the first scheduled tick that is still in the future.
     Skip,
@@ -284,7 +284,7 @@ impl<B: Backend> Interval<B> {
 
     /// Changes the time between two ticks. The minimum is one tick of the wheel. The next tick
     /// keeps its deadline. To change this deadline too, call [`reset`](Self::reset) afterwards: the
-    /// next tick then comes one new period from the reset.
+    /// next tick comes one new period after the reset.
     ///
     /// # Examples
     ///

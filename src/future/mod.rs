@@ -35,16 +35,16 @@
 //! - **There is no cooperative budget.** A loop over sleeps or timeouts that elapse at once never
 //!   yields to other tasks.
 //! - **corewheel allocates nothing** in the steady state: the timer stores the waker inline.
-//! - **A timer that fires calls the waker of the latest poll once.** The call is made in a turn of
-//!   the wheel's owner. With [`Timers::per_worker`], the [`Watcher`] turns the wheels. If the waker
+//! - **When a timer fires, it calls the waker of the latest poll, once.** The wheel's owner makes
+//!   this call in a turn. With [`Timers::per_worker`], the [`Watcher`] makes it. If the waker
 //!   panics, the panic is caught and reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
-//!   dropped at once. If another thread owns or uses the wheel, a turn may drop the waker later:
-//!   see [`Config::drop_within`](crate::Config::drop_within).
+//!   dropped at once. But if another thread owns or uses the wheel, the waker may stay until a
+//!   later turn: see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another wheel. If the `Timers` has no other live wheel, see [Without a
 //!   timer](#without-a-timer). But a [`drain`](crate::LocalTimer::drain) returns the timers and
-//!   wakes no future. Running or dropping a returned timer wakes its future.
+//!   wakes no future: running or dropping a returned timer wakes its future.
 //!
 //! # Without a driver
 //!
@@ -54,28 +54,28 @@
 //! packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop registers by its first
 //! call of [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep)
 //! or [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
-//! before any of these calls must first call
-//! [`register_driver`](crate::LocalTimer::register_driver).
+//! before it makes any of these calls must call
+//! [`register_driver`](crate::LocalTimer::register_driver) first.
 //!
-//! A task may be spawned before the thread has a driver, but must not wait for a timer yet. After a
-//! thread's last driver is dropped, a poll that must add a timer to the thread's wheel panics
-//! again. A timer that is already pending fires when the wheel is turned again.
+//! A task may be spawned before the thread has a driver, but must not wait for a timer before then.
+//! After a thread's last driver is dropped, a poll that must add a timer to the thread's wheel
+//! panics again. A timer that is already pending fires when the wheel is turned again.
 //!
 //! # Without a timer
 //!
 //! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
-//! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread also gets no wheel,
-//! and so no timer, if the process has 16,384 shards, the maximum. If a poll needs a timer in one
-//! of these cases, a [`Timeout`] ends with [`TimeoutError::NoTimer`]; a [`Sleep`] and an
-//! [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
+//! its limit of live timers ([`Config::limit`](crate::Config::limit)). Nor is a timer available if
+//! the thread cannot have a wheel, because the process has 16,384 shards, the maximum. If a poll
+//! needs a timer in one of these cases, a [`Timeout`] ends with [`TimeoutError::NoTimer`]; a
+//! [`Sleep`] and an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
 //! [`Timeout::even_without_timer`], the `Timeout` keeps waiting for its future.
 //! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not panic.
 //!
 //! # How a waker changes
 //!
-//! A poll with another waker cancels the timer and adds one with the new waker. If another thread
-//! owns the wheel, the cancelled timer may count towards the wheel's limit until the owner has
-//! removed the timer. So a wheel at its limit may refuse the new timer.
+//! A poll with another waker cancels the timer and adds a timer with the new waker. If another
+//! thread owns the wheel, the cancelled timer may count towards the wheel's limit until the owner
+//! removes it. So a wheel at its limit may refuse the new timer.
 
 mod backend;
 mod drive;
@@ -214,8 +214,8 @@ pub fn interval(period: Duration) -> Interval {
 }
 
 /// Returns an interval that ticks every `period`, the first time at `start`, an instant of this
-/// thread's clock. A `start` before the creation of the clock counts as the clock's creation. See
-/// [`interval`].
+/// thread's clock. A `start` before the creation of the clock counts as the time of this creation.
+/// See [`interval`].
 ///
 /// # Examples
 ///

@@ -27,9 +27,10 @@ use crate::{
 /// timer.
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
-/// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
-/// first poll adds a timer without reading the clock. If the deadline has elapsed, the next turn
-/// fires this timer. Further polls with the same waker only check whether the timer is pending.
+/// again, and adds a timer if the deadline has not elapsed. But if the duration exceeds a second,
+/// the first poll adds a timer without reading the clock; if the deadline has already elapsed, the
+/// next turn fires this timer. Later polls with the same waker only check whether the timer is
+/// pending.
 ///
 /// # Panics
 ///
@@ -77,8 +78,8 @@ enum State {
     /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired. If `elapsed_at_reset` is true, the sleep was reset to an elapsed deadline: the timer
-    /// wakes the task, whose next poll is ready.
+    /// fired. If `elapsed_at_reset` is true, the sleep was reset to an elapsed deadline. Then the
+    /// timer wakes the task, and the next poll is ready.
     Armed { handle: TimerHandle, waker_id: WakerId, elapsed_at_reset: bool },
     /// A poll has returned ready.
     Completed,
@@ -162,8 +163,8 @@ impl<B: Backend> Sleep<B> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If a timer is pending, the call resets it to the new deadline. When the timer fires, it
-    /// wakes the task of the latest poll. If the new deadline has elapsed, the next poll is ready,
+    /// If the sleep's timer is pending, the call resets the timer, which then wakes the task of the
+    /// latest poll at the new deadline. If the new deadline has elapsed, the next poll is ready,
     /// and a pending timer fires at the wheel's next tick at the latest. If no timer is pending,
     /// the next poll that must wait adds one.
     ///
@@ -298,8 +299,8 @@ impl<B: Backend> Sleep<B> {
                 self.state = State::Unarmed;
                 match new_waker {
                     Some(new_waker) if is_cancelled => new_waker,
-                    // The end of the timer proves nothing, because its wheel may have ended before
-                    // the deadline.
+                    // A timer that has ended does not prove that the deadline has elapsed: its
+                    // wheel may have ended earlier.
                     _ => return self.poll_slow(cx),
                 }
             }
@@ -316,8 +317,8 @@ impl<B: Backend> Sleep<B> {
         };
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A sleep with an elapsed deadline needs no timer. Unless the sleep was `Unarmed`, the
-        // deadline is not yet checked.
+        // A sleep with an elapsed deadline needs no timer. Only a sleep that was `Unarmed` has
+        // already compared its deadline with the clock.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Completed;
             return Poll::Ready(Ok(()));

@@ -79,11 +79,11 @@ impl<F, B: Backend> Timeout<F, B> {
         Self { future, sleep, even_without_timer: false }
     }
 
-    /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
-    /// up. Use this for requests that must not fail under overload. Without a timer, nothing wakes
-    /// the task at the deadline. But a poll after the deadline still gives up the future, and each
-    /// poll before the deadline tries again to add a timer. If the thread had no wheel when the
-    /// deadline was set, the timeout does not elapse before its [`sleep`](Self::sleep) is reset.
+    /// Keeps the future even while [no timer is available](super#without-a-timer). Use this for
+    /// requests that must not fail under overload. Without a timer, nothing wakes the task at the
+    /// deadline. But a poll after the deadline still gives up the future, and each poll before the
+    /// deadline tries again to add a timer. If the thread had no wheel when the deadline was set,
+    /// the timeout does not elapse before its [`sleep`](Self::sleep) is reset.
     ///
     /// # Examples
     ///

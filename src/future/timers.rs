@@ -40,9 +40,9 @@ use crate::{
 /// Prefer `start` or `new` only if most timers fire, because `per_worker` fires all timers on one
 /// thread.
 ///
-/// A future that is created on the owner thread of one of the wheels uses that wheel. Any other
-/// thread uses one of the wheels for all its futures, and the threads are spread over the wheels.
-/// If a wheel ends or refuses a timer, the future continues on another wheel.
+/// A future that is created on the owner thread of one of the wheels uses that wheel. Every other
+/// thread uses one wheel for all its futures, and these threads are spread over the wheels. If a
+/// wheel ends or refuses a timer, the future continues on another wheel.
 ///
 /// Clones are cheap and refer to the same wheels.
 ///
@@ -92,12 +92,12 @@ struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
     worker_wheels: Option<Arc<WorkerWheels>>,
-    /// Stops the threads or the watcher when the last clone is dropped. `None` for
-    /// [`Timers::new`], whose wheels other code turns.
+    /// Stops the threads or the watcher when the last clone is dropped. `None` for [`Timers::new`],
+    /// because other code turns its wheels.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
-// User code runs only between two steps of a wheel, so a panic leaves no step half done.
+// User code runs only between two steps of a wheel, so its panics interrupt no step.
 impl RefUnwindSafe for WheelSet {}
 
 struct OnDrop<F: Fn()>(F);
@@ -161,9 +161,9 @@ impl Timers {
     /// pinned, and the configuration of each wheel. See [`start`](Self::start).
     ///
     /// The threads park between their turns. Each thread calls the function given to
-    /// [`CoresBuilder::config`]. If this function sets a wake hook
+    /// [`CoresBuilder::config`]. If the returned [`Config`] has a wake hook
     /// ([`Config::on_wake`](crate::Config::on_wake)), the hook must unpark the thread that called
-    /// the function.
+    /// this function.
     ///
     /// # Errors
     ///
@@ -195,9 +195,9 @@ impl Timers {
     }
 
     /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
-    /// thread use the same wheel, unless that wheel refuses a timer. A separate thread, the
-    /// *watcher*, sleeps until the earliest deadline of all wheels, and fires the timers. So timers
-    /// fire even while workers are busy or blocked.
+    /// thread use the same wheel, or another one if that wheel refuses a timer. A separate thread,
+    /// the *watcher*, sleeps until the earliest deadline of all wheels, and fires the timers. So
+    /// timers fire even while workers are busy or blocked.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
@@ -205,10 +205,10 @@ impl Timers {
     /// names `worker 0`, `worker 1` and so on.
     ///
     /// Cost: to add, reset or cancel a timer, a thread claims the timer's wheel by one
-    /// compare-and-swap. If several attempts fail, because another thread has claimed the wheel,
-    /// the thread usually sends the watcher a message. If the message cancels a timer, the watcher
+    /// compare-and-swap. If another thread has claimed the wheel and several attempts fail, the
+    /// thread usually sends a message to the watcher. If the message cancels a timer, the watcher
     /// drops the timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add
-    /// or reset may wake the watcher if the deadline is the earliest of the wheel.
+    /// or reset may wake the watcher if its deadline is the earliest of the wheel.
     ///
     /// # Errors
     ///
@@ -514,9 +514,9 @@ impl Remote {
         Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
     }
 
-    /// Tries to add a timer to each wheel in the order of the indices, beginning with this wheel.
-    /// When a wheel accepts the timer, `self` refers to that wheel, and `nanos` is converted to its
-    /// clock. If no wheel accepts the timer, drops `callback` without waking the task.
+    /// Tries one wheel after another, from this wheel on, until one accepts a timer. Then `self`
+    /// refers to that wheel, and `nanos` is a time of its clock. If no wheel accepts the timer,
+    /// drops `callback` without waking the task.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,

@@ -9,8 +9,8 @@ use crate::{
     local::ThreadWheel,
 };
 
-/// A waker that serves as a timer's callback. Firing the timer wakes the task, and so does the end
-/// of the wheel. After a cancel, the waker is only dropped, unless the wheel ends before the drop.
+/// A waker that serves as a timer's callback. The task is woken when the timer fires, and when the
+/// wheel ends. A cancel drops the waker without a wake, unless the wheel ends before the drop.
 #[derive(Debug)]
 pub struct WakerCallback(pub(super) Option<Waker>);
 
@@ -25,9 +25,10 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // The task's next poll usually passes the original waker again, so the identifier is the
-        // original's. But if the clone has different data, the original's data may be freed, and
-        // another waker may reuse its address. In this case the identifier is the clone's.
+        // The task's next poll usually passes the original waker again, so the identifier is
+        // usually that of the original. But if the clone has different data, the original's data
+        // may be freed, and another waker may reuse the address. So in this case the identifier is
+        // that of the clone.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -70,8 +71,8 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// Whether a `WakerCallback` that this thread drops wakes its task. `None` outside
-    /// [`with_wake_on_drop`]: then the drop wakes the task only if this thread's wheel has ended.
+    /// True if each `WakerCallback` that this thread drops wakes its task. `None` outside
+    /// [`with_wake_on_drop`], where a drop wakes the task only if this thread's wheel has ended.
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -83,8 +84,8 @@ pub(super) fn drop_refused<F>(callback: F) {
 }
 
 /// Calls `action`. A `WakerCallback` that this thread drops during the call wakes its task only if
-/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise each poll
-/// that cancels a timer or is refused one would wake its own task, and so cause the next such poll.
+/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, each poll
+/// with such a timer would wake its own task, and so cause the next such poll.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _flag = WakesOnDrop::set(Some(wakes));

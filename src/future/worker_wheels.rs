@@ -18,14 +18,14 @@
 //! before the claim, and called or dropped after the release. So a claim is short and never nested.
 //! If another thread has claimed the wheel, a worker retries a few times. If all attempts fail, the
 //! worker acts as a remote thread, and sends a message if necessary. Only the watcher waits until
-//! it can claim a wheel: after each callback, and when it ends the wheels.
+//! it can claim a wheel. It does so after each callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
 //! Only the watcher turns wheels, so it must wake up for each deadline. The watcher holds the claim
-//! while it announces its sleep, and a worker holds the claim while it adds a timer. So either the
-//! add or the announcement comes first. If the add comes first, the watcher includes the new
-//! deadline in its announcement. If the announcement comes first, the worker reads
+//! while it announces its sleep, and a worker holds the claim while it adds a timer. So one of the
+//! two, the add or the announcement, comes first. If the add comes first, the watcher includes the
+//! new deadline in its announcement. If the announcement comes first, the worker reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
 //! watcher that is awake, or is being woken, claims the wheel again for its next announcement, and
 //! then sees the new timer.
@@ -34,14 +34,14 @@
 //! other wheel. The watcher also checks the mailbox after each announcement (see
 //! `cross_core/parker.rs`).
 //!
-//! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
-//! watcher sleeps at most `WATCHER_RETRY_DELAY` and tries again.
+//! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. In this
+//! case the watcher sleeps at most `WATCHER_RETRY_DELAY`, and tries again.
 //!
-//! An add or reset under the claim lowers `sleep_limit` to its deadline if the deadline is before
-//! the end of the latest announced sleep. Until `sleep_limit` has elapsed, no later announced sleep
-//! lasts beyond it, even if the timer was cancelled. So adds with later deadlines do not wake the
-//! watcher. If a program keeps adding and cancelling timeouts of equal length, only about one add
-//! per timeout length and wheel wakes the watcher.
+//! If the deadline of an add or reset under the claim is before the end of the latest announced
+//! sleep, `sleep_limit` is lowered to this deadline. Until `sleep_limit` has elapsed, no newly
+//! announced sleep ends after it, even if the timer was cancelled. So adds with later deadlines do
+//! not wake the watcher. If a program keeps adding and cancelling timeouts of equal length, only
+//! about one add per timeout length and wheel wakes the watcher.
 //!
 //! # The end
 //!
@@ -100,8 +100,8 @@ struct ClaimedState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none. No later announced sleep lasts beyond this deadline. The first announcement
-    /// after the deadline sets `u64::MAX` again.
+    /// there is none. No newly announced sleep ends after this deadline. The first announcement
+    /// after the deadline resets the value to `u64::MAX`.
     sleep_limit: u64,
 }
 
@@ -193,8 +193,8 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. The caller must have claimed the wheel, found that the
-    /// announced sleep ends too late, and released the wheel.
+    /// Wakes the watcher if it is still asleep. Before this call, the caller must claim the wheel,
+    /// find that the announced sleep ends too late, and release the wheel.
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
@@ -222,7 +222,7 @@ impl WorkerWheel {
     }
 
     /// Claims the wheel and adds a timer. Returns `None` if the claim has failed a few times. Takes
-    /// the callback only if it adds the timer.
+    /// the callback only if the timer is added.
     #[inline]
     pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
@@ -259,8 +259,8 @@ impl WorkerWheel {
     }
 
     /// Allows further adds, or returns an error if the wheel is full or has ended. If the watcher
-    /// has not run yet, also publishes the counts and the next deadline. Then `overdue_nanos`
-    /// becomes the time since this deadline, zero if it has not elapsed.
+    /// has not run yet, also publishes the counts and the next deadline, and sets `overdue_nanos`
+    /// to the time since this deadline, or to zero if it has not elapsed.
     #[cold]
     #[inline(never)]
     fn allow_adds(
@@ -301,8 +301,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops the callback of a cancelled timer without waking its task, even if the wheel of this
-    /// thread has ended.
+    /// Drops the callback of a cancelled timer. Does not wake its task, even if this thread's own
+    /// wheel has ended.
     fn drop_cancelled(&self, callback: Callback) {
         with_wake_on_drop(false, || self.shared.hooks.drop_catching_panic(callback));
     }

@@ -1,4 +1,4 @@
-//! A virtual core: a thread with a wheel and tasks, which takes one step at a time on request.
+//! A virtual core: a thread with a wheel and tasks. The thread takes one step at each request.
 
 use std::{
     cell::{Cell, RefCell},
@@ -89,8 +89,8 @@ impl VirtualCore {
         let run = move || {
             config.install().expect("a new thread");
             local_timer().register_driver();
-            // Seeds `When::spread` with the core's index. The default seed, the shard's number,
-            // would depend on the shards that the process created before.
+            // Seeds `When::spread` with the core's index. The default seed is the shard's number,
+            // which depends on the shards that the process created before.
             let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(index as u64));
             assign_thread_number(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
@@ -105,7 +105,8 @@ impl VirtualCore {
         (core, shard)
     }
 
-    /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
+    /// Takes a step. Returns true if the step had an effect, after which any core may need another
+    /// turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(position) => tasks.try_poll(position),

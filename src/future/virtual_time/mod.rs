@@ -15,14 +15,14 @@ use crate::{clock::ManualClock, local::ShardRef};
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
-/// order of the steps, so a test runs the same way each time with the same seed. The executor
-/// controls neither other threads nor sockets. Random choices of the program stay random, such as
-/// the order of a `HashMap`. A test should create a purgatory group by
+/// order of the steps, so a test with a given seed runs the same way each time. The executor does
+/// not control other threads, sockets, or random choices of the program such as the order of a
+/// `HashMap`. A test should create a purgatory group by
 /// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
 /// A panic in a poll of a task propagates to the method that runs the task. The task's future is
-/// dropped after its last poll, or with the executor, and a panic of its destructor is caught.
+/// dropped after its last poll, or else with the executor. A panic of its destructor is caught.
 ///
 /// # Examples
 ///
@@ -212,10 +212,10 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks until
-    /// all cores are idle. Then returns the future's output if the future is ready, or else
-    /// advances the clock to the next deadline and repeats. Unfinished tasks stay for later calls.
-    /// `make` runs on the core's own thread, so it cannot borrow from the caller.
+    /// Calls `make` on the first core, and spawns the returned future there. Then runs all tasks
+    /// until all cores are idle. If the future is ready, returns its output. Otherwise advances the
+    /// clock to the next deadline, and repeats. Unfinished tasks stay for later calls. `make` runs
+    /// on the core's own thread, so it cannot borrow from the caller.
     ///
     /// # Panics
     ///
@@ -249,7 +249,7 @@ impl VirtualTime {
     }
 
     /// Runs all tasks. Whenever all cores are idle, advances the clock to the next deadline. Ends
-    /// when there is no unfinished task or no deadline. Returns the number of unfinished tasks,
+    /// when no task is unfinished or no deadline is left. Returns the number of unfinished tasks,
     /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, such as a task that loops over
@@ -323,8 +323,8 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn settle(&self) {
-        // True for each core whose next turn may have an effect: initially all, because the clock
-        // may have advanced, and again all after each step with an effect.
+        // True for each core whose next turn may have an effect. These are all cores at first,
+        // because the clock may have advanced, and all cores again after each step with an effect.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some((core, step)) = self.choose_step(&wants_turn) {
             let had_effect = self.cores[core].step(step);
@@ -426,7 +426,7 @@ impl VirtualTime {
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Returns a pseudo-random choice of a core and its step; `None` if no step is possible.
+    /// Chooses a core and its step pseudo-randomly. Returns `None` if no step is possible.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<(usize, Step)> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| (core, Step::Poll(self.random())));

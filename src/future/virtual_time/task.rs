@@ -50,7 +50,7 @@ impl<T> Task<T> {
                     .map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
             });
             let polled = polled.await;
-            // The unwinding of a poll must not drop the future: a second panic would abort the
+            // The future must not be dropped while its poll unwinds: a second panic would abort the
             // process.
             ThreadWheel::drop_each_catching_panic([future]);
             let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
