@@ -1,4 +1,4 @@
-//! Exports to the recorder of the `metrics` facade.
+//! Exports metrics to the recorder of the `metrics` facade.
 
 use std::{collections::HashMap, fmt, mem, sync::Arc, time::Duration};
 
@@ -57,8 +57,9 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 ///   for the owner and `other` for other threads.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
 ///   `corewheel_overdue_seconds`.
-/// * Histograms: `corewheel_lateness_seconds` and `corewheel_callback_seconds`. The latter has the
-///   running times of measured callbacks. The lateness has the label `by`, which is `loop` for
+/// * Histograms: `corewheel_lateness_seconds` and `corewheel_callback_seconds`.
+///   `corewheel_callback_seconds` has the running times of measured callbacks.
+///   `corewheel_lateness_seconds` has the label `by`, which is `loop` for
 ///   [`loop_lateness`](ShardMetrics::loop_lateness) and `leftover` for
 ///   [`leftover_lateness`](ShardMetrics::leftover_lateness). Durations are rounded up, by at most a
 ///   quarter or 1,023 ns, whichever is more. A duration above 73 minutes is exported as the longest
@@ -84,7 +85,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Creates an exporter that has exported nothing, and describes the metrics to the recorder.
+    /// Creates an exporter, and describes the metrics to the recorder.
     ///
     /// # Examples
     ///

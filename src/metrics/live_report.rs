@@ -45,7 +45,7 @@ pub struct LiveReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveCallSite {
-    /// The call site of the add. For a sleep or a timeout, the place where its future was created.
+    /// The call site of the add. For a sleep or a timeout, the call site that created the future.
     pub location: &'static Location<'static>,
     /// The number of live timers that this call site added.
     pub live: usize,

@@ -1,4 +1,4 @@
-//! Reports the counts of every shard, and how late its timers fire.
+//! Reports the counts of each shard, and the lateness of its timers.
 //!
 //! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
 //! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
@@ -9,13 +9,13 @@
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
-//! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. The latest call of
-//! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) sets the time at which the next turn is
-//! due. The feature `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing`
-//! adds events: an error for each caught panic, a warning for each stall that a watch finds, and an
-//! error for an overdue timer of a wheel without a loop. With the feature `origins`,
-//! `LocalTimer::live_report` lists the call sites that added the live timers.
+//! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. A turn is due at
+//! the time that the latest call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next) has computed. The feature `metrics` adds
+//! an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each
+//! caught panic, a warning for each stall that a watch finds, and an error for an overdue timer of
+//! a wheel without a loop. With the feature `origins`, `LocalTimer::live_report` lists the call
+//! sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!
@@ -24,12 +24,12 @@
 //! such a timer, and so does the end of the thread. The reported timer may already have been
 //! cancelled or reset, or may be the timer that is being reset. The report is an error event of
 //! `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a thread, the
-//! report is a line on standard error. Each wheel is reported at most once, and once more after
-//! each loss of its last driver.
+//! report is a line on standard error. Each wheel is reported at most once, and at most once more
+//! each time that it loses its last driver.
 //!
-//! Three kinds of wheels are reported only if a timer is overdue by at least 1 s. Only some of
-//! their owner's adds look for such a timer, at least one in 256, and the owner's resets never
-//! look. These wheels are:
+//! Three kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
+//! 256 of their owner's adds looks for such a timer, and the owner's resets never do. These wheels
+//! are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver or an installed [`Config`](crate::Config),
@@ -41,7 +41,7 @@
 //! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
-//! look for slow code between this call and the following turn.
+//! look for slow code between such a call and the turn after it.
 //!
 //! # Examples
 //!
@@ -82,7 +82,7 @@ use crate::{
     wheel::shard_level_slots,
 };
 
-/// The metrics of one shard. Most values are those that the owner published last.
+/// The metrics of one shard. Most values are the latest that the owner has published.
 ///
 /// # Examples
 ///
@@ -114,16 +114,16 @@ pub struct ShardMetrics {
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
     /// delay, the lateness counts from the beginning of the tick of the add or reset.
     pub loop_lateness: Histogram,
-    /// The lateness of timers that an earlier turn left to a later turn.
+    /// The lateness of due timers that a turn left to a later turn.
     ///
-    /// Also contains some timers that no turn left. They were added or reset between such an
-    /// unfinished turn and the next one, to deadlines up to the beginning of the unfinished turn.
+    /// Also contains timers that were added or reset between such an unfinished turn and the next
+    /// one, if their deadlines are not after the beginning of the unfinished turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included. It is zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
-    /// A turn is measured until the loop's next call of one of these functions, so code between the
-    /// turn and that call counts too. If the loop runs several turns before such a call, only the
+    /// A turn is measured until the loop next calls one of these functions, so code between the
+    /// turn and this call counts too. If the loop runs several turns before this call, only the
     /// last turn is measured.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue. It is zero during a turn, and if no turn
@@ -141,8 +141,8 @@ pub struct ShardMetrics {
     /// The levels of the shard's wheel, the finest first.
     ///
     /// The owner publishes the levels only on request, because publishing them takes a few
-    /// microseconds. A reading by another thread returns the levels that were published last, or an
-    /// empty list if there are none, and requests new ones.
+    /// microseconds. A reading by another thread requests new levels. It returns the latest
+    /// published levels, or an empty list if there are none.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found the loop stalled.
     pub stalls: u64,
@@ -181,8 +181,8 @@ impl ShardMetrics {
 
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, published) = (&shared.gauges, shared.gauges.counts());
-        // The clock is read before the turn state: if this thread is delayed between the two
-        // readings, `overdue` becomes too short, not too long.
+        // The clock is read before the turn state, so if this thread is delayed between the two
+        // readings, `overdue` is too short rather than too long.
         let now = shared.clock.nanos();
         let turns = shared.turn_state();
         let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());

@@ -1,5 +1,5 @@
-//! A thread that detects and reports stalled loops: a turn lasts too long, or a turn does not begin
-//! although it is due or requests wait.
+//! A thread that detects and reports stalled loops. A loop is stalled if its turn lasts too long,
+//! or if no turn begins although one is due or requests wait.
 
 use std::{
     collections::HashMap,
@@ -14,8 +14,8 @@ use crate::{
     gauges::TurnState,
 };
 
-/// The number of checks in each period of `limit`; see [`Watch::start`]. The two bounds below limit
-/// the interval between checks.
+/// The number of checks in a time of length `limit`; see [`Watch::start`]. The two constants below
+/// bound the interval between checks.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -48,9 +48,9 @@ pub struct Stall {
     pub lasted: Duration,
     /// True if the owner is inside a turn, for example in a callback.
     pub is_in_turn: bool,
-    /// True if any turn of the shard has begun. If false, perhaps no loop drives the shard. See
-    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel,
-    /// and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
+    /// True if the shard has begun a turn at least once. If false, perhaps no loop drives the
+    /// shard. See [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a
+    /// thread's wheel, and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
     pub has_turned: bool,
 }
 
@@ -61,13 +61,13 @@ pub struct Stall {
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` or `next_expiry` returns `None`, or until the loop's next turn or call of
 ///   `prepare_sleep` or `time_until_next`.
-/// * Its next turn is late by more than the limit. The loop's `TimerFd` and each call of
-///   `prepare_sleep` or `time_until_next` set the time at which this turn is due. A late turn of a
-///   loop that uses none of them is usually not reported.
-/// * Its next turn has not begun although a remote add, reset or closure waits for longer than the
-///   limit, and the loop is not in an announced sleep.
+/// * Its next turn is late by more than the limit. The time at which this turn is due is set by the
+///   loop's `TimerFd`, and by each call of `prepare_sleep` or `time_until_next`. If a loop uses
+///   none of these, its late turns are usually not reported.
+/// * A remote add, reset or closure has waited for longer than the limit, the next turn has not
+///   begun, and the loop is not in an announced sleep.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
-///   wheel, this includes timers that other threads have added or reset. The report may be wrong,
+///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
@@ -165,8 +165,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
             checks.insert(number, check);
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
-                // Unpins first: `report` is user code, and a pinned thread delays the freeing of
-                // memory.
+                // Unpins before the call of `report`, which may take long: a pinned thread delays
+                // the freeing of memory.
                 drop(pinned);
                 // A `tracing` subscriber may panic. The panic hook prints such a panic.
                 #[cfg(feature = "tracing")]
@@ -186,16 +186,16 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     }
 }
 
-/// Checks a shard. Returns its stall if the stall has lasted longer than `limit`, and the previous
-/// check has not found it.
+/// Checks a shard. Returns a stall that has lasted longer than `limit`, unless the previous check
+/// has already found it.
 fn check_shard(
     number: u32,
     shared: &Shared,
     limit: Duration,
     previous: Option<Check>,
 ) -> (Check, Option<Stall>) {
-    // The clock is read before the turn state: if this thread is delayed between the two readings,
-    // the stall seems too short, not too long.
+    // The clock is read before the turn state, so if this thread is delayed between the two
+    // readings, the stall seems too short rather than too long.
     let now = shared.clock.nanos();
     let turns = shared.turn_state();
     let has_turned = turns.turns_begun > 0;
