@@ -1,9 +1,9 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` sends a closure
-//! to that core, which delivers the batch there. The messages do not rely on the order of batches:
-//! if a message depends on an earlier message, it is sent only after the other core has
-//! acknowledged the earlier message.
+//! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` runs a closure
+//! on that core, and the closure delivers the batch. The order of batches does not matter: if a
+//! message depends on an earlier one, it is sent only after the other core has acknowledged the
+//! earlier message.
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
 //! usually because the receiving core or its purgatory has ended, the batch's destructor sends
@@ -40,9 +40,8 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// When a core's purgatory ends, the operations of other cores that watch its keys are checked once
 /// more. Later events on these keys have no effect, but the operations keep their other watches and
 /// their timeouts. Drop the purgatory before you [drain](crate::LocalTimer::drain) the core's
-/// wheel. Otherwise events that other cores send between the drain and the drop are lost. If all
-/// 2^25 - 1 nodes of a core's wheel are in use, events and watches that other cores send to this
-/// core are lost.
+/// wheel: events that other cores send between a drain and the drop are lost. If all 2^25 - 1 nodes
+/// of a core's wheel are in use, events and watches that other cores send to this core are lost.
 ///
 /// # Examples
 ///
@@ -92,9 +91,9 @@ struct Group<K> {
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// Creates a group whose keys are spread over the cores by a hash, which uses a [random
-    /// secret](crate::purgatory::Purgatory#keys) of the group. If your requests should run on the
-    /// core of their key, use [`by`](Self::by).
+    /// Creates a group that spreads the keys over the cores by a hash with a [random
+    /// secret](crate::purgatory::Purgatory#keys). If your requests should run on the core of their
+    /// key, use [`by`](Self::by).
     ///
     /// # Examples
     ///
@@ -119,8 +118,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
     /// Creates a group in which `core_of` returns the core of a key.
     ///
-    /// The result of `core_of` is taken modulo the number of cores. `core_of` must return the same
-    /// value for a key each time.
+    /// The result of `core_of` is taken modulo the number of cores. For equal keys, `core_of` must
+    /// always return the same value.
     ///
     /// # Examples
     ///
@@ -177,8 +176,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         self.0.send_batch(self.0.core_of(key, shards.len()), batch);
     }
 
-    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, except
-    /// after an earlier join, which only [`Member::connect`] detects.
+    /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
+    /// but does not detect an earlier join; [`Member::connect`] does.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -268,9 +267,9 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Requests the removal of a watch on a key of the receiver, for an operation of another core.
     Unwatch { watch: Id },
-    /// Requests a check of the receiver's operation. After an event, `watch` is the operation's
-    /// watch on the key, which is a key of the sender. `None` means that the operation gets no more
-    /// events on a key: the purgatory of the key's core has ended, or could not add the watch.
+    /// Requests a check of the receiver's operation. After an event on a key of the sender, `watch`
+    /// is the operation's watch on this key. `None` means that the operation gets no more events on
+    /// a key: the purgatory of the key's core has ended, or could not add the watch.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -279,11 +278,11 @@ impl<K> Message<K> {
         matches!(self, Self::Watch { .. })
     }
 
-    /// Returns the answer to the sender of this message, which could not be delivered. Returns
-    /// `None` if the sender need not know.
+    /// Returns the answer that tells the sender that this message was not delivered. Returns `None`
+    /// if the sender need not know.
     pub(super) fn refusal(&self) -> Option<Self> {
         match *self {
-            // The watch must end, because its events do not reach the operation. Usually the
+            // The watch must be removed, because its events do not reach the operation. Usually the
             // operation has ended with its purgatory.
             Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
@@ -405,9 +404,9 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the refusals.
     sender_core: u32,
-    /// The keys of events. They are not in `messages`, because a [`Message`] is larger, and the
-    /// batch would move more cache lines between cores. The order of events relative to messages
-    /// does not matter.
+    /// The keys of events. They are not in `messages`, because a [`Message`] is larger than a key,
+    /// and would move more cache lines between cores. The order of events relative to messages does
+    /// not matter.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -463,14 +462,14 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
     /// Tells other cores that their operations get no more events from this core. Called when the
-    /// receiver ends, or when the thread exits and the receiver still exists.
+    /// receiver ends, or when the thread exits before that.
     fn notify_remote_watchers_of_end(&self);
 }
 
 /// The destination of a group's messages on one thread.
 struct Endpoint<K: Send + 'static> {
-    /// Does not keep the group alive, but prevents a reuse of the group's address, which is the key
-    /// in `THREAD_ENDPOINTS`.
+    /// Does not keep the group alive, but prevents a reuse of its address, the key in
+    /// `THREAD_ENDPOINTS`.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,

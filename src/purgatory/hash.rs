@@ -1,11 +1,12 @@
 //! The hash of a purgatory's keys. It uses a secret, so that clients cannot choose keys that
 //! collide.
 //!
-//! The words that a key writes are the coefficients of a polynomial, which is evaluated at a secret
-//! point modulo the prime 2^61 - 1. Each purgatory and each group has a random point. A word of
-//! more than 58 bits becomes two coefficients. Two different keys of at most `n` coefficients have
-//! the same value at no more than `n` of the 2^60 possible points. For some secret points, the
-//! values of keys in an arithmetic progression have equal low bits, so `finish` mixes the bits.
+//! The words that a key writes are the coefficients of a polynomial. The hash evaluates this
+//! polynomial at a secret point, modulo the prime 2^61 - 1. Each purgatory and each group has a
+//! random point. A word of more than 58 bits becomes two coefficients. Two different keys of at
+//! most `n` coefficients have the same value at no more than `n` of the 2^60 possible points. For
+//! some secret points, the values of keys in an arithmetic progression have equal low bits, so
+//! `finish` mixes the bits.
 //!
 //! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
 //! that can time single lookups.
@@ -14,7 +15,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 const PRIME: u64 = (1 << 61) - 1;
 
-/// Words with this value or more are split into two coefficients. The first coefficient has bit 58
+/// Words of at least this value are split into two coefficients. The first coefficient has bit 58
 /// set, so it differs from a word that is not split.
 const SPLIT_THRESHOLD: u64 = 1 << 58;
 

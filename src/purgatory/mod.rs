@@ -56,7 +56,7 @@
 //
 // A `PurgatoryGroup` determines the core of each key. An operation that watches a key of another
 // core has a watch on that core, and an event on the key sends a message to the operation's core.
-// When the key's core has acknowledged the watch, the operation is checked once more, because an
+// The operation is checked once more when the key's core has acknowledged the watch, because an
 // event may have preceded the watch.
 //
 // When a purgatory ends, other cores' operations that watch its keys are checked once more,
@@ -107,15 +107,15 @@ use crate::{
 ///
 /// An operation with one watch takes about 64 bytes, plus its own size and a timer. Each further
 /// watch takes about 50 bytes. In addition, each watch has space for a key. The hash table takes up
-/// to 32 bytes times the peak number of keys.
+/// to 32 bytes per key, at the peak number of keys.
 ///
-/// Operations, further watches, and links to watches on other cores are three kinds of records, in
-/// separate pages of up to 1,024 records. A single record in use keeps its whole page allocated. Of
-/// each kind, up to eight empty pages are kept, so repeated bursts of up to 8,192 operations can
-/// reuse them. After every 64 turns, one empty page of each kind is freed if it was not needed
-/// during these turns. If the hash table was much too large throughout these turns, it shrinks in
-/// small steps. Before an announced sleep of a second or more, all empty pages are freed, and the
-/// table shrinks at once.
+/// There are three kinds of records: operations, further watches, and links to watches on other
+/// cores. Each kind has its own pages of up to 1,024 records. A single record in use keeps its
+/// whole page allocated. Up to eight empty pages of each kind are kept, so repeated bursts of up to
+/// 8,192 operations can reuse these pages. After every 64 turns, one empty page of each kind is
+/// freed if it was not needed during these turns. If the hash table was much too large throughout
+/// these turns, it shrinks in small steps. Before an announced sleep of a second or more, all empty
+/// pages are freed, and the table shrinks at once.
 ///
 /// # Keys
 ///
@@ -166,11 +166,12 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The first call creates the purgatory, which ends with the thread. It is in no group. A closure
-/// of [`ShardRef::run`](crate::ShardRef::run) can use a group's purgatory if you keep a clone in a
-/// `thread_local!`. In an exiting thread, a call may return another, empty purgatory.
+/// The first call creates the purgatory, which ends with the thread. It is in no group. If a
+/// closure of [`ShardRef::run`](crate::ShardRef::run) must use a group's purgatory, keep a clone in
+/// a `thread_local!`. In an exiting thread, a call may return another, empty purgatory.
 ///
-/// Cost after the first use: at most one comparison for each pair of types in use.
+/// Cost after the first use: at most one comparison for each pair of types with a purgatory on this
+/// thread.
 ///
 /// # Examples
 ///
@@ -226,9 +227,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// that the condition holds, or until `timeout` has elapsed. An event on one of the `keys`
     /// causes a check.
     ///
-    /// A key that is given twice gets two watches. An operation without keys completes by its
-    /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
-    /// first check completes the operation, no timer is added, and `keys` is not iterated.
+    /// A key that occurs twice in `keys` gets two watches. An operation without keys completes by
+    /// its timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If
+    /// the first check completes the operation, no timer is added, and `keys` is not iterated.
     ///
     /// Cost: constant time per key on average. The hash table grows in small steps, so each new key
     /// moves only a few other keys.
@@ -236,7 +237,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Errors
     ///
     /// If the thread's wheel is full or has ended, or the thread cannot have a wheel; see
-    /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
+    /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error contains the operation.
     ///
     /// # Examples
     ///
@@ -295,8 +296,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// these checks completed by their condition. An operation of another core is checked on its
     /// own core, when a message about the event arrives there.
     ///
-    /// If the key belongs to another core, this call finds no operation: use
-    /// [`notify`](Self::notify).
+    /// This call finds no operations if the key belongs to another core: use
+    /// [`notify`](Self::notify) for such keys.
     ///
     /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
     /// key.
@@ -593,8 +594,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
     /// in the same order on each core. Call `join` once on each core. Until a core joins or ends,
-    /// watches on its keys are buffered, even after the watching operations have ended. So a core
-    /// should add few operations before the other cores have joined.
+    /// watches on its keys are buffered. They stay in the buffer even after the watching operations
+    /// have ended. So a core should add few operations before the other cores have joined.
     ///
     /// # Panics
     ///
@@ -661,8 +662,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// Counts events, and parked operations that end without an event. If the count changes during
-    /// an add, the add checks the condition again.
+    /// The number of events, and of parked operations that ended without an event. If the number
+    /// changes during an add, the add checks the condition again.
     change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -725,8 +726,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
-        // Makes room before `try_park` borrows the table: making room drops the callbacks of
-        // cancelled timers, whose destructors may use the table.
+        // Makes room before `try_park` borrows the table: making room drops callbacks of cancelled
+        // timers, and their destructors may use the table.
         let make_room =
             |client| ThreadWheel::with(|local| local.engine_with_room().map(|_room| client))?;
         match client.and_then(make_room) {
@@ -738,8 +739,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Adds watches on `remote_key`, a key of another core, and on all `keys`. Then checks the
-    /// condition again if `change_count` no longer is `changes_before_check`, even if the iterator
-    /// or a key has panicked.
+    /// condition again if `change_count` differs from `changes_before_check`. Does so even if the
+    /// iterator or a key has panicked.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -1018,8 +1019,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Removes an operation's watches on other cores, by messages. `remote_watch_index` is the
-    /// index of the operation's latest [`RemoteWatch`].
+    /// Sends messages that remove an operation's watches on other cores. `remote_watch_index` is
+    /// the index of the operation's latest [`RemoteWatch`].
     fn unwatch_remote(&self, mut remote_watch_index: u32) {
         while remote_watch_index != NONE {
             let taken = self.table.borrow_mut().take_remote_watch(remote_watch_index);
@@ -1030,8 +1031,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
-/// Checks an operation at the end of its add, if the change count has changed during the add: an
-/// event on a key may have preceded the watch on that key.
+/// If the change count has changed during an operation's add, checks the operation at the end of
+/// the add: an event on a key may have preceded the watch on that key.
 struct SecondCheck<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,
@@ -1063,7 +1064,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
 
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
-        // Collects the operations first, because sending a message may call a wake hook, which may
+        // Collects the operations first: sending a message may call a wake hook, and the hook may
         // use the table.
         let remote_watchers: Vec<_> = self.table.borrow().remote_watchers().collect();
         for (core, operation) in remote_watchers {

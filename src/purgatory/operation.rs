@@ -45,7 +45,7 @@ pub trait DelayedOperation: 'static {
     ///   during the add,
     /// - at events on the operation's keys,
     /// - when [`check`](crate::purgatory::Purgatory::check) is called,
-    /// - for each key of another core: when that core has added the watch, could not add it, or
+    /// - for each key of another core, when that core has added the watch, could not add it, or
     ///   ends its purgatory.
     ///
     /// `try_complete` must be quick, and must not call `turn`.
@@ -66,8 +66,9 @@ pub trait DelayedOperation: 'static {
     ///
     /// [`Config::on_panic`]: crate::Config::on_panic
     ///
-    /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
-    /// runs inside this call, up to 16 calls deep. Deeper calls run after the outermost call.
+    /// `on_complete` may use the purgatory. If this call completes other operations, their
+    /// `on_complete` runs inside it, up to 16 calls deep. Deeper calls run after the outermost
+    /// call.
     ///
     /// An operation that holds a clone of the purgatory in which it waits keeps that purgatory
     /// alive. If the thread ends while such an operation waits, the operation and the purgatory
@@ -147,8 +148,8 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum WatchOutcome {
-    /// The operation does not wait: it completed by its condition, or user code that ran during the
-    /// add completed or removed it.
+    /// The operation does not wait: it completed by its condition, or user code completed or
+    /// removed it during the add.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -156,8 +157,8 @@ pub enum WatchOutcome {
 
 /// Identifies a waiting operation of one purgatory.
 ///
-/// The identifier is unique within its purgatory. It hardly ever matches an operation of another
-/// purgatory, because each purgatory numbers its operations from a random 63-bit number. Holding
+/// The identifier is unique within its purgatory. A purgatory numbers its operations from a random
+/// 63-bit number, so the identifier hardly ever matches an operation of another purgatory. Holding
 /// the identifier does not keep the operation alive.
 ///
 /// # Examples

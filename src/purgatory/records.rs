@@ -23,7 +23,7 @@ pub(super) trait Record {
     /// A free record. Dropping it has no effect.
     const FREE: Self;
 
-    /// Returns the field that, in a free record, holds the index of the next free record.
+    /// Returns the field that holds the index of the next free record while this record is free.
     fn next_free(&mut self) -> &mut u32;
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Records<T> {
     /// The first free record of the current page, or [`NONE`].
     first_free_in_current_page: u32,
     pub(super) len: u32,
-    /// The number of the current page, which is in neither of the lists below.
+    /// The number of the current page. The lists below do not contain it.
     current_page: u32,
     /// The numbers of the other pages that have both free records and records in use.
     pages_with_room: Vec<u32>,
@@ -116,8 +116,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends the trim interval that the previous call began. If `frees_all` is true, frees all
-    /// spare pages. Otherwise frees one, if there was always a spare page during the interval.
+    /// Ends the trim interval that the previous call began. If `frees_all` is true, frees all spare
+    /// pages. Otherwise frees one spare page, if there was always a spare page during the interval.
     pub(super) fn end_trim_interval(&mut self, frees_all: bool) {
         let unneeded = if frees_all {
             self.spare_pages.len()
@@ -245,8 +245,8 @@ pub(super) struct OccupiedRecord<'a, T> {
 }
 
 impl<'a, T: Record> OccupiedRecord<'a, T> {
-    /// Frees the record and returns it. The caller must take its contents. The second value is
-    /// [`NONE`], or the index that the caller must then pass to
+    /// Frees the record and returns it. The caller must take its contents. If the second value is
+    /// not [`NONE`], it is an index that the caller must then pass to
     /// [`put_in_free_list`](Records::put_in_free_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
@@ -263,7 +263,7 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
 /// never equals [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. Not inlined and without arguments, so that each call needs little code.
+/// Panics. Is not inlined and takes no arguments, so that each call needs little code.
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {

@@ -1,9 +1,9 @@
 //! The operations of one core and the watches on its keys. This module calls no method of an
 //! operation.
 //!
-//! An operation, its timer and its first watch on this core, the *inline watch*, form one record.
-//! An *extra watch* is a separate record: a further watch of an operation, or a watch of another
-//! core's operation.
+//! One record holds an operation, its timer and its *inline watch*, the operation's first watch on
+//! this core. An *extra watch* is a separate record: a further watch of an operation, or a watch of
+//! another core's operation.
 //!
 //! The watches of a key form a ring, in the order in which they were added. The first watch holds
 //! the key. An event walks along the ring of its key with a *cursor*. When the watch at a cursor is
@@ -48,7 +48,7 @@ pub(super) struct Table<K, Op> {
     ///
     /// - Zero while the table grows.
     /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
-    ///   and after a trim interval with surplus chains until an add calls `grow_chains`.
+    ///   and from the end of a trim interval with surplus chains until an add calls `grow_chains`.
     /// - Otherwise, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
@@ -59,9 +59,9 @@ pub(super) struct Table<K, Op> {
     keys_to_drop: Vec<K>,
     /// The latest number assigned to an [`Id`]. The first number is random, so an id of another
     /// purgatory hardly ever matches an operation of this purgatory. The first number is at most
-    /// 2^63, so no program uses up the greater numbers.
+    /// 2^63, so a program cannot use up the numbers above it.
     last_id_number: NonZeroU64,
-    /// Set if this table has requested calls of [`trim`](Self::trim) from the thread's wheel.
+    /// True if this table has asked the thread's wheel to call [`trim`](Self::trim).
     trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_in_trim_interval: u32,
@@ -82,8 +82,8 @@ struct ParkedOperation<K, Op> {
     /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
     /// to the previous one. In a free record, the index of the next free record.
     last_remote_watch_index: u32,
-    /// How the operation was completed, unless by its condition. If it was checked out at that
-    /// time, [`end_check`](Table::end_check) returns this value.
+    /// How the operation was completed, if not by its condition. If the operation was checked out
+    /// at that time, [`end_check`](Table::end_check) returns this value.
     completion: Option<Completion>,
     /// Set if another check was requested while the operation was checked out.
     check_again: bool,
@@ -104,8 +104,7 @@ struct Watch<K> {
     key: Option<K>,
     /// The hash of `key`, if there is one.
     hash: u32,
-    /// Used only if this is the first watch of its key: the first watch of the next key in the
-    /// chain.
+    /// The first watch of the next key in the chain. Used only in the first watch of a key.
     next_in_chain: WatchIndex,
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous_in_ring: WatchIndex,
@@ -115,8 +114,8 @@ struct Watch<K> {
 
 /// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// The number that dates the watch: the number in the operation's [`Id`] if the operation is
-    /// of this core, and otherwise the number in the watch's own `Id`. `None` if the record is
+    /// The number that dates the watch. For an operation of this core, it is the number in the
+    /// operation's [`Id`], otherwise the number in the watch's own `Id`. `None` if the record is
     /// free.
     id_number: Option<NonZeroU64>,
     operation: Id,
@@ -185,8 +184,8 @@ pub(super) struct RemoteWatch {
     pub(super) previous_index: u32,
 }
 
-/// The result of a lookup of a key before a watch on the key is added: the key, its hash, and the
-/// first existing watch on it, or `NONE`.
+/// The result of looking up a key before adding a watch on it: the key, its hash, and the first
+/// existing watch on the key, or `NONE`.
 pub(super) struct KeyLookup<K> {
     pub(super) key: K,
     hash: u32,
@@ -350,8 +349,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
     /// operation. Returns `None` if the operation is checked out: it completes after its check.
-    /// Also returns `None` if the operation has already ended: the program may have drained the
-    /// wheel, and later run the operation's timer.
+    /// Also returns `None` if the operation has already ended, because a program may drain the
+    /// wheel and later run the timer of an ended operation.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -373,9 +372,9 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees the records of its extra watches.
-    /// `freed` has the contents of the operation's own record, which is already free. Puts this
-    /// record into the free list of its page, unless it is already there. Returns
+    /// Unlinks an operation's watches on this core, and frees the records of its extra watches. The
+    /// operation's own record is already free; `freed` has its former contents. Puts this record
+    /// into the free list of its page, unless it is already there. Returns
     /// `freed.last_remote_watch_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
@@ -464,8 +463,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Unlinks a watch from its ring. The record of the watch is already free. If the watch holds
-    /// the key, moves the key to the next watch. If there is no other watch, removes the key from
-    /// its chain, and defers the drop of the key. Returns the next extra watch of the same
+    /// the key, moves the key to the next watch. If the ring has no other watch, removes the key
+    /// from its chain, and defers the drop of the key. Returns the next extra watch of the same
     /// operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
@@ -553,7 +552,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns a mutable reference to the head of a hash's chain, the index of its first watch. The
     /// low bits of the hash are the number of the chain. If the chain does not exist yet, its
-    /// [parent](Self::parent_chain) has its keys.
+    /// [parent](Self::parent_chain) has the chain's keys.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -573,8 +572,8 @@ impl<K, Op> Table<K, Op> {
         chain & (self.chain_mask >> 1)
     }
 
-    /// Adds a few chains if the keys need more, or if the number of chains is not a power of two.
-    /// Stops any removal of chains in progress.
+    /// Adds a few chains if the keys need more chains, or if the number of chains is not a power of
+    /// two. Stops a removal of chains that is in progress.
     #[cold]
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
@@ -625,7 +624,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
-    /// To find this out, the end of an interval with surplus chains lowers `grow_threshold`. An add
+    /// To detect this, the end of an interval with surplus chains lowers `grow_threshold`. An add
     /// that reaches the lowered threshold calls [`grow_chains`](Self::grow_chains), which sets the
     /// regular threshold, or zero while the table grows. So if the threshold is still low at the
     /// end of the next interval, there were always few keys.
@@ -658,8 +657,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Moves an event to its next watch, and returns the operation of this watch. The caller must
-    /// check the operation, or ask its core to do so. Returns `None` once no watch is left that is
-    /// older than the event.
+    /// check the operation, or ask its core to do so. Returns `None` once no watch older than the
+    /// event is left.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
         if mem::take(&mut event.is_suspended) {
@@ -789,7 +788,7 @@ impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut index = self.chain_head(hash);
-        // `get` returns `None` for an extra watch, whose flag makes the index too large.
+        // `get` returns `None` for an extra watch, because the flag makes its index too large.
         while index != WatchIndex::NONE {
             let Some(parked) = self.operations.get(index.0) else {
                 return self.find_key_slow(index, hash, key);
@@ -815,8 +814,8 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Looks up a key. An add calls the key's `Eq` only here, so a panic of `Eq` cannot occur while
-    /// the table changes.
+    /// Looks up a key. An add calls the key's `Eq` only here, so `Eq` cannot panic while the table
+    /// changes.
     #[inline]
     pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyLookup<K> {
         KeyLookup { first_watch: self.find_key(hash, &key), key, hash }
