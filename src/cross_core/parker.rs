@@ -23,10 +23,11 @@
 //! thread whose F2 is later reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
-//! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a waking thread that stalls or whose hook panics. There is one exception: while a waking
-//! thread copies the owner's thread handle or the driver task's waker, it holds a lock (`hooks`). A
-//! thread that finds this lock taken does not wait, and relies on the thread that holds the lock.
+//! then, other requesting threads find the announcement and wake the owner too. So no thread
+//! depends on another waking thread, which may stall or whose hook may panic. There is one
+//! exception: while a waking thread copies the owner's thread handle or the driver task's waker, it
+//! holds a lock (`hooks`). A thread that finds this lock taken does not wait, and relies on the
+//! thread that holds the lock.
 //!
 //! If the hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
@@ -94,8 +95,8 @@ impl Parker {
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
         // Both `Relaxed`: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence
-        // F1 of the owner's next announcement. So the owner sees the request of that thread before
-        // the owner sleeps.
+        // F1 of the owner's next announcement. So the owner sees that thread's request before it
+        // sleeps.
         let previous = self.announced.load(Ordering::Relaxed);
         if previous & UNDRIVEN != 0 {
             self.announced.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
@@ -128,16 +129,16 @@ impl Parker {
         SleepId::if_asleep(self.announced.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep in progress, after the caller has queued a request. If there is one, the
-    /// caller must wake the owner from it.
+    /// Returns the sleep in progress, if any. The caller has queued a request, and must wake the
+    /// owner from that sleep.
     pub(crate) fn sleep_to_interrupt(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep in progress, after the caller has requested a deadline. If the owner
-    /// [sleeps past](Self::sleeps_past) the deadline, the caller must wake the owner.
+    /// Returns the sleep in progress, if any. The caller has requested a deadline, and must wake
+    /// the owner if the owner [sleeps past](Self::sleeps_past) that deadline.
     ///
     /// The caller's last atomic operation must be the swap that made the request, because on x86
     /// this swap serves as the fence F2. A request that failed because the shard has ended needs no

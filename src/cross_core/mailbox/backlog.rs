@@ -26,7 +26,7 @@ pub(crate) struct Backlog {
     pub(crate) phase: PassPhase,
     /// The part of the pass's budget that the urgent phase leaves to low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if half of the most recent odd budget was rounded up for low-priority messages.
+    /// True if the most recent odd budget was split with the larger half for low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
@@ -83,8 +83,8 @@ impl Backlog {
         self.phase.is_urgent
     }
 
-    /// Returns false only if this pass has no messages after its urgent phase. Messages for the
-    /// next pass may also make the result true.
+    /// Returns true if this pass may have messages after its urgent phase. Messages for the next
+    /// pass count too.
     #[inline]
     pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
         self.ready[LOW].first != 0 || mailbox.low.has_messages()
@@ -97,14 +97,15 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Reduces the budget by the messages of a batch after the first, which is already counted.
+    /// Reduces the budget by the further messages of a batch, whose first message is already
+    /// counted.
     pub(crate) fn charge(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
-    /// Removes the next message of this phase. Calls `node_and_link` with the message's index, and
-    /// returns the message's node and link. Returns `None` if there is no message, or if the budget
-    /// is spent.
+    /// Removes the next message of this phase. Returns its node and its link, which `node_and_link`
+    /// finds by the message's index. Returns `None` if there is no message, or if the budget is
+    /// spent.
     #[inline]
     pub(crate) fn remove_next_message<N>(
         &mut self,
@@ -121,11 +122,10 @@ impl Backlog {
         Some((node, link))
     }
 
-    /// Takes the messages of this phase out of the mailbox, once per phase, unless urgent messages
-    /// of an earlier pass still wait for their reversal. The caller has called
-    /// [`remove_next_message`](Self::remove_next_message), which has returned `None`. Reverses
-    /// urgent messages into FIFO order, up to a limit per pass; `replace_link` sets the link of a
-    /// message and returns the previous link.
+    /// Called after [`remove_next_message`](Self::remove_next_message) has returned `None`. Takes
+    /// the messages of this phase out of the mailbox, once per phase, unless urgent messages of an
+    /// earlier pass are still unreversed. Reverses urgent messages into FIFO order, up to a limit
+    /// per pass. `replace_link` sets the link of a message and returns the previous link.
     ///
     /// Returns true if the phase has a message now. Otherwise, ends the urgent phase:
     /// urgent messages that remain or arrive later wait for the next pass.

@@ -25,17 +25,16 @@
 //!
 //! One stack is for *urgent* messages about added or reset timers. Such a timer may have the
 //! earliest deadline of all, so the owner must not fall asleep before it has consumed these
-//! messages. The other stack is for low-priority messages about cancelled timers. Within a budget,
-//! a turn consumes urgent messages in FIFO order before due timers fire, and low-priority messages
-//! after they have fired.
+//! messages. The other stack is for low-priority messages about cancelled timers. Within its
+//! budget, a turn first consumes urgent messages in FIFO order, then fires due timers, and then
+//! consumes low-priority messages.
 //!
 //! # Permitted operations
 //!
 //! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives
 //!   this thread exclusive use of the node's link until the push.
 //! - The owner: `take_all`, `close` and `peek`. The owner may read the links of queued messages.
-//!   After it has taken a message and until it has consumed the message, the owner may also write
-//!   the message's link (S4).
+//!   From taking a message until consuming it, the owner may also write the message's link (S4).
 //!
 //! # Each message is taken once
 //!
@@ -64,8 +63,8 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. An open stack never has this head, which would queue one message
-/// twice.
+/// The head of a closed stack. An open stack never has this head, because its newest and second
+/// messages would be the same node.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -76,7 +75,7 @@ const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
 /// The value at which a count continues after an overflow. A count from this value on may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
-/// The count of a list when its true count is unknown. Stays above `FIRST_INEXACT_COUNT` until the
+/// The count of a list whose true count is unknown. It stays above `FIRST_INEXACT_COUNT` until the
 /// list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(

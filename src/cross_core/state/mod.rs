@@ -10,12 +10,12 @@
 //! +-------------+-----------+--------+-------------+------------+------+--------+-----+
 //! ```
 //!
-//! The *generation* distinguishes the timers that use a node one after another. The owner takes its
-//! timers' generations from a counter. A later shard with the same number continues this counter. A
-//! timer that another thread has added is a *remote timer*. Its generation is greater than the
-//! generation of the node's previous timer, and has a bit that marks remote timers (`slab`). If a
-//! handle's generation differs from the word's generation, the handle is stale: its timer has
-//! ended.
+//! The *generation* distinguishes the timers that use a node one after another. The owner takes the
+//! generations of its own timers from a counter. A later shard with the same number continues this
+//! counter. A timer that another thread has added is a *remote timer*. Its generation is greater
+//! than the generation of the node's previous timer, and has a bit that marks remote timers
+//! (`slab`). If a handle's generation differs from the word's generation, the handle is stale: its
+//! timer has ended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -46,8 +46,8 @@
 //!
 //! # Transitions
 //!
-//! Each transition is a compare-and-swap (*CAS*) or a plain store, marked *store*.
-//! The owner makes these transitions:
+//! Each transition marked *store* is a plain store. All others are compare-and-swaps (*CAS*). The
+//! owner makes these transitions:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -69,8 +69,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! Other threads make the transitions below. The owner also uses `begin_reset` and
-//! `end_reset_or_cancel`, to reset a remote timer that it has not *admitted* yet (`slab`):
+//! Other threads make the transitions below. To reset a remote timer that the owner has not
+//! *admitted* yet (`slab`), the owner also uses `begin_reset` and `end_reset_or_cancel`.
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -88,8 +88,8 @@
 //!
 //! # Exactly one ending
 //!
-//! While a timer is `Private`, only the owner may write its word. In the other pending phases, all
-//! writers replace the whole word, generation included. So of several threads that try to end a
+//! While a timer is `Private`, only the owner may write its word. In the other pending phases, each
+//! change is a CAS on the whole word, generation included. So of several threads that try to end a
 //! pending timer, exactly one succeeds. The CAS from `Running` to `Armed`, which rearms a periodic
 //! timer, fails if a cancel has made the timer `Stopping`. The CAS from `Resetting` to `Armed`,
 //! which ends a remote reset, fails if a cancel has made the timer `Cancelling`.
@@ -102,16 +102,16 @@
 //!    node is reused only after the owner has consumed that message. The owner reads the link
 //!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
-//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry.
-//!    The entry of a pending or cancelled timer may be in no slot. Then the owner has not admitted
-//!    the timer, has cancelled it, or has unlinked it as due and failed to claim it.
-//!    Such a timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before
-//!    the owner unlinks or relinks the entry of a timer in one of these states, it checks whether
-//!    the entry is in a slot.
+//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
+//!    entry of a pending or cancelled timer may be in no slot: the owner has not admitted the
+//!    timer, has cancelled it, or has unlinked it as due and failed to claim it. Such a timer is
+//!    `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the owner
+//!    unlinks or relinks the entry of a timer in one of these states, it checks whether the entry
+//!    is in a slot.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused between these
 //!    CASes: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
-//!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling`, but no
+//!    it `Cancelled`. The sweep at the shard's end also ends timers in these two phases, but no
 //!    swept node is reused. The owner does not fire a `Resetting` timer. It fires a timer with a
 //!    *new deadline* only after it has applied or discarded the requested deadline.
 //! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its CAS, but
@@ -146,7 +146,7 @@
 //! deadline. It only writes the requested deadline and sets *new deadline*. At the linked deadline,
 //! the owner's `claim` finds *new deadline*, and the owner applies the most recently requested
 //! deadline. The work at one tick must be bounded (P7). So each slot of the first level counts its
-//! postponable timers, and its timers that the owner itself has postponed without relinking. If
+//! timers that are postponable, or that the owner itself has postponed without relinking them. If
 //! this count is at its limit, the owner does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
@@ -159,7 +159,7 @@
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
 //!   the cancel happens before the owner drops the payload. There is one exception, because
-//!   `finish` does not acquire. After the answer [`Cancel::Running`], the drop of a payload that
+//!   `finish` does not acquire. If a cancel returns [`Cancel::Running`], the drop of a payload that
 //!   `Shard::next_expired` has returned need not see the canceller's writes.
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
@@ -186,13 +186,13 @@
 //! `undo_arm_remote`, the adder takes the payload back. Free nodes have no payload to drop.
 //!
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
-//! drops the payload too, because the owner may sleep for a long time. The canceller makes the
+//! also drops the payload, because the owner may sleep for a long time. The canceller makes the
 //! timer `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the
 //! timer `Cancelled`. If another remote thread is resetting the timer, that thread, not the
-//! canceller, drops the payload. The CAS that sets *payload taken* acquires the adder's writes
-//! and the effects of a periodic timer's runs (S2). The CAS to `Cancelled` releases the node to
-//! the owner's `consume_message` (S1). If the shard ends before the CAS to `Cancelled`, `sweep`
-//! leaves the payload to the thread that has taken it.
+//! canceller, drops the payload. The CAS that sets *payload taken* acquires the adder's writes and
+//! the effects of a periodic timer's runs (S2). The CAS to `Cancelled` releases the node to the
+//! owner's `consume_message` (S1). If the shard ends before the CAS to `Cancelled`, `sweep` leaves
+//! the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -276,8 +276,8 @@ pub(crate) enum TimerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ClaimOutcome {
-    /// The timer is `Running` now. The owner may use the payload, and must call `finish`, unless
-    /// `rearm` returns true.
+    /// The timer is `Running` now. The owner may use the payload. Unless `rearm` returns true, the
+    /// owner must call `finish` after the run.
     Fires(ClaimedRun),
     /// Another thread has reset the timer. The owner must link it at its requested deadline, or
     /// claim it again if that deadline is due.
@@ -624,8 +624,8 @@ impl StateWord {
         if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
 
-    /// Consumes the node's message. The owner must have taken the message out of the mailbox and
-    /// read the node's link before.
+    /// Consumes the node's message. Before this call, the owner must take the message out of the
+    /// mailbox and read the node's link.
     #[inline]
     pub(crate) fn consume_message(&self) -> ConsumedMessage {
         // Acquire (S1): sees the canceller's writes. Taking the message has acquired the pusher's
@@ -713,10 +713,10 @@ impl StateWord {
         word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle)
     }
 
-    /// Checks whether the owner can reset the timer. If so, discards the requested deadline of an
-    /// earlier remote reset, and returns true if the timer is periodic. Also clears *postponable*,
-    /// so that a remote reset in progress sends a message. The timer is possibly not linked in the
-    /// wheel. Returns `None` if the timer has ended or is running.
+    /// Prepares the owner's reset of a timer: discards the requested deadline of an earlier remote
+    /// reset, and clears *postponable*, so that a remote reset in progress sends a message. Returns
+    /// whether the timer is periodic, or `None` if it has ended or is running. The timer may be in
+    /// no slot of the wheel.
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
@@ -928,15 +928,16 @@ impl StateWord {
         self.load_relaxed() & PERIODIC != 0
     }
 
-    /// Tries to end a reset by one CAS that needs no message. The new deadline must not be before
-    /// the linked one. Returns false if the owner has cleared *postponable*, or if the timer was
+    /// Tries to end a reset by one CAS, without a message. The new deadline must not be before the
+    /// linked one. Returns false if the owner has cleared *postponable*, or if the timer was
     /// cancelled or handed back. After false, the caller must call
     /// [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
     pub(crate) fn end_reset_without_message(&self) -> bool {
         let word = self.load_relaxed();
         let to = Phase::Armed.set_in(word) | NEW_DEADLINE | POSTPONABLE;
-        // Release (S3): publishes the requested deadline. Relaxed: the value of a failed CAS is unused.
+        // Release (S3): publishes the requested deadline. Relaxed: the value of a failed CAS is
+        // unused.
         Phase::of(word) == Phase::Resetting
             && word & POSTPONABLE != 0
             && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -988,9 +989,9 @@ impl StateWord {
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
-        // Acquire (S3): `TimerHandle::from_bits` can return a handle to a thread that has not
-        // synchronized with the timer's adder. So the adder's write of the period happens before
-        // that thread's write in `Engine::set_period`.
+        // Acquire (S3): a thread that calls `TimerHandle::from_bits` may not have synchronized with
+        // the timer's adder. This load orders the adder's write of the period before that thread's
+        // write in `Engine::set_period`.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -1003,8 +1004,8 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the generations are equal, this contains only the phase and the flags. The pending
-        // phases are `Private`, `Armed` and `Resetting`, in this order.
+        // If the generations are equal, this value contains only the phase and the flags. The
+        // pending phases are `Private`, `Armed` and `Resetting`, in this order.
         let phase_and_flags = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS))
     }
