@@ -1,10 +1,9 @@
 //! Decides when shared memory can be freed: after every thread that could have seen it has
 //! unpinned. Only this module uses `crossbeam_epoch`.
 //!
-//! A thread must be *pinned* while it uses a value that it found in a [`Published`] or a
-//! [`EpochPointer`]. A [`Pinned`] is the proof. Such a value stays alive until the thread
-//! unpins. A retracted value is released after all threads that were pinned at its retraction have
-//! unpinned.
+//! A thread must be *pinned* while it uses a value that it found in an [`EpochArc`] or an
+//! [`EpochPointer`]. A [`Pinned`] is the proof. Such a value stays alive until the thread unpins. A
+//! retracted value is released after all threads that were pinned at its retraction have unpinned.
 //!
 //! # Which thread frees
 //!

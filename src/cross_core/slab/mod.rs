@@ -11,38 +11,38 @@
 //!
 //! # Ownership of pages
 //!
-//! A page belongs either to the owner or, as a *remote page*, to the *adders*: other threads, whose
-//! timers are called *remote*. So the owner takes a free node without an atomic operation, unless
-//! the owner needs a new page. An adder takes a free node from a remote page by a compare-and-swap
-//! ([`FreeList`](page::FreeList)), or publishes a new page and keeps its first node. From then on
-//! the node belongs to that adder. The adder writes the payload, the requested deadline and, for a
-//! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and
-//! *new deadline*. This store publishes the values (S3 in `state`). The adder pushes the node onto
-//! the mailbox as a message, which the owner consumes. If the owner's private table lacks the page,
-//! the owner *adopts* the page: it adds the page to that table. Then the owner *admits* the timer:
-//! it counts the timer as live, and links the node into its wheel or fires the timer. After the
-//! timer has ended and its last message was consumed, the owner returns the node to the free list
-//! of its page.
+//! A page belongs either to the owner or to the *adders*, which are the other threads that add
+//! timers. A page of the adders is a *remote page*, and its timers are *remote timers*. So the
+//! owner takes a free node without an atomic operation, unless it needs a new page. An adder takes
+//! a free node from a remote page by a compare-and-swap ([`FreeList`](page::FreeList)), or
+//! publishes a new page and keeps its first node. From then on the node belongs to that adder. The
+//! adder writes the payload, the requested deadline and, for a periodic timer, the period. Then it
+//! sets the state word to `Armed` with the flags *queued* and *new deadline*. This store publishes
+//! the values (S3 in `state`). The adder pushes the node onto the mailbox as a message, which the
+//! owner consumes. If the owner's private table lacks the page, the owner *adopts* the page: it
+//! adds the page to that table. Then the owner *admits* the timer: it counts the timer as live, and
+//! links the node into its wheel or fires the timer. After the timer has ended and its last message
+//! was consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!
 //! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
-//! owner takes its timers' generations from a counter. An adder gives the node's first timer the
-//! page's first generation, and each later timer the node's previous generation plus one. So adders
-//! share no counter. The first generation of a new remote page is above all generations of earlier
-//! remote pages with the same number. Each remote add uses one generation of its node, and the
-//! owner returns the node to its page between two adds. So the number of returns to a page limits
-//! how far the page's generations have grown. When the owner retires the page, it raises the first
-//! generation of new remote pages above the page's generations.
+//! owner takes the generations of its own timers from a counter. An adder gives the node's first
+//! timer the page's first generation, and each later timer the node's previous generation plus one.
+//! So adders share no counter. The first generation of a new remote page is above all generations
+//! of earlier remote pages with the same number. Each remote add uses one generation of its node,
+//! and the owner returns the node to its page between two adds. So the number of returns to a page
+//! limits how far the page's generations have grown. When the owner retires the page, it raises the
+//! first generation of new remote pages above the page's generations.
 //!
 //! # Publication and retirement
 //!
 //! The owner or an adder publishes a page in a vacant slot of the table by a compare-and-swap. Only
 //! the owner retracts pages from the table, so the owner need not be pinned to use nodes. All nodes
-//! of an *empty* page are free: `Idle` and not *queued*. Some empty pages are kept as spares. The
-//! owner *retires* further ones: it retracts them, and frees them later. Before the owner retires
-//! a remote page, it takes all nodes of that page by one compare-and-swap, so that adders cannot
-//! take one.
+//! of an *empty* page are free: `Idle` and not *queued*. The owner keeps some empty pages as
+//! spares, and *retires* the others: it retracts them, and frees them later. Before the owner
+//! retires a remote page, it takes all nodes of that page by one compare-and-swap, so that adders
+//! cannot take one.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
@@ -192,12 +192,12 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Creates a slab to which only the owner may add timers, and its `OwnerSlab`.
+    /// Creates a slab and its `OwnerSlab`. Only the owner may add timers to the slab.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerSlab<T>) {
         Self::with_payload_type(false)
     }
 
-    /// Creates a slab to which other threads may add timers, and its `OwnerSlab`.
+    /// Creates a slab and its `OwnerSlab`. Other threads may add timers to the slab too.
     pub(crate) fn for_callbacks() -> (Arc<Self>, OwnerSlab<Callback>) {
         Self::with_payload_type::<Callback>(true)
     }
@@ -311,8 +311,8 @@ impl Slab {
     /// Publishes a remote page. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // Makes no page if less than half of all generations would be left to its nodes. No node
-        // can use up half of all generations.
+        // Makes no page if its nodes would have less than half of all generations left. No node can
+        // use up half of all generations.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
@@ -454,9 +454,8 @@ impl TakenNode {
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
         // SAFETY: this thread is pinned, so the owner does not free the page, even after the node
-        // is in the mailbox.
-        // `Shared`, which the caller borrows, keeps the slab alive. A slab that other threads may
-        // add to has callbacks as payloads.
+        // is in the mailbox. The caller borrows `Shared`, which keeps the slab alive. If other
+        // threads may add to a slab, its payloads are callbacks.
         unsafe { self.page.as_typed() }
     }
 
@@ -511,8 +510,8 @@ impl<C: IntoCallback> ArmedNode<C> {
     pub(crate) fn disarm(self) -> Option<C::Closure> {
         let node = self.node.node();
         node.header.state.undo_arm_remote().then(|| {
-            // SAFETY: `undo_arm_remote` has given the payload to this thread, which has built it of
-            // a `C` (`arm`).
+            // SAFETY: `undo_arm_remote` has given the payload to this thread, which has built it
+            // from a `C` (`arm`).
             unsafe { take_closure::<C>(node.payload()) }
         })
     }

@@ -30,8 +30,8 @@ use crate::{
     wheel::{Entry, Links, Location, Storage},
 };
 
-/// The location of free nodes of remote pages, and of remote timers that the owner has not admitted
-/// (`slab`).
+/// The [`Location`] of free nodes in remote pages, and of remote timers that the owner has not
+/// admitted (`slab`).
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
 /// Freed nodes of one remote page, before the owner returns them to the page's free list. They
@@ -92,8 +92,9 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Adopts the page of a remote timer's node. Returns false if this page is not published. Does
-    /// nothing and returns true if the owner added the timer, so that `generation` lacks
-    /// `REMOTE_GENERATION_BIT`. After true, the node may still hold a timer of another generation.
+    /// nothing and returns true if the owner added the timer: then `generation` lacks
+    /// `REMOTE_GENERATION_BIT`. Even if this returns true, the node may hold a timer of another
+    /// generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))
@@ -222,7 +223,7 @@ impl<T> OwnerSlab<T> {
         self.take_from_other_page()
     }
 
-    /// Adds the page `number` to the owner's table. Returns false if the page is not published.
+    /// Adds page `page_number` to the owner's table. Returns false if the page is not published.
     #[inline]
     fn try_adopt_page(&mut self, page_number: usize) -> bool {
         self.pages.has(page_number) || self.try_adopt_page_slow(page_number)
@@ -437,8 +438,8 @@ impl<T> OwnerSlab<T> {
             && self.entry(index).state().pending_owner_added_generation() == Some(generation)
     }
 
-    /// Finds the first pending timer, from `index` on, that the owner has added. Returns its index
-    /// and generation.
+    /// Finds the first pending timer at or after `index` that the owner has added. Returns its
+    /// index and generation.
     pub(crate) fn first_pending_from(&self, index: u32) -> Option<(u32, u64)> {
         self.pages.find_from(index, |index| {
             Some((index, self.entry(index).state().pending_owner_added_generation()?))
@@ -580,8 +581,8 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A timer that the owner has claimed and ended. The field `generation` separates `free_when` from
-/// the payload, because a move of adjacent fields would wait for the store of `free_when`.
+/// A timer that the owner has claimed and ended. The field `generation` is between `free_when` and
+/// the payload, because one move of both would wait for the recent store of `free_when`.
 pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
     pub(crate) free_when: FreeWhen,

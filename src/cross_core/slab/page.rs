@@ -164,8 +164,8 @@ impl<T> Page<T> {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write(page) };
         } else {
-            // The memory is new and zeroed. An all-zero page has free nodes and, apart from this
-            // function, a valid header.
+            // The memory is new and zeroed. In an all-zero page, all nodes are free, and all fields
+            // of the header except `free_page` are valid.
             // SAFETY: the field is in the page.
             let free_page = unsafe { &raw mut (*page.as_ptr()).header.free_page };
             // SAFETY: the memory is valid for writes, and no other thread can see it yet.
@@ -287,8 +287,8 @@ impl<T> Node<T> {
 
 /// The free nodes of a remote page: a stack that is linked through the nodes' mailbox links.
 ///
-/// A pop that stalls between reading the first node's link and swapping the head must not install
-/// a stale link (ABA). So the head has a tag, which each pop and `try_take_all` increment.
+/// A pop that stalls between its read of the first node's link and its CAS of the head must not
+/// install a stale link (ABA). So the head has a tag, which each pop and `try_take_all` increment.
 ///
 /// A link is relative: zero means the next place in the page. So the nodes of a new page, whose
 /// bytes are all zero, are already linked. The link of the last free node has no meaning: the count

@@ -10,7 +10,7 @@ use crate::{
     limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX},
 };
 
-/// Retracted pages of ended shards. Only threads that end a shard push and pop.
+/// Retracted pages of ended shards. Only threads that end a shard push or pop pages.
 static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 
 /// Retracted pages of one owner, the oldest first. The owner no longer uses them, and each
