@@ -53,8 +53,8 @@ impl AdmissionLimit {
         has_room
     }
 
-    /// Reserves room, even beyond the limit, for an internal message that is sent as a remote
-    /// timer, such as a batch of a purgatory.
+    /// Reserves room, even beyond the limit, for a remote timer that carries an internal message,
+    /// such as a batch of a purgatory.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.

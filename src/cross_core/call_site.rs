@@ -14,7 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the place from which the calling function, which is `#[track_caller]`, was called.
+    /// Returns the place of the call to this function's caller, which must be `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {

@@ -156,7 +156,7 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
     }
 }
 
-// SAFETY: `build` writes both fields that have a size.
+// SAFETY: `build` writes both fields of nonzero size.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
     /// Writes the callback of a closure to its final address. Moving a new `Callback` there would
     /// read several recent small stores by one wide load, and processors stall on such a load.
@@ -229,8 +229,9 @@ impl CallbackPtr {
     /// # Safety
     ///
     /// `callback` points to a callback, which no other code uses until [`run`](Self::run),
-    /// [`take`](Self::take) or [`drop_in_place`](Self::drop_in_place) has returned. After the run of
-    /// a one-shot callback, the move or the drop, the memory counts as uninitialized.
+    /// [`take`](Self::take) or [`drop_in_place`](Self::drop_in_place) has returned. The memory
+    /// counts as uninitialized after a `take`, after a `drop_in_place`, and after the `run` of a
+    /// one-shot callback.
     #[inline]
     pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
         Self(callback)
@@ -247,15 +248,17 @@ impl CallbackPtr {
         unsafe { call(storage) }
     }
 
-    /// Moves out the closure of a callback that was made of a `C`. `C` stores its closure inline,
-    /// and its vtable is a static, so that the vtable's address identifies the closure's type.
+    /// Moves out the closure of a callback that was built from a `C`. `C` must store its closure
+    /// inline. Its vtable must be a static, because the vtable's address identifies the closure's
+    /// type.
     #[inline]
     pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
         const { assert!(fits_inline::<C::Closure>()) };
         // SAFETY: the callback exists (`new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;
         assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
-        // SAFETY: the callback was built of a `C` (the vtable), and no other code uses it (`new`).
+        // SAFETY: the callback was built from a `C` (the vtable), and no other code uses it
+        // (`new`).
         unsafe { take_closure::<C>(self.0) }
     }
 
@@ -270,8 +273,8 @@ impl CallbackPtr {
 ///
 /// # Safety
 ///
-/// `callback` points to a callback that was built of a `C`, and that no other code uses. From then
-/// on, the memory counts as uninitialized.
+/// `callback` points to a callback that was built from a `C`, and that no other code uses. After
+/// this call, the memory counts as uninitialized.
 pub(crate) unsafe fn take_closure<C: IntoCallback>(callback: NonNull<Callback>) -> C::Closure {
     if const { fits_inline::<C::Closure>() } {
         // SAFETY: the storage, which is the first field, holds the closure (caller, `build`).
@@ -355,7 +358,7 @@ mod tests {
 
     fn round_trip<F: FnOnce() + 'static>(closure: F) -> F {
         let mut callback = MaybeUninit::new(Callback::one_shot(closure));
-        // SAFETY: the callback was built of a `RunOnce<F>`, and is not used again.
+        // SAFETY: the callback was built from a `RunOnce<F>`, and is not used again.
         unsafe { take_closure::<RunOnce<F>>(NonNull::from(&mut callback).cast()) }
     }
 

@@ -67,9 +67,9 @@ impl fmt::Display for Cancel {
     }
 }
 
-/// Identifies one timer: a plain value that any thread may copy, send and keep.
+/// Identifies one timer. A handle is a plain value that any thread may copy, send and keep.
 ///
-/// A handle keeps no memory alive, and may be kept for ever. When its timer has ended, the handle
+/// A handle may be kept for ever, and keeps no memory alive. When its timer has ended, the handle
 /// is *stale*: `cancel` returns [`Cancel::Ended`], and no call reaches another timer.
 ///
 /// # Examples
@@ -175,9 +175,9 @@ impl TimerHandle {
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
     ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), or
-    ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback in
-    ///   its next turn, or in a later turn if the budget of at most 1,024 messages per turn runs out
-    ///   first. If the owner announces its sleeps, it sleeps at most
+    ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback
+    ///   in its next turn, or in a later one if the turn's budget of at most 1,024 messages runs
+    ///   out first. If the owner announces its sleeps, it sleeps at most
     ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
     ///   There is one exception: if another thread is resetting the timer during a remote cancel,
     ///   the callback is dropped only after that reset.
@@ -187,7 +187,8 @@ impl TimerHandle {
     ///   timer fired, this thread sees everything that the callback did.
     ///
     /// For a timer of a [`Shard`](crate::Shard), this is a remote cancel even on the owner's
-    /// thread, and the owner drops the payload. [`Shard::cancel`](crate::Shard::cancel) returns it.
+    /// thread, and the owner drops the payload. [`Shard::cancel`](crate::Shard::cancel) returns the
+    /// payload instead.
     ///
     /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
     /// system call unless it allocates or frees memory. A remote cancel makes one compare-and-swap
@@ -291,8 +292,8 @@ impl TimerHandle {
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees the
     /// effects of its runs. So the caller can free what the callback's body uses, but not what the
-    /// destructors of its captures use, because these may run later. Returns the answer of
-    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
+    /// destructors of its captures use, because those destructors may run later. Returns the answer
+    /// of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this call returns. In all
     /// other cases, even after `Ended`, the captures may be dropped later, as `cancel` describes.
@@ -304,8 +305,8 @@ impl TimerHandle {
     ///
     /// # Errors
     ///
-    /// Returns an error and cancels nothing if the call comes from user code that a turn runs.
-    /// Otherwise two callbacks could wait for each other for ever.
+    /// Returns an error and cancels nothing if the call comes from user code that a turn runs. So
+    /// two callbacks never wait for each other for ever.
     ///
     /// # Examples
     ///
@@ -598,7 +599,7 @@ impl fmt::Display for LocalHandle {
     }
 }
 
-/// Cancels its timer when it is dropped. [`TimerHandle::guard`] creates it.
+/// Cancels its timer when the guard is dropped. [`TimerHandle::guard`] creates a guard.
 ///
 /// # Examples
 ///
@@ -651,7 +652,7 @@ impl TimerGuard {
         self.0.reset(when)
     }
 
-    /// Cancels the timer, and returns the answer, which a drop of the guard discards. See
+    /// Cancels the timer and returns the answer. Dropping the guard would discard the answer. See
     /// [`TimerHandle::cancel`].
     ///
     /// # Examples
@@ -696,8 +697,7 @@ per_thread! {
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
-/// registers it by [`set`](Self::set), so that this module does not depend on
-/// `local`.
+/// registers them by [`set`](Self::set), so that this module does not depend on `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentWheel {
     pub(crate) shard: u32,
@@ -749,7 +749,8 @@ per_thread! {
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
-/// because callbacks must not wait for each other. If `turn` panicked, the flag would stay true.
+/// because callbacks must not wait for each other. `turn` must not panic, because the flag would
+/// then stay true.
 #[cfg(feature = "futures")]
 pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     let previous = IN_WORKER_TURN.with(|flag| flag.replace(true));

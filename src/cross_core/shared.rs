@@ -35,7 +35,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
-    /// use the later of this reading and their own.
+    /// use this reading if it is later than their own.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -155,10 +155,10 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
-    /// period. `overdue_nanos` is the lateness of the timer. After one report, reports nothing
-    /// until the wheel has lost its last driver. The caller must hold no borrow of corewheel's
-    /// state. `may_trace` must be false at the end of the owner's thread, because the thread-locals
-    /// of a `tracing` subscriber may be destroyed.
+    /// period. `overdue_nanos` is the lateness of the timer. After a report, reports nothing until
+    /// the wheel next loses its last driver. The caller must hold no borrow of corewheel's state.
+    /// `may_trace` must be false at the end of the owner's thread, because the thread-locals of a
+    /// `tracing` subscriber may be destroyed.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue_nanos: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
@@ -180,8 +180,8 @@ impl Shared {
         turns
     }
 
-    /// Returns true if a remote add or reset waits, although the owner is not asleep. The answer
-    /// may be a little old.
+    /// Returns true if a remote add or reset waits and the owner is awake. The answer may be a
+    /// little old.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }
@@ -240,8 +240,8 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `due`. If the shard has ended, and its
-    /// sweep has not found the timer, returns the closure as the error.
+    /// Pushes a node that was armed with a timer due at `due`. If the shard has ended and its sweep
+    /// missed the timer, returns the closure as the error.
     #[inline(always)]
     fn push_armed<C: IntoCallback>(
         &self,
@@ -258,8 +258,8 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no closure, the add counts as successful, because the owner's
-                // sweep, or a cancel or reset by a guessed handle, has found the timer.
+                // `disarm` returns no closure, the owner's sweep, or a cancel or reset by a guessed
+                // handle, has found the timer. Then the add counts as successful.
                 armed.disarm().map_or(Ok(RemoteOutcome::without_wake(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
@@ -289,8 +289,8 @@ impl Shared {
     }
 
     /// Returns the deadline of a timer that is reset now, in nanoseconds of the clock. An elapsed
-    /// deadline is moved back by almost a tick (`backdate_if_elapsed`). From the second value, the
-    /// unmoved deadline, a periodic timer counts its next periods.
+    /// deadline is moved back by almost a tick (`backdate_if_elapsed`). The second value is the
+    /// deadline without this move: a periodic timer counts its next periods from it.
     pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, u64) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -338,9 +338,9 @@ impl Shared {
         self.nanos_after(0) >= nanos
     }
 
-    /// Returns the sleep from which this thread must wake the owner, if any, after this thread has
-    /// requested the deadline `nanos()`. If no loop drives the wheel, also publishes the deadline.
-    /// If `ends_any_sleep` is true, returns the sleep in progress for any deadline.
+    /// Returns the sleep, if any, from which this thread must wake the owner after requesting the
+    /// deadline `nanos()`. If no loop drives the wheel, also publishes the deadline. If
+    /// `ends_any_sleep` is true, returns the sleep in progress regardless of the deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
@@ -421,7 +421,7 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, kind)
             }
             // A message about an add or reset is queued or about to be pushed, so this cancel
-            // pushes none. It ends a sleep that is marked `ends_on_cancel`, so that the owner
+            // pushes none. But it ends a sleep that is marked `ends_on_cancel`, so that the owner
             // drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.sleep_to_interrupt_after_cancel(false)

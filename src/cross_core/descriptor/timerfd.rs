@@ -107,7 +107,7 @@ impl Descriptor {
         let ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
         // does not arm the descriptor, that call makes the descriptor readable. If the owner arms
-        // the descriptor, this may undo that call, but the owner then checks for requests.
+        // the descriptor, it may undo that call, but it then checks for requests.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == ended).then_some(begun)
     }
