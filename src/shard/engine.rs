@@ -58,8 +58,8 @@ pub(crate) struct Engine<T> {
     pub(super) nodes: OwnerSlab<T>,
     pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
-    /// Until this time, no sleep exceeds `drop_within_nanos`, so that the owner drops remotely
-    /// cancelled payloads in time, although no cancel ends the sleep.
+    /// Until this time, no sleep exceeds `drop_within_nanos`. So the owner drops remotely cancelled
+    /// payloads in time, and no cancel need end the sleep.
     short_sleeps_until: Cell<u64>,
     /// True if the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
@@ -131,7 +131,8 @@ impl<T> Engine<T> {
         ));
         let registration = registry::register(&shared)?;
         let shard_clock = ShardClock::new(clock, tick);
-        // A random seed separates processes that start together. Virtual time must be repeatable.
+        // With a random seed, processes that start together spread differently. With virtual time,
+        // runs must be repeatable.
         let is_virtual = shared.clock.is_manual();
         let random_seed = || RandomState::new().hash_one(());
         let seed = if is_virtual { registration.number.into() } else { random_seed() };
@@ -231,15 +232,15 @@ impl<T> Engine<T> {
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
     }
 
-    /// Returns the deadline, not yet rounded up to a tick, of a timer that is reset now, or of a
-    /// one-shot timer that is added now.
+    /// Returns the deadline of a timer that is reset now, or of a one-shot timer that is added now.
+    /// The deadline is not yet rounded up to a tick.
     #[inline(always)]
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 self.read_clock();
                 // Subtracts almost a tick from the deadline of a zero delay, so that the rounding
-                // does not move it to a later tick, and the next turn fires the timer.
+                // does not move it to a later tick. So the next turn fires the timer.
                 let (now, delay) = (self.clock.latest, saturating_nanos(delay));
                 let from = if delay == 0 { now.min } else { now.max };
                 self.clock.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
@@ -311,8 +312,8 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. A
-    /// running periodic timer does not run again.
+    /// Cancels a timer of this shard. A running periodic timer does not run again. Returns an error
+    /// if the timer is running or has ended. Otherwise returns one of these:
     ///
     /// - `None`: `wants_payload` returned false. The node is free, and the payload was not dropped.
     /// - [`FreeWhen::Now`]: `wants_payload` returned true. The caller must call
@@ -490,7 +491,8 @@ impl<T> Engine<T> {
             && self.node_is_pending(handle)
     }
 
-    /// Returns true if a timer is pending. The shard must have the page of a remotely added timer.
+    /// Returns true if a timer is pending. If the timer was remotely added, the owner must have
+    /// adopted its page.
     #[inline]
     pub(crate) fn node_is_pending(&self, handle: TimerHandle) -> bool {
         self.nodes.entry(handle.index()).state().is_pending(handle.generation)
@@ -653,7 +655,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns false only if this pass has no messages after its urgent phase.
+    /// Returns true if this pass may have messages after its urgent phase.
     #[inline]
     pub(crate) fn may_have_messages(&self) -> bool {
         self.backlog.may_have_messages(&self.shared.mailbox)
@@ -744,8 +746,8 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Counts the run of a claimed timer whose requested tick, `deadline`, the pass had already
-    /// reached. The returned timer counts as due at `current`, the tick of the pass.
+    /// Counts the run of a claimed timer. The pass had already reached `deadline`, the timer's
+    /// requested tick. The returned timer counts as due at `current`, the tick of the pass.
     #[inline]
     fn count_immediate_run(
         &mut self,
@@ -771,10 +773,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Arms a claimed periodic timer for its first run after the beginning of this turn. Returns
-    /// the time of that run, in nanoseconds of the clock. If the timer was cancelled during the run
-    /// in progress, counts the cancel and returns the payload as the error. The caller must then
-    /// call [`finish_run`](Self::finish_run).
+    /// Arms a claimed periodic timer again, for the first run that is due after the beginning of
+    /// this turn. Returns the time of that run, in nanoseconds of the clock. If the timer was
+    /// cancelled during the run in progress, counts the cancel and returns the payload as the
+    /// error. The caller must then call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
@@ -904,8 +906,8 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives: the loop has not
-    /// begun, or the wheel has lost its last driver. Returns the next deadline, `u64::MAX` if there
-    /// is none, and the lower bound of the latest reading of the clock.
+    /// begun, or the wheel has lost its last driver. Returns two times: the next deadline, or
+    /// `u64::MAX` if there is none, and the lower bound of the latest clock reading.
     #[cold]
     pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
@@ -947,8 +949,8 @@ impl<T> Engine<T> {
         self.stats.skip_passes_until_turn.set(0);
     }
 
-    /// Publishes the counts if any of them except `turns` and `panicked` has changed, and the
-    /// occupied slots if a reader has requested them.
+    /// Publishes the counts, if any of them except `turns` and `panicked` has changed. Also
+    /// publishes the occupied slots, if a reader has requested them.
     #[inline(never)]
     pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
@@ -1087,7 +1089,7 @@ impl<T> Engine<T> {
     ) -> Option<PassStep<u32, R>> {
         loop {
             // The owner has adopted the node's page: if another thread added the timer, the owner
-            // has reversed the message about the add.
+            // adopted the page when it reversed the message about the add.
             let node_and_link = |index| {
                 let node = self.nodes.entry(index);
                 (node, node.link().get())
@@ -1193,12 +1195,13 @@ impl<T> Engine<T> {
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(max_adds)`](Self::allow_adds) succeeds,
-    /// and then returns `None`. Returns the payload of a removed timer if the caller must drop it
-    /// and call again, and an error if no timer can be added.
+    /// and then returns `None`. If this returns a payload, the caller must drop the payload and
+    /// call again. Returns an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(max_adds) {
-            // Consumes one low-priority message. A callback's add does so in the middle of a pass.
+            // Consumes one low-priority message. If a callback adds the timer, this interrupts a
+            // pass.
             let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
             let step = self.next_message_step(|_, _| ());
             let PassPhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);

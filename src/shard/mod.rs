@@ -42,7 +42,8 @@ use crate::{
 ///
 /// A shard may move between threads. On the thread that owns the shard, [`cancel`](Self::cancel)
 /// returns the payload. Any thread can cancel and reset a timer by its handle. Only the owner adds
-/// timers: a [`ShardRef`](crate::ShardRef) refers to the wheel of a `local_timer()`.
+/// timers. A [`ShardRef`](crate::ShardRef), with which other threads add timers, refers to the
+/// wheel of a `local_timer()`, not to a `Shard`.
 ///
 /// # Examples
 ///
@@ -122,7 +123,7 @@ impl<T> Shard<T> {
     /// call that reaches the deadline, unless slack or a turn's budget defers the timer. A timer
     /// with a delay of zero is due in the next turn. A delay of more than 584 years never elapses.
     ///
-    /// Cost: constant, one reading of the clock, two with the feature `origins`. If the shard has
+    /// Cost: constant. Reads the clock once, or twice with the feature `origins`. If the shard has
     /// no free memory, the add allocates a page for 4,096 timers.
     ///
     /// # Panics
@@ -186,8 +187,8 @@ impl<T> Shard<T> {
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) changes the
     /// time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page, which has 4,096 places for timers, takes 16
-    /// more bytes for each place up to the highest that a periodic timer has used.
+    /// Cost: the same as [`add`](Self::add). A page has 4,096 places for timers. It takes 16 more
+    /// bytes for each place up to the highest place that a periodic timer has used.
     ///
     /// # Panics
     ///
@@ -274,9 +275,9 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset. A turn in progress does not fire a reset timer. Returns
-    /// false if the timer has ended, another thread has cancelled it, or the handle is of another
-    /// shard.
+    /// Returns true if the timer was reset. A turn in progress does not fire a timer that was
+    /// reset. Returns false if the timer has ended, another thread has cancelled it, or the handle
+    /// is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -497,11 +498,11 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
-    /// than 1,024; each request may yield a due timer. The pass also returns, or moves to another
-    /// slot, at most `budget` entries of the wheel. If the budget leaves requests or entries, the
-    /// next pass continues with them, in order. Until then, [`is_behind`](Self::is_behind) returns
-    /// true and [`time_until_next`](Self::time_until_next) returns zero. A budget of zero makes no
-    /// progress.
+    /// than 1,024; each request may yield a due timer. The pass also handles at most `budget`
+    /// entries of the wheel: it returns an entry or moves it to another slot. If the budget leaves
+    /// requests or entries, the next pass continues with them, in order. Until then,
+    /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
+    /// returns zero. A budget of zero makes no progress.
     ///
     /// # Examples
     ///
@@ -532,9 +533,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if the latest pass left entries of the wheel or remote requests to the next
-    /// pass, because it used up its budget or was abandoned. Also returns true if an add to a full
-    /// shard has consumed only some of the queued cancels to make room.
+    /// Returns true if the latest pass used up its budget or was abandoned, so that the next pass
+    /// must continue with entries of the wheel or remote requests. Also returns true if an add to a
+    /// full shard has consumed only some of the queued cancels to make room.
     ///
     /// # Examples
     ///
@@ -645,8 +646,8 @@ impl<T> Shard<T> {
     /// also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
-    /// - A timer that was reset to a later deadline may need a turn at its old tick, which usually
-    ///   serves 96 such timers. A further one may need another turn, at another tick.
+    /// - A timer that was reset to a later deadline may need a turn at its old tick. This turn
+    ///   usually serves 96 such timers. A further timer may need a turn at another tick.
     /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
     ///   Each of the ticks just before that tick may need a turn.
     ///
@@ -1043,8 +1044,8 @@ impl<T> Shard<T> {
         self.engine.metrics()
     }
 
-    /// Returns, for each call site that added live timers, their number and the age of the oldest.
-    /// Needs the feature `origins`.
+    /// Returns the number of live timers, and the age of the oldest one, for each call site that
+    /// added any. Needs the feature `origins`.
     ///
     /// Cost: proportional to the largest number of live timers so far.
     ///

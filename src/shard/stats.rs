@@ -1,5 +1,5 @@
-//! Counts the owner's operations. Publishes to other threads, through `gauges`, the lateness of
-//! timers and when turns begin and end.
+//! Counts the owner's operations. Publishes the lateness of timers, and the beginnings and ends of
+//! turns, to other threads through `gauges`.
 
 use std::cell::Cell;
 
@@ -33,8 +33,8 @@ pub(super) struct Stats {
     unpublished_due_count: u32,
     /// True if the latest pass has ended, but the length of its turn has not been measured yet.
     turn_length_is_unmeasured: Cell<bool>,
-    /// A sum of counters, and the number of messages in the backlog, when the counts were last
-    /// published. `Engine::publish` publishes the counts again only if one of the two numbers has
+    /// When the counts were last published: a sum of counters, and the number of messages in the
+    /// backlog. `Engine::publish` publishes the counts again only if one of these two numbers has
     /// changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
@@ -95,8 +95,8 @@ impl<T> Engine<T> {
         stats.turn_length_is_unmeasured.set(true);
     }
 
-    /// Counts a timer that was due at `due_tick`, to publish the lateness of a tick's timers at
-    /// once.
+    /// Counts a timer that was due at `due_tick`. The lateness of all timers of a tick is published
+    /// together.
     #[inline]
     pub(super) fn record_due_run(&mut self, due_tick: u64) {
         if due_tick == self.stats.last_due_tick {
@@ -121,8 +121,8 @@ impl<T> Engine<T> {
         let cause = match (deadline_nanos > self.clock.previous_turn_start, self.stats.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // These timers were added or reset, after the previous turn, to deadlines before it. So
-            // the loop is not late.
+            // After the previous turn, these timers were added or reset to deadlines before that
+            // turn. So the loop is not late.
             (false, false) => return,
         };
         let lateness = self.clock.turn_start.saturating_sub(deadline_nanos);

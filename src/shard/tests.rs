@@ -31,7 +31,7 @@ fn callback() -> Callback {
     Callback::one_shot(|| ())
 }
 
-/// Adds a timer due at `nanos` through the mailbox.
+/// Adds a timer through the mailbox, due at `nanos`.
 fn add_through_mailbox(
     shared: &Shared,
     nanos: u64,
@@ -256,7 +256,7 @@ fn the_owner_cancels_and_resets_timers_before_admission() {
     assert_eq!((turn_and_count_fired(&mut shard), shard.len()), (1, 0));
 }
 
-/// Resets a timer as a remote thread does, and calls `between` between the two swaps of the state
+/// Resets a timer as a remote thread does, and calls `between` between the two CASes of the state
 /// word.
 fn with_remote_reset(
     shard: &mut Shard<Callback>,
