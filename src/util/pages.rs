@@ -6,14 +6,14 @@
 //! that was freed last is reused first, because it is probably still in the cache. This place is
 //! kept outside the lists, so that the next add touches no list; its page counts it as used. The
 //! place joins the free list of its page when another place is freed, or before empty pages are
-//! freed. The place also joins the list when no timer is left, unless the fast path of
-//! `Wheel::remove` removed the last one.
+//! freed. The place also joins the list when the wheel or shard becomes empty, unless the fast path
+//! of `Wheel::remove` removed the last entry.
 //!
 //! # When memory is committed and freed
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
-//! memory and zeroes it. Some empty pages are kept as *spare pages*, and further ones are freed
+//! memory and zeroes it. Some empty pages are kept as *spare pages*, and the others are freed
 //! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (P4). On
 //! Linux and Android, with the feature `std`, a freed page's memory returns to the system at once.
 
@@ -145,7 +145,7 @@ pub(crate) struct FreePlaces {
 /// The free places of one page, as a list whose links the caller stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct PageFreeList {
-    /// The first place of the list plus one, or 0 if the list is empty.
+    /// One plus the first place of the list, or 0 if the list is empty.
     first_free_plus_one: u16,
     used_count: u16,
     /// This place and all later ones were never in the list.
@@ -367,7 +367,7 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
         handle_alloc_error(layout)
     };
     let align = align_of::<P>().max(ALLOCATION_ALIGN);
-    // SAFETY: the offset is at most `align`, by which the layout is larger than the page.
+    // SAFETY: the offset is at most `align`, and the layout is `align` bytes larger than the page.
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
     // SAFETY: at least `ALLOCATION_ALIGN` bytes are before the page.
     let word_before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
@@ -409,8 +409,8 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     }
 }
 
-/// Returns to the operating system the physical memory of all system pages that lie completely
-/// within `memory`. Their addresses stay allocated.
+/// Returns physical memory to the operating system: all system pages that lie completely within
+/// `memory`. Their addresses stay allocated.
 ///
 /// # Safety
 ///

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// An entry of a wheel, or a free place. All bytes of a never-used place are zero.
-// The order keeps the fields before the value in one cache line, if possible.
+// This order keeps the fields that precede the value in one cache line, if possible.
 #[repr(C)]
 struct EntryNode<T> {
     /// If the place is free, `next` is the link of the page's free list.
@@ -96,11 +96,12 @@ impl<T> EntryRef<'_, T> {
     ///
     /// # Safety
     ///
-    /// The value is initialized. After this call it no longer is.
+    /// The value is initialized. After this call, it counts as uninitialized.
     #[inline]
     unsafe fn take_value(self) -> T {
         self.node.generation.set(self.generation() + 1);
-        // SAFETY: the caller's promise. The entry leaves the wheel, so nothing borrows its value.
+        // SAFETY: the value is initialized (caller). The entry leaves the wheel, so nothing borrows
+        // its value.
         unsafe { self.value().read() }
     }
 }
@@ -130,7 +131,8 @@ impl<T> Entry for EntryRef<'_, T> {
 impl<T> Page<T> {
     fn allocate_page(first_generation: u32) -> NonNull<Self> {
         let page = pages::allocate_page::<Self>();
-        // SAFETY: zero bytes are valid for all node: cells of integers and of `MaybeUninit`.
+        // SAFETY: zero bytes are a valid page, which consists of cells of integers and of
+        // `MaybeUninit`.
         unsafe { page.as_ref() }.first_generation.set(first_generation);
         page
     }
@@ -426,7 +428,7 @@ impl<T> Entries<T> {
         unsafe { pages.get(number).as_ref() }
     }
 
-    /// Returns all indices that entries may have used so far.
+    /// Returns all indices that may have been used so far.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.numbers().flat_map(|number| {
             self.free_places.possibly_used_places(number).map(move |place| index_of(number, place))

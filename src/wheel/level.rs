@@ -5,9 +5,9 @@
 //! A *revolution* is a group of 2^`BITS` slots of one level. It covers the same ticks as one slot
 //! of the level above, and has that slot's number.
 //!
-//! A ring has room for several revolutions: the current one, and the next ones, which the level
-//! *reaches* too. The levels above the first, the *upper levels*, reach only one next revolution.
-//! In names, *near* means the first level, and *far* an upper level.
+//! A ring has room for several revolutions: the current one and the next ones. The level *reaches*
+//! the ticks of these revolutions. The *upper levels*, which are all except the first, reach only
+//! one next revolution. In names, *near* means the first level, and *far* an upper level.
 
 use core::ops::Range;
 

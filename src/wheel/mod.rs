@@ -3,9 +3,9 @@
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
 //! SOSP 1987). It is single-threaded, without atomics, callbacks or a clock. A slot of the first
 //! level is one tick wide. A slot of each further level is as wide as 2^`BITS` slots of the level
-//! below. The first level has the most slots, so that it reaches the deadlines of most timers of a
-//! server. Together the levels reach every `u64` tick, so no overflow list is needed. With the
-//! default geometry and a tick of a millisecond, the levels are:
+//! below. The first level has the most slots, so that it reaches the deadlines of most of a
+//! server's timers. Together the levels reach every `u64` tick, so no overflow list is needed. With
+//! the default geometry and a tick of a millisecond, the levels are:
 //!
 //! | level | slots | a slot covers | the level reaches, at least |
 //! |---|---|---|---|
@@ -17,10 +17,10 @@
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
 //! A new entry goes to the lowest level that reaches its deadline, or to a separate list if the
-//! entry is already due. Before or when a slot above the first level starts, its entries *cascade*:
-//! they move to lower levels, in portions, so that each `advance` stays short. Each entry expires
-//! from the first level, so deadlines are exact to the tick. A bitmap marks the occupied slots, so
-//! the wheel quickly skips empty slots.
+//! entry is already due. At the latest when a slot above the first level starts, its entries
+//! *cascade*: they move to lower levels, in portions, so that each `advance` stays short. Each
+//! entry expires from the first level, so deadlines are exact to the tick. A bitmap marks the
+//! occupied slots, so the wheel quickly skips empty slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -309,8 +309,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// within a tick is unspecified. A `now` before the wheel's time does not move time back.
     ///
     /// If the iterator is dropped before its end, the next call continues with the remaining
-    /// entries. So a loop that inserts entries calls `advance(now).next()` each time. That loop also
-    /// gets the entries that it has inserted with deadlines up to `now`.
+    /// entries. So a loop that inserts entries calls `advance(now).next()` each time. That loop
+    /// also gets the entries that it has inserted with deadlines up to `now`.
     ///
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
@@ -336,10 +336,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
     }
 
-    /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
-    /// returns or moves between slots at most `budget` entries. If the budget does not suffice,
-    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order. A budget
-    /// of zero makes no progress.
+    /// Moves time to `now` and returns due entries as [`advance`](Self::advance) does, but with a
+    /// budget: at most `budget` entries are returned or moved between slots. If the budget does not
+    /// suffice, [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
+    /// A budget of zero makes no progress.
     ///
     /// # Examples
     ///
@@ -362,7 +362,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Returns true if the most recent [`advance`](Self::advance) or
     /// [`advance_within`](Self::advance_within) left entries to return or to move between slots.
-    /// This happens if its budget is used up, or its iterator is dropped early.
+    /// This happens if the call's budget is used up, or the iterator is dropped early.
     ///
     /// # Examples
     ///
@@ -385,8 +385,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// must also move entries between slots, at these ticks:
     ///
     /// - The start of each occupied slot above the first level.
-    /// - The old deadlines of entries that were reset to later deadlines. Such a tick usually serves
-    ///   96 of these entries. Each further entry can add another tick before its new deadline.
+    /// - The old deadlines of entries that were reset to later deadlines. Such a tick usually
+    ///   serves 96 of these entries. Each further entry can add another tick before its new
+    ///   deadline.
     /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.
     ///

@@ -6,7 +6,7 @@
 //! * If the first level reaches an entry's deadline, the entry is linked into the first level's
 //!   slot of this deadline.
 //! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
-//!   level that reaches it. Before or when this slot starts, its entries *cascade*: they are
+//!   level that reaches it. At the latest when this slot starts, its entries *cascade*: they are
 //!   relinked, usually into lower levels.
 //! * An entry added or reset to a deadline up to `pass_end`, the final tick of the latest pass, is
 //!   linked into the *late* slot with the deadline `pass_end`. The next pass begins by moving the
@@ -35,9 +35,9 @@
 //! the previous portion, so that the slot is usually empty when it starts. The portions of one pass
 //! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
 //! is cascading, because a lower level already reaches the slot's ticks. `next_deadline` returns a
-//! tick so long before the slot's start that one portion per tick leaves only the final portion for
-//! the slot's start. If the loop sleeps past this tick, the pass that reaches the slot's start
-//! cascades all remaining entries, within its budget.
+//! tick so early that, with one portion per tick, only the final portion is left at the slot's
+//! start. If the loop sleeps past this tick, the pass that reaches the slot's start cascades all
+//! remaining entries, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -66,8 +66,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The last tick that the first level reaches.
     last_near_tick: u64,
     pub(super) stage: Stage,
-    /// True if, in any upper level, the slot after the current one may have entries, which cascade
-    /// in portions.
+    /// True if the slot after the current one may have entries in some upper level. These entries
+    /// cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick of the latest call of `cascade_portions`.
     last_cascade_tick: u64,
@@ -231,8 +231,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Counts an entry in its slot, and marks the entry as postponable. Returns false if the entry
-    /// is not `NEAR`, or the slot has counted the maximum.
+    /// Makes an entry postponable, and counts it in its slot. Returns false if the entry is not
+    /// `NEAR`, or if the slot has counted the maximum.
     #[inline]
     fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline().get());
@@ -387,7 +387,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry into the first level's slot of `slot_tick`, which is not after the deadline.
+    /// Links an entry into the first level's slot of `slot_tick`. `slot_tick` must not be after
+    /// `deadline`.
     #[inline(always)]
     fn link_near<S: Storage>(
         &mut self,
@@ -408,7 +409,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Links an entry into the slot that covers `slot_tick`, in the lowest upper level that reaches
-    /// this tick. `slot_tick` is not after the deadline.
+    /// this tick. `slot_tick` must not be after `deadline`.
     #[inline(never)]
     fn link_far<S: Storage>(
         &mut self,
@@ -485,8 +486,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// If a pass up to `pass_end` certainly has nothing to do, completes the pass and returns true.
-    /// Otherwise changes nothing and returns false. `pass_end` is as in
-    /// [`begin_pass`](Self::begin_pass).
+    /// Otherwise changes nothing and returns false. `pass_end` must not be before the end of the
+    /// previous pass.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until;
@@ -679,8 +680,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Cascades a portion of the next slot of each upper level; all portions together have at most
     /// [`CASCADED_PER_TURN_MAX`] entries. A portion is proportional to the ticks since the previous
-    /// portion, but includes at least the entries for which the later ticks up to the slot's start
-    /// have no room.
+    /// portion, but has at least the entries that do not fit into the portions of the later ticks
+    /// up to the slot's start.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -752,8 +753,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let has_near = self.far_total < self.len;
         let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
-            // A slot of an upper level starts only where a revolution of the first level starts, so
-            // none starts between `current` and `near` in one revolution.
+            // A slot of an upper level starts only where a revolution of the first level starts. So
+            // none starts between `current` and `near`, which are in one revolution.
             Some(near) if self.is_in_current_revolution(near) => Some(near),
             _ => {
                 let start = |level| {

@@ -220,10 +220,10 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.entry(next).links().previous.set(previous);
-        // Always makes both of the next two writes, because a branch on the entry's position in the
-        // list would be unpredictable. For a slot's first entry, the first write goes to index 0,
-        // whose links are never read. For any other entry, the second write stores the unchanged
-        // head of slot 0.
+        // Always makes both writes below, because a branch on the entry's position in the list
+        // would be unpredictable. For a slot's first entry, the first write goes to index 0, whose
+        // links are never read. For any other entry, the second write stores the unchanged head of
+        // slot 0.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);

@@ -11,9 +11,9 @@ pub(crate) use loom::{
 /// True if `crossbeam-epoch` uses loom's atomics, so that loom sees its pointers.
 pub(crate) const EPOCH_USES_LOOM: bool = cfg!(crossbeam_loom);
 
-/// A lock without waiting: an attempt to acquire it fails if it is held. A flag beside the `Mutex`
-/// shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`; no code
-/// relies on that order.
+/// A lock that never blocks: an attempt to acquire it fails if it is held. A flag beside the
+/// `Mutex` shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`;
+/// no code relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -27,9 +27,9 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn if_unlocked<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: weaker than `Mutex::try_lock`. A compare-exchange, because a swap would write
-        // `true` even if another thread holds the lock. Loom would let threads read this `true`
-        // even after the lock is released.
+        // Relaxed: weaker than `Mutex::try_lock`. This is a compare-exchange, because a swap would
+        // write `true` even if another thread holds the lock. Loom would let threads read this
+        // `true` even after the lock is released.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -40,9 +40,9 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that one thread at a time uses. Loom checks the calls of `get`, but not the uses of the
-/// returned reference. So a caller must stop using the reference before its next atomic operation:
-/// loom may then run another thread that uses the value.
+/// A value that only one thread at a time uses. Loom checks the calls of `get`, but not the uses of
+/// the returned reference. So a caller must stop using the reference before its next atomic
+/// operation: loom may then run another thread that uses the value.
 pub(crate) struct Exclusive<T> {
     value: T,
     get_calls: UnsafeCell<()>,

@@ -12,7 +12,7 @@ pub(crate) use std::{
 pub(crate) const EPOCH_USES_LOOM: bool = false;
 
 /// Executes a fence. The caller's previous atomic operation must be a swap: on x86, a swap is a
-/// full fence, so only the compiler needs one.
+/// full fence, so a compiler fence suffices.
 #[inline]
 pub(crate) fn fence_after_swap(ordering: Ordering) {
     if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
@@ -22,7 +22,7 @@ pub(crate) fn fence_after_swap(ordering: Ordering) {
     }
 }
 
-/// A lock without waiting: an attempt to acquire it fails if it is held.
+/// A lock that never blocks: an attempt to acquire it fails if it is held.
 #[derive(Debug)]
 pub(crate) struct TryLock<T>(Mutex<T>);
 
@@ -37,7 +37,7 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that one thread at a time uses.
+/// A value that only one thread at a time uses.
 pub(crate) struct Exclusive<T>(T);
 
 #[allow(unsafe_code)]
