@@ -45,8 +45,8 @@ pub(crate) struct ShardClock {
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The `turn_start` of the turn before the latest turn that was not idle; zero before such a
-    /// turn.
+    /// The `turn_start` of the turn before the latest non-idle turn; zero if all turns so far were
+    /// idle.
     pub(crate) previous_turn_start: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,

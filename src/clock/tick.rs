@@ -76,7 +76,7 @@ impl TickLength {
         if nanos < SLOW_DIVISION_FROM { self.divide_fast(nanos) } else { nanos / self.nanos }
     }
 
-    /// Returns `nanos`, which is below [`SLOW_DIVISION_FROM`], divided by the length.
+    /// Returns `nanos` divided by the length. `nanos` must be below [`SLOW_DIVISION_FROM`].
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The upper half of 128 bits.
     fn divide_fast(self, nanos: u64) -> u64 {
@@ -88,9 +88,9 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns a deadline, `nanos`. If it has elapsed, subtracts a tick minus a nanosecond. This
-    /// cancels the rounding up in [`deadline_tick`](Self::deadline_tick): the timer gets the tick
-    /// in progress at `nanos`, so the next turn fires it.
+    /// Returns the deadline `nanos`. If it has elapsed, first subtracts a tick minus a nanosecond.
+    /// This cancels the rounding up in [`deadline_tick`](Self::deadline_tick): the timer gets the
+    /// tick in progress at `nanos`, so the next turn fires it.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
@@ -101,7 +101,7 @@ impl TickLength {
     /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
     /// elapsed, the reset may have moved it back: to `min`, and then by almost a tick
     /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function moves `due` forward
-    /// by the greatest sum of both distances, but not beyond `max`. A `due` after `max` stays.
+    /// by the greatest possible sum of both moves, but not beyond `max`. A `due` after `max` stays.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let moved_back_max = self.nanos - 1 + (max - min);
         due.saturating_add(moved_back_max).min(max).max(due)

@@ -58,7 +58,7 @@ counts! {
         /// batches of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages
         /// of [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Timers that were added and have not ended, and those in `uncollected`, which have. A
+        /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.
         pub live: u64,
         /// One-shot timers that fired. A run of a periodic timer counts only in `runs`.
@@ -67,9 +67,10 @@ counts! {
         /// message, or when the shard ends. A periodic timer that is cancelled during a run counts
         /// too, although [`cancel`](crate::TimerHandle::cancel) returns `Running`.
         pub cancelled: u64,
-        /// The timers in `cancelled` that other threads cancelled, or the owner of a
-        /// [`Shard`](crate::Shard) by [`TimerHandle::cancel`](crate::TimerHandle::cancel). In a wheel
-        /// of `Timers::per_worker`, only the cancels that were sent as messages count here.
+        /// The timers in `cancelled` that other threads cancelled, or that the owner of a
+        /// [`Shard`](crate::Shard) cancelled by
+        /// [`TimerHandle::cancel`](crate::TimerHandle::cancel). In a wheel of
+        /// `Timers::per_worker`, only cancels that were sent as messages count here.
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,

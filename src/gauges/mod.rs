@@ -5,8 +5,8 @@
 //! `remote_due_while_undriven` and `overdue_grace_nanos`. A reader never makes the owner wait, and
 //! a stalled owner never delays a reader.
 //!
-//! Before each reading of a wheel of `Timers::per_worker`, `refresh` publishes the counts, unless
-//! another thread has claimed the wheel.
+//! For a wheel of `Timers::per_worker`, `refresh` publishes the counts before each reading of them,
+//! unless another thread has claimed the wheel.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
 
@@ -72,7 +72,7 @@ impl fmt::Debug for RefreshHook {
     }
 }
 
-/// The value in `occupied_slots_by_level` of a level that was never published.
+/// In `occupied_slots_by_level`, the value of a level that was never published.
 const UNPUBLISHED: u64 = u64::MAX;
 
 /// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
@@ -188,8 +188,8 @@ impl Gauges {
         }
     }
 
-    /// Raises the grace period to the longer one when a driver registers or the thread installs a
-    /// configuration, unless the report is disabled.
+    /// Raises the grace period to the longer one, unless the report is disabled. Called when a
+    /// driver registers or the thread installs a configuration.
     pub(crate) fn extend_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -198,11 +198,11 @@ impl Gauges {
     }
 
     /// Returns true if the caller must report a timer that has been overdue for `overdue_nanos`.
-    /// After a call has returned true, all calls return false until the shard has lost its last
+    /// After a call has returned true, all calls return false until the shard next loses its last
     /// driver.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
-        // Both `Relaxed`: only the first swap returns the grace period, and no other data depends on
-        // it.
+        // Both `Relaxed`: only the first swap returns the grace period, on which no other data
+        // depends.
         self.is_enabled()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX

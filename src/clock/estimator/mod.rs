@@ -1,5 +1,5 @@
-//! For a few microseconds after each reading of the clock, estimates the time from the processor's
-//! counter.
+//! Estimates the time from the processor's counter, for a few microseconds after each reading of
+//! the clock.
 //!
 //! # Why the bounds hold
 //!
@@ -32,14 +32,15 @@ use super::Reading;
 /// parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `ANCHOR_VALID_NANOS`,
-/// * the *bracket*, the span between the two counts of an anchor: at most an eighth of it,
+/// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
+///   `ANCHOR_VALID_NANOS`,
 /// * [`READ_ERROR_NANOS`].
 ///
 /// A shorter window would need more readings of the clock.
 const ANCHOR_VALID_NANOS: u64 = 16_000;
 
-/// This is added to the upper bound, because the processor may read the counter up to a microsecond
-/// too early, while an earlier instruction waits for memory.
+/// Added to the upper bound, because the processor may read the counter up to a microsecond too
+/// early, while an earlier instruction waits for memory.
 const READ_ERROR_NANOS: u64 = 1_000;
 
 /// If an anchor's bracket is longer than [`ANCHOR_VALID_NANOS`] divided by this number, the anchor
@@ -51,8 +52,9 @@ const BRACKET_DIVISOR: u64 = 8;
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
-/// Two rates *agree* if their ranges overlap, or are at most one part in this number apart. A rate
-/// is *precise* if its two bounds are at most one part in this number apart.
+/// Let f be 1 / `RATE_TOLERANCE_DIVISOR`. Two rates *agree* if their ranges overlap, or if the gap
+/// between the ranges is at most f times the lower rate. A rate is *precise* if its upper bound
+/// exceeds its lower bound by at most f times the lower bound.
 const RATE_TOLERANCE_DIVISOR: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
@@ -117,8 +119,8 @@ impl ClockEstimator {
         Self { window, state: Calibration::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
     }
 
-    /// Returns bounds on the clock's time at `count`, or `None` if the clock must be read and
-    /// passed to [`update`](Self::update).
+    /// Returns bounds on the clock's time at `count`. Returns `None` if the caller must read the
+    /// clock and pass the reading to [`update`](Self::update).
     #[inline]
     pub(super) fn estimate_at(&mut self, count: u64) -> Option<Reading> {
         let window = &mut self.window;
