@@ -139,7 +139,7 @@ struct Hints {
     /// The number of a remote page that probably has free nodes.
     page_with_room: AtomicHint,
     /// The approximate count of remote pages whose nodes are all free.
-    empty_adders_page_count: AtomicHint,
+    empty_remote_page_count: AtomicHint,
     /// The generation of the first timer in each node of a new remote page, without the bit that
     /// marks remote timers.
     first_generation: AtomicU64,
@@ -211,7 +211,7 @@ impl Slab {
             hints: Hints {
                 vacant_slot_hint: AtomicHint::new(1),
                 page_with_room: AtomicHint::new(1),
-                empty_adders_page_count: AtomicHint::new(0),
+                empty_remote_page_count: AtomicHint::new(0),
                 first_generation: AtomicU64::new(1),
             },
         });
@@ -278,7 +278,7 @@ impl Slab {
             self.clear_room_bit(page_number, pinned);
         }
         if free_count + 1 == PAGE_LEN {
-            self.hints.empty_adders_page_count.decrement();
+            self.hints.empty_remote_page_count.decrement();
         }
         Some((page, index_of(page_number, place)))
     }
@@ -298,8 +298,8 @@ impl Slab {
     }
 
     /// Returns true if more than [`SPARE_PAGES`] remote pages are empty. The count is approximate.
-    fn has_surplus_adders_pages(&self) -> bool {
-        self.hints.empty_adders_page_count.get() > SPARE_PAGES
+    fn has_surplus_remote_pages(&self) -> bool {
+        self.hints.empty_remote_page_count.get() > SPARE_PAGES
     }
 
     fn set_room_bit(&self, page_number: usize) {
@@ -321,7 +321,7 @@ impl Slab {
         let header = unsafe { page.header() };
         // Reads the first generation after the publication. So this generation exceeds all
         // generations of earlier remote pages with this number.
-        header.init_for_adders(self.first_generation());
+        header.init_remote(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
         Some((page, index_of(page_number, 0)))

@@ -194,8 +194,8 @@ impl<T> OwnerSlab<T> {
                 self.slab.set_room_bit(page_number_of(first_index));
             }
             if count_after == PAGE_LEN {
-                self.slab.hints.empty_adders_page_count.increment();
-                if self.slab.has_surplus_adders_pages() {
+                self.slab.hints.empty_remote_page_count.increment();
+                if self.slab.has_surplus_remote_pages() {
                     self.trim();
                 }
             }
@@ -303,7 +303,7 @@ impl<T> OwnerSlab<T> {
         self.retired_pages.get_mut().free_some_reclaimable();
         while self.retired_pages.get_mut().0.len() < RETIRED_PAGES_MAX {
             let Some(page_number) =
-                self.free_places.remove_surplus_page().or_else(|| self.take_empty_adders_page())
+                self.free_places.remove_surplus_page().or_else(|| self.take_empty_remote_page())
             else {
                 break;
             };
@@ -313,7 +313,7 @@ impl<T> OwnerSlab<T> {
         // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
-            self.free_places.has_surplus_pages() || self.slab.has_surplus_adders_pages();
+            self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
         self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
     }
 
@@ -347,14 +347,14 @@ impl<T> OwnerSlab<T> {
 
     /// If more than [`SPARE_PAGES`] remote pages are empty, takes all nodes of one of these pages,
     /// so that the caller can retire the page. Returns the page's number.
-    fn take_empty_adders_page(&mut self) -> Option<usize> {
-        if !self.slab.has_surplus_adders_pages() {
+    fn take_empty_remote_page(&mut self) -> Option<usize> {
+        if !self.slab.has_surplus_remote_pages() {
             return None;
         }
         let try_take_all =
             |&page_number: &usize| self.page_at(page_number).header.free_list.try_take_all();
         let position = self.adopted_page_numbers.iter().position(try_take_all)?;
-        self.slab.hints.empty_adders_page_count.decrement();
+        self.slab.hints.empty_remote_page_count.decrement();
         let page_number = self.adopted_page_numbers.swap_remove(position);
         self.slab.raise_first_generation(self.page_at(page_number).header.generations_end());
         Some(page_number)

@@ -127,7 +127,7 @@ impl PageLayout {
 impl PageHeader {
     /// Stores the first generation, and makes all nodes except the first available to the adders.
     /// The caller keeps the first node.
-    pub(super) fn init_for_adders(&self, first_generation: u64) {
+    pub(super) fn init_remote(&self, first_generation: u64) {
         // Relaxed: the free list publishes the value to other adders. The caller needs no
         // publication, because it stores the value itself.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
