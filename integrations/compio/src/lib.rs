@@ -63,8 +63,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
 /// Returns the output of the future, and drops the runtime with its unfinished tasks. If a clone of
-/// the runtime remains, the thread counts as driven until the clone next runs, so a waiting future
-/// can hang instead of panicking.
+/// the runtime remains, the driver stays registered until the clone next runs. Until then, a
+/// waiting future can hang instead of panicking.
 ///
 /// A thread without a wheel gets one with a tick of 20 us, as in [`run`].
 ///
@@ -97,7 +97,7 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs the loop of [`Runtime::block_on`], with a turn in each round.
+/// Runs `future` as [`Runtime::block_on`] does, and turns the wheel in each round of the loop.
 fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     let waker = runtime.waker();
     let mut context = Context::from_waker(&waker);
@@ -123,7 +123,7 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 /// dropped. A thread needs only one such task.
 ///
 /// Cost: each wake of the driver takes two turns, a system call to arm the descriptor and one
-/// operation of the runtime. A task that adds the earliest deadline costs one more wake.
+/// operation of the runtime. An add with a new earliest deadline costs one more wake.
 ///
 /// # Errors
 ///

@@ -69,7 +69,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(timer::sleep)
 }
 
-/// Returns true if `error`, of [`run`], means that the kernel refuses `io_uring`, as in many
+/// Returns true if this error from [`run`] means that the kernel refuses `io_uring`, as in many
 /// containers or before Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)

@@ -17,8 +17,8 @@
 //! wheel. In a multi-thread runtime, it returns the wheels of [`Timers::per_worker`] by default.
 //! With another executor, use [`Timers::per_worker`].
 //!
-//! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
-//! time, so it serves as the idle timeout of connections.
+//! `header_read_timeout` also serves as the idle timeout of connections: it closes a kept-alive
+//! connection whose next request does not arrive in time.
 //!
 //! If [no timer is available](corewheel::future#without-a-timer), the task of the connection
 //! panics.

@@ -98,18 +98,18 @@ impl Driver {
     /// return, take the completions and call `turn`. The kernel measures the wait by its monotonic
     /// clock, even if the wheel has another clock.
     ///
-    /// The last entry in the queue must not be linked to a next one (`IO_LINK`), because the
-    /// driver's poll, which comes next, would wait for that entry. No entry may wait for all
-    /// earlier ones (`IO_DRAIN`), because the driver's poll may never complete. After the wheel was
-    /// drained, the call does not wait.
+    /// The last entry in the queue must not be linked to the next (`IO_LINK`): the driver queues
+    /// its poll next, and this poll would wait for that entry. No entry may wait for all earlier
+    /// ones (`IO_DRAIN`), because the driver's poll may never complete. Once the wheel is drained,
+    /// the call no longer waits.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
     /// # Errors
     ///
     /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which demands
-    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, and for
-    /// a ring that polls for completions (`setup_iopoll`), which cannot poll the driver's eventfd.
+    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, or if
+    /// the ring polls for completions (`setup_iopoll`) and so cannot poll the driver's eventfd.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         let unsupported = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         if !ring.params().is_feature_ext_arg() {
@@ -162,8 +162,8 @@ impl Driver {
     }
 }
 
-/// Returns true if `error`, from the creation of a ring, means that the kernel refuses `io_uring`,
-/// as in many containers or before Linux 5.1.
+/// Returns true if this error from creating a ring means that the kernel refuses `io_uring`, as in
+/// many containers or before Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -68,9 +68,10 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
 /// future instead, as [`run`] does.
 ///
-/// This call registers the driver until the future is dropped, so other futures can wait before the
-/// first poll of the driver. If the wheel cannot have a descriptor, because its time is virtual or
-/// too many files are open, the driver is [`corewheel::future::drive`] with monoio's sleep.
+/// The call itself registers a driver, until the future is dropped. So other futures can wait even
+/// before this future is first polled. If the wheel cannot have a descriptor, because its time is
+/// virtual or too many files are open, the driver is [`corewheel::future::drive`] with monoio's
+/// sleep.
 ///
 /// # Panics
 ///
@@ -89,9 +90,9 @@ pub fn drive() -> impl Future<Output = Infallible> {
     }
 }
 
-/// Returns only if the descriptor fails. monoio has no public wait for a foreign descriptor, but
-/// its sockets can wait for readiness without reading. So this function treats the descriptor as a
-/// socket.
+/// Drives the wheel by its descriptor. Returns only if the descriptor fails. monoio has no public
+/// wait for a foreign descriptor, but its sockets can wait for readiness without reading. So this
+/// function treats the descriptor as a socket.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible> {
     use std::os::{fd::AsFd, unix::net::UnixStream};

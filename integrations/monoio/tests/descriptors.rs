@@ -1,5 +1,5 @@
-//! A monoio runtime closes its descriptors. The test counts all descriptors of the process, so no
-//! other test runs in this process.
+//! A monoio runtime closes its descriptors. The test counts all descriptors of its process, so it
+//! runs alone in the process.
 #![cfg(target_os = "linux")]
 
 use std::{fs, thread, time::Duration};

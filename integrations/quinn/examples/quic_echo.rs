@@ -1,4 +1,4 @@
-//! Compares the processor time of QUIC connections with tokio's timer and with corewheel. The
+//! Compares the processor time of QUIC connections under tokio's timer and under corewheel. The
 //! argument is the number of connections, 100 by default.
 //!
 //! ```sh

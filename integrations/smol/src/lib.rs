@@ -1,4 +1,4 @@
-//! corewheel in smol: [`run`] runs a `LocalExecutor` and drives its thread's wheel
+//! corewheel in smol: [`run`] runs a `LocalExecutor` and drives the thread's wheel
 //! ([`local_timer`]). [`drive`] returns the driver as a future, for an existing executor.
 //!
 //! ```

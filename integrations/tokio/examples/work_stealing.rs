@@ -1,5 +1,5 @@
-//! Request timeouts in tokio's multi-thread runtime. Most requests are answered and cancel their
-//! timer; some time out:
+//! Request timeouts in tokio's multi-thread runtime. Most requests are answered, which cancels
+//! their timers; some time out:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example work_stealing

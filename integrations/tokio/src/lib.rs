@@ -11,7 +11,8 @@
 //!   timers. If most timers fire, pass [`Timers::start`](corewheel::future::Timers::start) to
 //!   [`time::use_timers`]. For callbacks, use the [`shards`](corewheel::future::Timers::shards) of
 //!   a `Timers`.
-//! - **A program written for `tokio::time`**: [`time`] has the same names, for both runtimes.
+//! - **A program written for `tokio::time`**: [`time`] has the names of `tokio::time`, for both
+//!   runtimes.
 //!
 //! Callbacks can wake tasks through a `Notify`, a `oneshot` or a waker.
 

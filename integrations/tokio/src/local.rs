@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// # Panics
 ///
 /// Like [`Runtime::block_on`], if it is called inside another runtime. If `future` uses
-/// `tokio::time`, because this runtime has no tokio timer. To have both, build a runtime with
+/// `tokio::time`, because this runtime has no tokio timer. To use both timers, build a runtime with
 /// `enable_all` and call [`run_in`].
 ///
 /// # Examples
@@ -185,22 +185,22 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     }))
 }
 
-/// Spawns a task on the current `LocalSet`. While the set runs, the task drives this thread's
-/// wheel, until the task is aborted. A thread has at most one such driver. Dropping the handle does
-/// not end the task. If the task is aborted, futures that wait for the wheel stay pending.
+/// Spawns a task on the current `LocalSet`. Until the task is aborted, it drives this thread's
+/// wheel whenever the set runs. A thread has at most one such driver. Dropping the handle does not
+/// end the task. If the task is aborted, futures that wait for the wheel stay pending.
 ///
 /// The task runs only after the tasks that became ready before it. Under load, the runtime polls
-/// for events only once in 61 polls of tasks, tokio's `event_interval`. In [`run`] and [`run_in`],
-/// the wheel turns before the tasks run.
+/// for events only once per `event_interval`, by default 61 polls of tasks. In [`run`] and
+/// [`run_in`], the wheel turns before the tasks run.
 ///
-/// Cost: two system calls for each turn that the wheel needs, to poll and to arm the descriptor. A
-/// task that adds the earliest deadline costs one more turn, which fires no timer.
+/// Cost: two system calls for each turn that the wheel needs, to poll and to arm the descriptor. An
+/// add with a new earliest deadline costs one more turn, which fires no timer.
 ///
 /// # Errors
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
 /// because the wheel's time is virtual. If the runtime does not accept the descriptor. If this
-/// package drives the wheel already, in any runtime of this thread; this error has the kind
+/// package already drives the wheel, in any runtime of this thread; that error has the kind
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics

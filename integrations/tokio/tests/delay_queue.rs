@@ -264,7 +264,7 @@ fn random_queue_calls_agree_with_a_list() {
     });
 }
 
-/// The `Sleep` that the first poll arms elapses in real time, before the entry is due in virtual
+/// The first poll arms a `Sleep`, which elapses in real time before the entry is due in virtual
 /// time.
 #[test]
 fn a_queue_polled_before_pause_continues_in_virtual_time() {

@@ -486,7 +486,7 @@ fn timers_that_wake_no_task_do_not_stop_the_clock() {
     });
 }
 
-/// A request may arrive between the turn that finds no due timer and the query for the next
+/// After a turn has found no due timer, a request may arrive before the query for the next
 /// deadline.
 #[test]
 fn requests_of_other_threads_do_not_stop_the_clock() {

@@ -1,4 +1,4 @@
-//! Futures on timers whose clock is ahead of the system's, as after a suspension.
+//! Futures on timers whose clock is ahead of the system clock, as after a suspension.
 
 use std::{
     sync::{LazyLock, Mutex, PoisonError},

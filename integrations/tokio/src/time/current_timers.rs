@@ -7,7 +7,7 @@ use corewheel::future::Timers;
 use super::{Instant, virtual_time};
 
 thread_local! {
-    /// This thread's wheel, as long as the thread has a driver. Set by `DriverGuard`.
+    /// This thread's wheel, while the wheel has a driver. Set by `DriverGuard`.
     pub(crate) static THREAD_TIMERS: RefCell<Option<Timers>> = const { RefCell::new(None) };
 }
 
@@ -17,14 +17,14 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// Sets the timers for all threads of the process whose wheel is not driven by [`run`](crate::run)
 /// or [`spawn_driver`](crate::spawn_driver).
 ///
-/// Use it to set the number of wheels, their tick or a limit. They live until the process ends.
-/// Call it before the program creates a future of this module, uses a
+/// Use it to set the number of wheels, their tick or a limit. The wheels live until the process
+/// ends. Call it before the program creates a future of this module, uses a
 /// [`DelayQueue`](super::DelayQueue) or calls [`timers`].
 ///
 /// # Errors
 ///
-/// If the timers were set before, or one of the calls above has already set the default timers. The
-/// error returns `timers`.
+/// If `use_timers` was called before, or one of the uses above has already set the default timers.
+/// The error returns `timers`.
 ///
 /// # Examples
 ///

@@ -57,12 +57,12 @@ pub struct DelayQueue<T> {
     /// Contains indices of `entries`. Its ticks count from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
-    /// Set by the first insert or poll, because `new` must not start the default timers.
+    /// Set by the first insert or poll, not by `new`, which must not start the default timers.
     start: Option<Instant>,
-    /// The sleep of the latest pending poll, until the deadline that was then the next.
+    /// The sleep of the latest pending poll, until the deadline that was next at that poll.
     delay: Option<Sleep>,
-    /// Wakes the task of the latest poll if an entry is due before `delay` ends, or the queue
-    /// becomes empty.
+    /// The waker of the latest poll, called when an entry gets a deadline before the end of
+    /// `delay`, or when the queue becomes empty.
     waker: Option<Waker>,
 }
 
@@ -133,8 +133,8 @@ impl<T> DelayQueue<T> {
 
     /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
     ///
-    /// If the poll is pending, the task is woken at the next deadline, by an insert or reset to an
-    /// earlier one, or when the queue becomes empty.
+    /// If the poll is pending, the task is woken at the next deadline, by an insert or reset with
+    /// an earlier deadline, or when the queue becomes empty.
     ///
     /// # Panics
     ///

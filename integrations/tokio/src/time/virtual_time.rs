@@ -36,7 +36,7 @@ struct VirtualTime {
     start: StdInstant,
     timers: Timers,
     helper: Sender<Request>,
-    /// Receives a message when the helper advances a clock that nothing else would advance.
+    /// Receives a message when the helper has to advance the clock because nothing else does.
     stuck: Receiver<()>,
     /// The real and the virtual time of the latest `resume`. `None` while the clock is paused.
     resumed: Cell<Option<Resumed>>,
@@ -52,8 +52,8 @@ enum Request {
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
-    /// Only [`auto_advance`] sends this request, so the helper then stops checking for an idle
-    /// runtime.
+    /// Only [`auto_advance`] sends this request, so its arrival ends the helper's checks for an
+    /// idle runtime.
     Step(Sender<bool>),
     End,
 }
@@ -90,8 +90,8 @@ impl IdleDetector {
 
 /// Stops the clock of this thread, until [`resume`]. Futures that the thread creates after this
 /// call, even in a later runtime, use virtual time. [`advance`] moves this time, and an idle
-/// runtime moves it to the next deadline. A deadline that another thread sets while the runtime is
-/// idle is noticed only when something else wakes the runtime.
+/// runtime moves it to the next deadline. If another thread sets a deadline while the runtime is
+/// idle, the runtime notices it only when something else wakes the runtime.
 ///
 /// Call it first in a test, in [`run`](crate::run) or in a runtime with the hook [`auto_advance`].
 /// `#[tokio::test]` makes a runtime without the hook, in which only [`advance`] moves the clock.
@@ -192,7 +192,7 @@ pub async fn advance(duration: Duration) {
 pub fn auto_advance() {
     let Some(current) = paused() else { return };
     current.stuck.try_iter().for_each(drop);
-    // If timers have fired, this hook must be called again: if they woke no task of the runtime,
+    // If timers have fired, this hook must be called again. Otherwise, if the timers woke no task,
     // the runtime would sleep for ever.
     let mut must_run_again = true;
     if HAS_POLLED.replace(true) {
@@ -255,7 +255,7 @@ pub fn clock() -> Clock {
 pub(super) fn timers() -> Option<Timers> {
     let current = current()?;
     if let Some(resumed) = current.resumed.get() {
-        // A new delay counts from this clock, which the helper does not set while it sleeps.
+        // New delays count from this clock, which a sleeping helper does not update.
         current.clock.set(virtual_elapsed(resumed));
     }
     Some(current.timers.clone())
