@@ -1,5 +1,5 @@
-//! A plain mio loop with corewheel: a table of the clients that are online. Each packet of a client
-//! renews its lease. A client is offline after a lease without a packet. A second thread requests
+//! A plain mio loop with corewheel, which keeps a table of online clients. Each packet of a client
+//! renews the client's lease. When a lease ends, its client is offline. A second thread requests
 //! the number of the loop's timers.
 //!
 //! The program also runs the clients, and ends with a verdict:

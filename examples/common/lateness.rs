@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 const PUBLISH_WAIT: Duration = Duration::from_millis(50);
 
 /// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds. `own`
-/// sleeps with the runtime's own timer, of this `resolution`.
+/// sleeps with the runtime's own timer, which has this `resolution`.
 pub(crate) async fn compare(
     runtime: &str,
     resolution: &str,

@@ -78,8 +78,8 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
     Ok((address, listeners))
 }
 
-/// Waits until the core has a request to stop. The request causes a turn, and after a turn, a
-/// runtime polls its main task again.
+/// Waits until the core has a request to stop. The request causes a turn, after which a runtime
+/// polls its main task again.
 #[allow(dead_code, reason = "a loop without a runtime polls `is_stopping`")]
 pub(crate) async fn stopped(core: &Core) {
     poll_fn(|_| if core.is_stopping() { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -14,8 +14,8 @@ const PRINT_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval at which the view checks for its next update and for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Shows the summary and the timers until the run is over. `run` is the expected length. If quiet,
-/// only waits.
+/// Shows the summary and the timers until the run is over; if quiet, only waits. `run` is the
+/// expected length of the run.
 pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &str, is_quiet: bool) {
     if is_quiet {
         while !is_over() {

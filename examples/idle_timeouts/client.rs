@@ -97,7 +97,7 @@ impl Plan {
         self.quiet.saturating_sub(time)
     }
 
-    /// Returns the time of a connection's action, so that a role's actions are spread over `range`.
+    /// Returns the time of a connection's action. These times spread a role's actions over `range`.
     fn moment(&self, id: u32, range: Range<Duration>) -> Duration {
         let length = range.end.saturating_sub(range.start);
         range.start + length * (id / ROLES) / self.connections.div_ceil(ROLES)
@@ -146,7 +146,7 @@ impl Client {
         while matches!(client.state, ConnectionState::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
-                // Notices a close first. Otherwise the close would count as a reaction to the next
+                // Checks for a close first. Otherwise a close could count as a reaction to the next
                 // packet.
                 biased;
                 received = stream.read(&mut buffer) => match received {

@@ -20,7 +20,7 @@ const WAKER: Token = Token(usize::MAX - 1);
 /// before the turn closes silent connections.
 const EVENTS: usize = 32_768;
 
-/// The idle timer of each connection by the address of its client: any thread may cancel it.
+/// Each connection's idle timer, by the address of its client: any thread may cancel the timer.
 pub(crate) type IdleTimers = Mutex<HashMap<SocketAddr, TimerHandle>>;
 
 /// Starts a loop on each core. Each loop returns the number of packets that did not reset the idle

@@ -2,7 +2,8 @@
 //!
 //! Loom sees every state word, mailbox link and head, the parker, and the virtual clock. It does
 //! not see the list of free shard numbers (`Mutex`). Without the feature `epoch`, it sees neither
-//! the pointers to pages nor the epochs; `util::sync` then models the guarantees of these pointers.
+//! the pointers to pages nor the epochs; instead, `util::sync` models the guarantees of these
+//! pointers.
 #![cfg(loom)]
 #![allow(clippy::missing_panics_doc, clippy::missing_errors_doc, reason = "called by models only")]
 
@@ -31,7 +32,7 @@ use loom::{
 static EXPLORE_LOCK: Mutex<()> = Mutex::new(());
 
 /// Explores the interleavings of `model` with at most three preemptions, and prints their number.
-/// Panics if there are fewer than `floor`, because loom then misses accesses of the model.
+/// Panics if there are fewer than `floor`, a sign that loom misses accesses of the model.
 ///
 /// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `LOOM_MAX_DURATION=n` removes the bound
 /// and stops each model after `n` seconds. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
@@ -120,7 +121,7 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 }
 
 /// Returns a shard and a timer with payload 1 that is alone in its page. After the timer's end,
-/// turns retire the page, since another empty page is kept as a spare. The fourth timer added
+/// turns retire the page, because the shard already has a spare empty page. The fourth timer added
 /// afterwards gets the same index, in a new page.
 pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
@@ -149,8 +150,8 @@ pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4]
     (added, shard_and_index(added[3]) == shard_and_index(first))
 }
 
-/// Returns the shard and index of a timer, cut from the `Debug` output of its handle. The handle
-/// has no public method that returns them.
+/// Returns the shard and index of a timer. Cuts them from the `Debug` output of its handle, which
+/// has no public method for them.
 pub fn shard_and_index(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()
@@ -248,9 +249,9 @@ pub fn setup<R>(set: impl FnOnce() -> R) -> R {
 /// Spawns a thread that races with this one. Both threads first access one atomic, so that loom
 /// explores both orders.
 ///
-/// Otherwise loom may miss an order, because it remembers only the last load of each atomic. It
-/// overlooks a race of a load in this thread with a swap in the other thread if that thread loads
-/// before it swaps.
+/// Otherwise loom may miss an order, because it remembers only the last load of each atomic. For
+/// example, if the other thread loads and then swaps, loom overlooks the race of this swap with a
+/// load in this thread.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let [started, other] = shared(ModelledUsize::new(0));
     // Both `Relaxed`: they order no other access.
@@ -289,7 +290,7 @@ impl<R> Unparker<R> {
 }
 
 /// Waits for the threads and returns their results. Loom does not support an unpark of a thread
-/// that joins, so this function joins only after every closure has returned.
+/// that joins, so this function waits until every closure has returned, and then joins.
 pub fn join_unparkers<R, const N: usize>(unparkers: [Unparker<R>; N]) -> [R; N] {
     for unparker in &unparkers {
         while unparker.is_done.load(Ordering::Acquire) == 0 {
@@ -372,7 +373,7 @@ impl Drops {
     }
 }
 
-/// A task that checks that each of its wakes sees the work that it stored before the poll.
+/// A task that checks, in each wake, that the waking thread sees the work stored before the poll.
 #[derive(Debug, Default)]
 pub struct Task {
     work: ModelledUsize,
@@ -406,7 +407,7 @@ impl Task {
 
     /// Returns the number of wakes.
     pub fn woken(&self) -> usize {
-        // Acquire: as in an executor, the caller sees the work before the wake.
+        // Acquire: as in an executor, the caller sees the writes before the wake.
         let seen = self.seen.load(Ordering::Acquire);
         let woken = seen / PER_WAKE;
         assert_eq!(seen % PER_WAKE, woken, "a wake did not see the work before the poll");

@@ -49,7 +49,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     });
 }
 
-/// A page with a cancelled timer that the owner has not collected is not retired.
+/// While the owner has not collected a cancelled timer, the timer's page is not retired.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
     explore(110, || {
@@ -272,7 +272,8 @@ fn store_twice(work: &AtomicUsize) {
     work.store(2, Ordering::Relaxed);
 }
 
-/// The second model uses a remotely added timer, whose node may be reused before the answer.
+/// The second model uses a remotely added timer, whose node may be reused before `cancel_wait`
+/// returns.
 #[test]
 fn cancel_wait_returns_after_the_callback() {
     explore(60, || cancel_wait_during_run(|run| local_timer().add(TICK, run), || ()));

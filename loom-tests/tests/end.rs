@@ -1,5 +1,5 @@
-//! Cancels and resets race with the end of a shard or of a page. Here loom must also see the
-//! registry, the page table and the epochs.
+//! Cancels and resets race with the end of a shard or page. Here loom also sees the registry, the
+//! page table and the epochs.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;

@@ -83,7 +83,8 @@ impl Wheel {
     }
 }
 
-/// Returns the floor and the constructor for a thread's own wheel and for a worker wheel.
+/// Returns a floor and a constructor for each of two wheels: a thread's own wheel and a worker
+/// wheel.
 fn both_wheels(floors: [usize; 2]) -> impl Iterator<Item = (usize, MakeWheel)> {
     floors.into_iter().zip([Wheel::own as MakeWheel, Wheel::of_workers])
 }
@@ -141,7 +142,7 @@ fn the_waker_of_the_last_poll_is_woken() {
     }
 }
 
-/// The last poll may be pending although the first task has been woken: the polling thread may
+/// Even after the first task is woken, the last poll may be pending, because the polling thread may
 /// still read the old time.
 #[test]
 fn a_pending_poll_while_time_advances_is_woken_once() {

@@ -9,7 +9,8 @@ use loom::{
 };
 use loom_tests::{TICK, explore, install_core_with, setup, shared};
 
-/// The owner publishes twice, and so overwrites the copy that the reader may be reading.
+/// The owner publishes twice. The second time, it overwrites the copy that the reader may be
+/// reading.
 #[test]
 fn counts_are_read_as_a_consistent_snapshot() {
     explore(2_500, || {

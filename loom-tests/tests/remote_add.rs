@@ -76,7 +76,7 @@ fn a_timer_cancelled_before_admission_ends_once() {
     });
 }
 
-/// The owner frees the node when it consumes the message of the cancel, or of the add if that is
+/// The owner frees the node when it consumes the cancel's message, or the add's message if that is
 /// still queued.
 #[test]
 fn a_canceller_takes_the_payload_before_node_reuse() {
@@ -147,8 +147,8 @@ fn the_owner_cancels_a_timer_before_its_admission() {
     });
 }
 
-/// Each thread reads whether the other's reset was done before its own. Overlapping resets may
-/// take effect in either order.
+/// Before its own reset, each thread reads whether the other's is done. Overlapping resets may take
+/// effect in either order.
 #[test]
 fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
@@ -297,8 +297,8 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     });
 }
 
-/// Checks S2 (`state`) and G1 (`slab::page`). Another thread may have armed the node for the next
-/// timer.
+/// Checks S2 (`state`) and G1 (`slab::page`). Another thread may already have armed the node for a
+/// new timer.
 #[test]
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
@@ -321,8 +321,8 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
     });
 }
 
-/// While the first adder stalls in taking a node, the owner frees a node that the second adder has
-/// used. The tag of the free list prevents ABA.
+/// While the first adder stalls in taking a node, the second adder uses a node, and the owner frees
+/// it. The tag of the free list prevents ABA.
 #[test]
 fn no_node_is_taken_twice_from_the_free_list() {
     explore_with_preemptions(1, 4_200, || {
@@ -446,8 +446,9 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
     });
 }
 
-/// Runs an owner that ends after one turn. Before that turn, `act` uses the handle of a remotely
-/// added timer that captures `dropped`. The returned reference keeps the shard's memory alive.
+/// Runs an owner that ends after one turn. Before that turn, calls `act` with the handle of a
+/// remotely added timer that captures `dropped`. The returned reference keeps the shard's memory
+/// alive.
 fn end_after_one_turn<R: 'static>(
     dropped: Dropped,
     act: impl FnOnce(TimerHandle) -> R + 'static,

@@ -11,7 +11,8 @@ use loom_tests::{
     shard_with_a_page_to_spare, shard_with_due, shared, work_and_cancel,
 };
 
-/// The owner may read the new deadline, and consume the message only after the timer has fired.
+/// The owner may read a new deadline and fire the timer before it consumes the message of that
+/// reset.
 #[test]
 fn a_timer_reset_to_now_fires_once() {
     explore(310, || {
@@ -65,7 +66,8 @@ fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     });
 }
 
-/// Checks S1 of `cross_core::state`, if the owner consumes the message of an earlier reset.
+/// Checks S1 of `cross_core::state`: the owner may drop the payload when it consumes the message of
+/// an earlier reset.
 #[test]
 fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
@@ -80,8 +82,8 @@ fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     });
 }
 
-/// Adds a timer and resets it from another thread. A node that is reused too early would be in the
-/// mailbox twice.
+/// Adds a timer and resets it from another thread. If its node were reused too early, the node
+/// would be in the mailbox twice.
 fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
     let next = shard.add(TICK * 9, 2);
     let resetter = race(move || next.reset(TICK));
@@ -132,8 +134,8 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
     });
 }
 
-/// Resets a timer to tick 3 on another thread and to tick `own` on this one. Each thread reads
-/// whether the other reset was done before its own. If the resets overlap, either wins.
+/// Resets a timer to tick 3 on another thread and to tick `own` on this one. Before its own reset,
+/// each thread reads whether the other reset is done. If the resets overlap, either wins.
 fn reset_on_both_sides(
     (mut shard, clock, handle): WithTimer<()>,
     own: u32,
@@ -166,7 +168,7 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
     });
 }
 
-/// After the owner's claim of a due timer has failed, the timer is in no slot.
+/// If the owner fails to claim a due timer, the timer is left in no slot.
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(460, || {
@@ -255,8 +257,8 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
     });
 }
 
-/// Returns a shard and a timer that is linked at tick two. A remote reset has set this deadline, so
-/// a reset to a later one needs no message. Such a reset has postponed the timer to tick `until`.
+/// Returns a shard and a timer that a remote reset has linked at tick 2, so that remote resets to
+/// later deadlines need no message. One such reset has postponed the timer to tick `until`.
 fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     setup(|| {
         let (mut shard, clock) = shard();
@@ -269,8 +271,8 @@ fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     })
 }
 
-/// After the owner's claim has failed, the timer is in no slot. Without a message from the
-/// resetting thread, the owner would not relink it.
+/// If the owner fails to claim the timer, the timer is left in no slot. The owner relinks it only
+/// if the resetting thread sends a message.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(5_400, || {
@@ -285,8 +287,8 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     });
 }
 
-/// If the owner's reset comes during the first remote reset, the second remote reset needs a
-/// message, since its deadline is earlier than the owner's.
+/// If the owner resets the timer during the first remote reset, the second remote reset needs a
+/// message, because its deadline is earlier than the owner's.
 #[test]
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_500, || {
@@ -296,7 +298,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
 }
 
 /// A thread that finds the timer postponed without a message also sees where the owner has linked
-/// it. Otherwise the thread could send no message although its own deadline is earlier.
+/// it. Otherwise, the thread could omit the message although its own deadline is earlier.
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
     explore(1_700, || {

@@ -49,7 +49,7 @@ fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(waking_config(&clock)).unwrap(), clock)
 }
 
-/// Returns a shard whose owner is woken by a backlog of cancels, but not by a single one.
+/// Returns a shard whose owner is woken by a backlog of cancels, but not by a single cancel.
 fn shard_woken_by_backlog() -> (Shard<()>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking_config(&clock).drop_within(Duration::MAX)).unwrap(), clock)
@@ -59,7 +59,8 @@ fn assert_empty(shard: &mut Shard<()>) {
     assert!(expired(shard).is_empty() && shard.is_empty(), "the owner missed a cancel");
 }
 
-/// Parks, or yields if the timeout is zero, since a waking thread may hold the default hook's lock.
+/// Parks. If the timeout is zero, yields instead, because a waking thread may hold the default
+/// hook's lock.
 fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_some_and(|timeout| timeout.is_zero()) {
         thread::yield_now();
@@ -80,8 +81,8 @@ fn a_remote_cancel_ends_a_long_sleep() {
     });
 }
 
-/// If the reset has queued the timer's only message, the cancel sends none. The reset to a later
-/// deadline need not wake the owner.
+/// The reset to a later deadline need not wake the owner. If its message is still queued, the
+/// cancel sends none, but must wake the owner.
 #[test]
 fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
     explore(22_500, || {
@@ -126,7 +127,8 @@ fn an_add_by_the_owner_ends_its_announced_sleep() {
     });
 }
 
-/// A loop that assigns announcements to one variable drops the old one after making the new one.
+/// A loop that keeps its announcement in one variable makes the new announcement before it drops
+/// the old one.
 #[test]
 fn dropping_an_old_announcement_keeps_the_new_one() {
     explore(250, || {
@@ -155,7 +157,7 @@ fn a_remote_add_wakes_the_owner() {
     });
 }
 
-/// The two waking threads and the owner try the default hook's lock, and none of them waits. A
+/// The owner and the two waking threads only try the default hook's lock, and never wait for it. A
 /// waking thread may have found an earlier sleep.
 #[test]
 fn the_default_hook_misses_no_reset_of_two_threads() {
@@ -231,8 +233,8 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
     });
 }
 
-/// One thread resets the timer to tick 5, and another to tick 2. The second thread may rely on
-/// the message of the first one, which may not be pushed yet. Tick 5 need not wake the owner.
+/// One thread resets the timer to tick 5, and another to tick 2. The second thread may rely on the
+/// first thread's message, which may not be pushed yet. A reset to tick 5 need not wake the owner.
 #[test]
 fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     explore(6_000, || {
@@ -302,8 +304,7 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     });
 }
 
-/// The hook that stalls is not called for a message: a thread whose add was refused wakes the owner
-/// to make room.
+/// A refused add pushes no message, but wakes the owner to make room. Its call of the hook stalls.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(20_000, || {

@@ -15,7 +15,7 @@ pub(crate) enum Job {
     Leave,
 }
 
-/// A core's ends of the channels. A reply says whether the core has paused in a callback.
+/// A core's ends of the channels. A core's reply says whether it has paused in a callback.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) jobs: Receiver<(Box<Model>, Job)>,
@@ -60,7 +60,7 @@ pub(crate) fn count(name: &'static str) {
     with(|model| model.coverage.count(name));
 }
 
-/// Accesses the model. Returns None on an ending thread that does not have it.
+/// Accesses the model. Returns None if this thread, which is ending, does not have the model.
 pub(crate) fn try_with<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
 }

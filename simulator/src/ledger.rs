@@ -17,14 +17,14 @@ pub(crate) struct Ledger {
     /// How often the payload of each timer was dropped.
     drops: Box<[AtomicU8]>,
     shards: Box<[Mutex<Totals>]>,
-    /// True while the simulator itself drops a payload, whose destructor then only counts.
+    /// True while the simulator itself drops payloads. Their destructors then only count.
     quiet: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) dropped: u64,
-    /// Numbers of planned panics, and of planned panics that the library has reported.
+    /// The number of planned panics, and the number of them that the library has reported.
     pub(crate) thrown: u64,
     pub(crate) reported: u64,
     pub(crate) wakes: u64,

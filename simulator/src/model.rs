@@ -65,7 +65,8 @@ pub(crate) struct Timer {
     period_start: Nanos,
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
-    /// The turns of its shard in which a callback added it and most recently moved it; 0 for none.
+    /// The turn of its shard in which a callback added it, and the turn in which a callback last
+    /// moved it; 0 for none.
     added_in: u64,
     moved_in: u64,
     /// A message about this timer may be in the mailbox.
@@ -79,9 +80,9 @@ pub(crate) struct Timer {
     /// The owner may not have admitted it yet.
     unadmitted: bool,
     has_run: bool,
-    /// Of an arming: the `OwnedTimer` to which it belongs.
+    /// For an arming: its `OwnedTimer`.
     owner: Option<Id>,
-    /// Of an `OwnedTimer`: its latest arming.
+    /// For an `OwnedTimer`: its latest arming.
     pub(crate) arming: Option<Id>,
     pub(crate) script: Script,
 }
@@ -93,7 +94,7 @@ pub(crate) enum State {
     Refused,
     Live,
     Running,
-    /// A periodic timer in its last run.
+    /// A cancelled periodic timer, during its last run.
     Stopping,
     Ended,
 }
@@ -104,7 +105,7 @@ pub(crate) struct ShardModel {
     /// The core whose clock the shard reads.
     pub(crate) core: usize,
     tick: Nanos,
-    /// Another thread has cancelled a timer, and the owner must still drop the payload.
+    /// The owner may still have to drop the payload of a remotely cancelled timer.
     may_hold_payloads: bool,
     pub(crate) limit: usize,
     /// The latest reading of the clock by the owner, and how often a reading went back.
@@ -152,7 +153,8 @@ pub(crate) struct TurnModel {
     /// The latest tick of the timers that have fired in order.
     order: u64,
     fired: usize,
-    /// Timers that callbacks cancelled, and all adds, cancels and resets of callbacks.
+    /// The number of timers that callbacks cancelled, and the number of all their adds, cancels and
+    /// resets.
     cancelled: u64,
     nested: u64,
     /// Cancelled timers that adds in callbacks may have collected to make room.
@@ -163,7 +165,7 @@ pub(crate) struct TurnModel {
     lent: u64,
     before: Counts,
     is_wanted: bool,
-    /// Set if the turn consumes all earlier messages. Then timers due after this tick fire in
+    /// Set if the turn consumes all earlier messages: timers due after this tick then fire in
     /// order.
     in_order_after: Option<u64>,
 }
@@ -173,7 +175,7 @@ struct Asleep {
     until: Nanos,
     wakes: u64,
     thrown: u64,
-    /// A request may, or must, wake the owner.
+    /// Whether a request may wake the owner, and whether one must.
     may_wake: bool,
     must_wake: bool,
     /// The sleep is longer than `DROP_WITHIN`.
@@ -481,7 +483,8 @@ impl Model {
 
     // ---- cancelling and moving
 
-    /// Returns whether the running core owns a timer; None without a handle that it can use.
+    /// Returns whether the running core owns a timer; None if the core has no handle that it can
+    /// use.
     pub(crate) fn owns(&self, id: Id, has_local: bool) -> Option<bool> {
         let timer = self.timers.get(id as usize)?;
         let own = timer.shard == self.own_shard();
@@ -489,7 +492,8 @@ impl Model {
         (is_known && timer.state != State::NotAdded).then_some(own)
     }
 
-    /// Counts a call through a handle: one of the two operations, or a call with a stale handle.
+    /// Counts a call through a handle: as the owner's or the remote operation, or as a call with a
+    /// stale handle.
     pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
         let &Timer { state, owner, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
@@ -597,8 +601,8 @@ impl Model {
         answer
     }
 
-    /// Returns whether the model must skip a reset. This core's wheel may have the number of the
-    /// timer's ended shard, and the reset would then read this core's clock.
+    /// Returns whether the model must skip a reset. This core's wheel may have taken over the
+    /// number of the timer's ended shard. The reset would then read this core's clock.
     pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
         let (timer, own) = (self.timer(id), self.own_shard());
         let latest = self.shards[own].latest;
@@ -613,7 +617,7 @@ impl Model {
         let shard = &self.shards[timer.shard];
         let (now, turns) = (shard.turn_now, shard.turns);
         let order = shard.turn.as_ref().map(|turn| turn.order);
-        // The order is certain if the shard knew the tick, and had not reached it, before the turn.
+        // The order is certain if, before the turn, the shard knew the tick and had not reached it.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
             timer.moved_in != turns
@@ -784,7 +788,8 @@ impl ShardModel {
         due.div_ceil(self.tick)
     }
 
-    /// Returns the due time after a delay. With a zero delay, it is in a tick that has begun.
+    /// Returns the due time after a delay. If the delay is zero, the due time is in a tick that has
+    /// begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }

@@ -2,7 +2,8 @@
 
 pub(crate) const CORES: usize = 4;
 
-/// Shards of a core: the thread's own wheel at place 0, and shards of payloads at the others.
+/// Number of shards of a core: the thread's own wheel at place 0, and shards of payloads at the
+/// other places.
 pub(crate) const PLACES: usize = 3;
 
 /// The length of a long flood: more than a turn consumes.
@@ -87,7 +88,8 @@ pub(crate) enum Act {
     Sleep,
     Drain,
     DropShard,
-    /// Puts a shard in transit, and takes the one that was in transit before, or makes a new one.
+    /// Puts a shard in transit. In exchange, takes the shard that was in transit, or makes a new
+    /// shard.
     SwapWithTransit,
     Clock(ClockMove),
     /// Repeats an act for many timers.
@@ -110,7 +112,7 @@ pub(crate) enum AddMethod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelMethod {
-    /// Through the shard, if it belongs to this core.
+    /// Cancels through the shard, if it belongs to this core.
     Shard,
     Handle,
     Wait,
@@ -121,7 +123,7 @@ pub(crate) enum CancelMethod {
 pub(crate) enum ClockMove {
     Forward,
     Far,
-    /// To the time of a shard's next turn.
+    /// Moves to the time of a shard's next turn.
     ToNext,
     Back,
     Jump,
@@ -143,9 +145,9 @@ pub(crate) enum Script {
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
-    /// Arms the `OwnedTimer` of the callback; in other callbacks, one of the core's.
+    /// Arms the callback's own `OwnedTimer`; in the callback of another timer, one of the core's.
     Arm(Id, Nanos),
-    /// Drops the `OwnedTimer` of the callback; in other callbacks, one of the core's.
+    /// Drops the callback's own `OwnedTimer`; in the callback of another timer, one of the core's.
     DropOwned(Id, Nanos),
     /// Runs other cores in the middle of the callback.
     Pause,
@@ -355,7 +357,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Returns a delay: none, less than twenty ticks, any size, or the maximum.
+    /// Returns a delay: zero, less than twenty ticks, any size, or the maximum.
     fn delay(&mut self) -> Nanos {
         match self.below(20) {
             0..2 => 0,
@@ -365,7 +367,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Returns a random time below `most` ticks. The length of a tick is drawn from the places.
+    /// Returns a random time below `most` ticks, each as long as the tick of a random place.
     fn ticks(&mut self, most: u64) -> Nanos {
         let tick = self.ticks[self.index(PLACES)];
         self.below(most * tick)

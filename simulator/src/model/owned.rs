@@ -1,5 +1,6 @@
-//! Predicts the answers of `OwnedTimer`s. An `OwnedTimer` has the id and the payload of a timer that
-//! is never added. When it is armed and was not pending, the *arming* is a new timer of the model.
+//! Predicts the answers of `OwnedTimer`s. In the model, an `OwnedTimer` is a timer, with id and
+//! payload, that is never added. Arming it while it is not pending adds another timer, the
+//! *arming*.
 
 use corewheel::{Cancel, TimerEnd, TimerStatus};
 
@@ -45,7 +46,8 @@ impl Model {
         Some(self.payload(id, shard, false))
     }
 
-    /// Records that `OwnedTimer` `id` is armed, before the call. Returns None if the arming exists.
+    /// Records, before the call, that `OwnedTimer` `id` is armed. Returns None if the arming
+    /// already exists.
     pub(crate) fn begin_arm(
         &mut self,
         id: Id,
@@ -70,14 +72,14 @@ impl Model {
         Some(Arm::Adds(self.is_full(shard, length)))
     }
 
-    /// Records a cancel by the `OwnedTimer`, before the call. Returns the expected answer.
+    /// Records a cancel by the `OwnedTimer` before its call. Returns the expected answer.
     pub(crate) fn record_owned_cancel(&mut self, id: Id) -> Cancel {
         let arming = self.timer(id).arming;
         arming.map_or(Cancel::Ended, |arming| self.record_cancel(arming, true))
     }
 
-    /// Records the drop of an `OwnedTimer`, which has cancelled it. Returns whether the callback
-    /// must be dropped at once.
+    /// Records the drop of an `OwnedTimer`, after recording the cancel by this drop. Returns
+    /// whether the callback must be dropped at once.
     pub(crate) fn record_owned_drop(&mut self, id: Id) -> bool {
         let shard = &mut self.shards[self.timers[id as usize].shard];
         shard.idle_owned -= 1;
@@ -86,7 +88,7 @@ impl Model {
         !shard.queued.iter().any(|&queued| self.timers[queued as usize].owner == Some(id))
     }
 
-    /// Records the end of a run. A callback that has dropped its `OwnedTimer` leaves it unarmed.
+    /// Records the end of a run. If the callback has dropped its `OwnedTimer`, no arming remains.
     pub(crate) fn record_owned_run_end(&mut self, id: Id, arming: Id, is_dropped: bool) {
         self.timers[arming as usize].state = State::Ended;
         if is_dropped {

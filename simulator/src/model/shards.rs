@@ -93,8 +93,8 @@ impl Model {
 
     // ---- turns
 
-    /// Records a turn before its call. `wait` is the time that the shard reported until its next
-    /// turn.
+    /// Records a turn before its call. `wait` is the time until the next turn, as the shard
+    /// reported it.
     pub(crate) fn record_turn_begin(
         &mut self,
         number: usize,
@@ -147,7 +147,7 @@ impl Model {
             let fits = fired <= 2 * most
                 && collected <= most + turn.collected_for_room
                 && touched <= 6 * most + 4 * turn.nested;
-            // Without messages, periodic timers and remote resets, a pass touches no entry twice.
+            // Without messages, periodic timers or remote resets, a pass touches no entry twice.
             let is_pass = report.touched.is_none();
             let moved = after.remote_resets - turn.before.remote_resets;
             let others = turn.before.queued + turn.arrived + turn.nested + turn.lent + moved;
@@ -209,8 +209,8 @@ impl Model {
         });
     }
 
-    /// Checks that a turn reports whether it left due timers, and that it left no timer that was
-    /// due before one that fired.
+    /// Checks that a turn reports whether it left due timers, and that no left timer was due before
+    /// a timer that fired.
     fn check_timers_left(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are uncertain.
@@ -317,8 +317,8 @@ impl Model {
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }
 
-    /// Checks that a sleeping core was woken at most once: always if necessary, and only for a
-    /// reason.
+    /// Checks that a sleeping core was woken at most once, never without a reason, and always if
+    /// necessary.
     pub(crate) fn check_wake_ups(&mut self, number: usize, queued: u64) {
         let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
