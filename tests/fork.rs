@@ -1,6 +1,6 @@
 //! After a fork, each process has its own copy of every timer. In the child, the timers of threads
-//! that the fork did not copy accept requests and never fire. One more test ends a process in a
-//! callback.
+//! that the fork did not copy accept requests but never fire. Two more tests end a process in a
+//! callback or its destructor.
 #![cfg(all(feature = "cores", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 

@@ -1,5 +1,6 @@
 //! The connection code of the example `idle_timeouts`, in virtual time on simulated sockets. Silent
-//! connections close at their tick. The cost of a connection does not grow with their number.
+//! connections close at their tick. The cost of a connection does not grow with the number of
+//! connections.
 #![cfg(feature = "std")]
 
 #[path = "../examples/idle_timeouts/connections.rs"]

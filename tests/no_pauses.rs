@@ -1,5 +1,5 @@
-//! No turn is long (P7): a tick touches few entries that it does not fire, and a turn keeps to its
-//! budget. The tests count touched entries, not time.
+//! No turn is long (P7): a tick touches few entries apart from those that it fires, and a turn
+//! keeps to its budget. The tests count touched entries, not time.
 #![cfg(feature = "std")]
 
 mod common;

@@ -79,8 +79,8 @@ fn cancel_all(own: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
     answers
 }
 
-/// Asserts that each timer ended once and that every answer was true. With `records_late`, a timer
-/// may end before the loop records its fire.
+/// Asserts that each timer ended once and that every answer was true. If `records_late`, the loop
+/// may record a fire only after the timer has ended.
 fn assert_each_ended_once(
     records_late: bool,
     timers: &[SharedTimer],

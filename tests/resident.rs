@@ -37,8 +37,7 @@ fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
     let each = (resident() - before) / 20;
     println!("{each} bytes for ten timers");
     assert!(each < 192 << 10, "{each} bytes for ten timers");
-    // Leaked, because an allocator that reused the pages would zero them, which makes them
-    // resident.
+    // Leaked: if the allocator reused the pages, it would zero them and so make them resident.
     mem::forget(wheels);
 }
 
@@ -47,7 +46,7 @@ fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
     const BURST: i64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let mut random = fastrand::Rng::with_seed(1);
     let mut timers = make();
-    // An unmeasured burst, to which the allocator adapts its thresholds.
+    // Not measured: after this first burst, the allocator adapts its thresholds.
     let mut handles: Vec<Handle> = (0..BURST).map(|_| timers.add(1)).collect();
     timers.pass(1, usize::MAX);
     handles.clear();

@@ -63,7 +63,8 @@ const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst
 /// Public items that need no example: other crates cannot reach them, or a macro defines them.
 const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "WakerCallback", "CallSite"];
 
-/// Maximum number of lines from the comment with an ordering's reason down to the atomic operation.
+/// Maximum number of lines between an atomic operation and the comment above that gives its
+/// ordering's reason.
 const REASON_REACH: usize = 8;
 
 /// A line number, counted from 1, and the problem in this line.

@@ -16,8 +16,8 @@ use crate::support::{
     on_a_thread, turn_after, with_counted_wakes,
 };
 
-/// The owner resets a remote timer that is not yet admitted, never to a deadline before the end of
-/// the sleep.
+/// The owner resets a remote timer before its admission. No new deadline is before the end of the
+/// sleep.
 #[test]
 fn an_owners_reset_in_a_sleep_does_not_suppress_a_later_wake() {
     with_counted_wakes(|clock, wakes, _| {
@@ -144,8 +144,8 @@ fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
     });
 }
 
-/// Kafka #2195, #8657: two locks taken in opposite orders. Here a callback waits for a mutex. Its
-/// holder cancels timers of the callback's wheel and uses other wheels.
+/// Kafka #2195, #8657: two locks taken in opposite orders. Here a callback waits for a mutex. The
+/// mutex's holder cancels timers of the callback's wheel and uses other wheels.
 #[test]
 fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
     assert_ends_soon(|| {

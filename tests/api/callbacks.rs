@@ -124,7 +124,8 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
         let config = Config::new().on_wake(wake).on_panic(move |_| panic());
         configured(config, |_| local_timer().add(TICK, || ()));
     }
-    // If another thread reads the registry as the thread ends, a later shard's end drops the hooks.
+    // If another thread was reading the registry when the thread ended, the end of a later shard
+    // drops the hooks.
     wait_until("the hooks are dropped", || {
         drop(Shard::<()>::new());
         alive.sharers() == 0

@@ -1,5 +1,5 @@
-//! `TimerHandle::cancel_wait` returns once the callback neither runs nor will run again. Where it
-//! could deadlock, it returns an error and changes nothing.
+//! `TimerHandle::cancel_wait` returns once the callback is not running and will not run again. If
+//! waiting could deadlock, it returns an error and changes nothing.
 
 use std::{
     sync::{
@@ -51,7 +51,7 @@ impl SlowCallback {
             };
             let waiters = [(); 3].map(|()| scope.spawn(wait));
             wait_until("three threads wait", || waiting.load(Ordering::SeqCst) == 3);
-            // A call that does not wait returns within this time.
+            // A faulty call that does not wait would return within this time.
             thread::sleep(Duration::from_millis(30));
             assert_eq!(waiting.load(Ordering::SeqCst), 3, "a waiter returned early");
             self.end.send(()).expect("the callback waits");

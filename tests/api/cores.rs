@@ -108,8 +108,8 @@ fn each_thread_calls_config_and_has_its_own_wheel() {
     assert_eq!(made_on, made_on_expected);
 }
 
-/// Returns the error of starting five threads. Asserts that none has called `run` and that all have
-/// ended.
+/// Tries to start five threads, and returns the error. Asserts that no thread has called `run` and
+/// that all have ended.
 fn start_error(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::Error {
     let ran = Counter::default();
     let run = ran.callback();

@@ -325,7 +325,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     });
 }
 
-/// The test runs itself in a child process, to capture its standard error alone.
+/// The test runs itself in a child process, and so captures no other test's standard error.
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     const TEST: &str = "driving::the_next_add_reports_an_overdue_timer_without_a_driver_once";
@@ -496,7 +496,7 @@ fn run_until_empty_runs_timers_that_other_threads_have_added() {
         let (shard, runs) = (local_timer().shard_ref(), Counter::default());
         on_a_thread({
             let runs = runs.clone();
-            // A turn consumes fewer requests. Half of the timers are due at once.
+            // More requests than a turn consumes. Half of the timers are due at once.
             move || {
                 for delay in [Duration::ZERO, DELAY].into_iter().cycle().take(3_000) {
                     shard.add(delay, runs.callback());

@@ -337,7 +337,7 @@ fn a_panicking_panic_payload_does_not_abort_an_exiting_thread() {
     assert!(is_dropped);
 }
 
-/// An executor in another thread-local may drop the tasks that drive a wheel after the wheel.
+/// After a wheel has ended, an executor in another thread-local may drop the tasks that drove it.
 #[test]
 fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
     struct PanicsOnDrop;
@@ -366,7 +366,8 @@ fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
     assert_eq!((ended, panics.get()), (2, 2));
 }
 
-/// The destructor of a cancelled callback runs on the cancelling thread, and may outlive the wheel.
+/// The destructor of a cancelled callback runs on the cancelling thread, and may still run after
+/// the wheel has ended.
 #[test]
 fn a_panic_of_a_cancelled_callback_is_not_reported_to_a_successor() {
     let panics_of_successor = || {
@@ -405,9 +406,9 @@ impl Drop for EndShardOnDrop {
     }
 }
 
-/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. The
-/// cancels of a third thread delay the freeing, so that each of the two also frees hooks of the
-/// other's shards.
+/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. A third
+/// thread's cancels delay the freeing of hooks, so that each of the two threads also frees hooks of
+/// the other's shards.
 #[test]
 fn bug_20_stopping_all_timers_took_a_lock_twice() {
     assert_ends_soon(|| {

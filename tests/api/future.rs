@@ -344,7 +344,7 @@ fn an_elapsed_deadline_ends_a_wait_on_a_full_wheel() {
     });
 }
 
-/// A wake would cause a poll, which would be refused and cause a wake again.
+/// A wake would cause a poll, whose refusal would cause another wake, without end.
 #[test]
 fn a_refused_poll_on_a_drained_thread_does_not_wake_its_task() {
     on_a_thread(|| {

@@ -140,7 +140,7 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
         drop(sleep);
         let _ = local_timer().turn();
         from_another_thread(|shard| assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok()));
-        // Without cancelled timers, a wake-up would make no room.
+        // Without cancelled timers, waking the owner would make no room.
         let _ = local_timer().turn();
         while local_timer().try_add(TICK * 1_000, must_not_run).is_ok() {}
         let sleep = local_timer().prepare_sleep();
@@ -150,7 +150,8 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
     });
 }
 
-/// A coroutine's stack may be smaller than a page of timers, so no page is built on the stack.
+/// A coroutine's stack may be smaller than a page of timers, so pages must not be built on the
+/// stack.
 #[test]
 fn adds_and_cancels_fit_a_small_stack() {
     let kibibytes = if cfg!(debug_assertions) { 64 } else { 16 };

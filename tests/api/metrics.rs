@@ -117,7 +117,7 @@ fn each_count_is_published_before_a_sleep() {
 #[test]
 fn a_published_backlog_stays_3072_until_it_is_consumed() {
     const BATCH: u64 = WAKE_DEPTH as u64;
-    /// The published count of a larger backlog, until that backlog is consumed.
+    /// The count that is published for a larger backlog until it is consumed.
     const COUNT_LIMIT: u64 = 3 * BATCH;
     on_a_core(|_| {
         let timers: Vec<_> =
@@ -245,7 +245,8 @@ fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
         assert_eq!(turn_after(clock, 7).fired, 2);
         assert_eq!(lateness(), [(1, 5, 5), NO_LATENESS]);
     });
-    // If the latest turn was behind, the lateness of timers due before it counts as leftover.
+    // If the latest turn was behind, the lateness of timers due before that turn counts as
+    // leftover.
     on_a_core(|clock| {
         clock.advance(TICK * 10);
         local_timer().add(TICK, || ());
@@ -307,7 +308,7 @@ fn the_longest_turn_is_updated_at_the_next_sleep() {
 
 #[test]
 fn callbacks_are_timed_if_configured() {
-    // Each callback takes one tick more than the one before.
+    // Each callback takes one tick longer than the callback before it.
     let timed = |one_in, timers| {
         configured(Config::new().sample_callbacks(one_in), |clock| {
             for ticks in 1..=timers {
@@ -504,7 +505,7 @@ fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
         from_another_thread(|shard| _ = shard.add(HOUR * 2, must_not_run));
         assert_eq!(next_stall(), None, "the owner sleeps");
         drop(sleep);
-        // One check finds the request, and a later one the stall.
+        // One check of the watch finds the request, and a later check reports the stall.
         let stall = (0..100).find_map(|_| next_stall()).expect("a report");
         assert!(!stall.is_in_turn && stall.has_turned && stall.lasted > limit, "{stall}");
         local_timer().turn();
@@ -521,7 +522,7 @@ fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
     });
 }
 
-/// The value that the report throws panics, too, when it is dropped.
+/// The report panics with a value whose destructor also panics.
 #[test]
 fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watch() {
     const NAME: &str = "a report that panics";

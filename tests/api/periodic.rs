@@ -98,7 +98,7 @@ fn a_run_after_a_reset_to_an_elapsed_time_is_followed_by_a_full_period() {
     }
 }
 
-/// The owner may turn only after the first run was due.
+/// The owner does not turn until the first runs are overdue.
 #[test]
 fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     for is_remote in [false, true] {
@@ -119,8 +119,9 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     }
 }
 
-/// The first deadline is a tick minus a nanosecond after the second. A zero delay is adjusted by the
-/// same time, so an owner that kept the first deadline would take it for the start of the period.
+/// The first reset's deadline is a tick minus a nanosecond after the second's. Zero delays are
+/// adjusted by the same time, so an owner that kept the first deadline would mistake it for the
+/// start of the period.
 #[test]
 fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
     let (mut shard, clock) = manual_shard();

@@ -141,8 +141,8 @@ fn a_full_wheel_hands_the_operation_back() {
     });
 }
 
-/// The wheel is full. The destructor of its cancelled timer completes an earlier operation on the
-/// key of the new operation.
+/// The wheel is full. The destructor of its cancelled timer completes an earlier operation, which
+/// watches the new operation's key.
 #[test]
 fn an_added_operation_makes_room_in_a_full_wheel() {
     configured(Config::new().limit(2), |_| {
@@ -186,7 +186,7 @@ impl Drop for DrainOnDrop {
     }
 }
 
-/// The last call of the iterator's `next`, or its destructor, drains the purgatory.
+/// The iterator of the keys drains the purgatory, in its last `next` or its destructor.
 #[test]
 fn an_operation_drained_by_its_key_iterator_does_not_wait() {
     on_a_core(|_| {
@@ -566,7 +566,7 @@ fn an_event_from_a_wake_hook_prevents_the_sleep() {
     });
 }
 
-/// The wake hook of core 1 reads the counts of core 0 while core 0 takes out its operations.
+/// While core 0 removes its operations, the wake hook of core 1 reads the counts of core 0.
 #[test]
 fn the_counts_add_up_inside_a_wake_hook() {
     thread_local! {
@@ -606,8 +606,8 @@ fn each_message_of_a_batch_counts_against_the_budget() {
     let seen = cores.add(1, &[1], 50);
     cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
     let mut checks = seen.checks();
-    // A turn completes each batch that it begins. Without a budget, a turn begins no batch after
-    // 1,024 messages.
+    // A turn completes each batch that it begins. Without a budget, a turn begins no further batch
+    // after 1,024 messages.
     for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
         let turn = cores.on(1, move |_| local_timer().turn_within(budget));
         assert_eq!((turn.fired, turn.behind), (batches, true));
@@ -854,8 +854,8 @@ fn an_operation_with_a_panicking_key_removes_all_watches() {
     assert_eq!(cores.counts(1).watches, 0);
 }
 
-/// The answer makes the operation check once more, as no event on the key will come. The other
-/// watch of the batch is added.
+/// No event on the panicking key will arrive, so the answer makes the operation check once more.
+/// The batch's other watch is added.
 #[test]
 fn a_watch_whose_key_panics_is_answered() {
     for is_late in [false, true] {

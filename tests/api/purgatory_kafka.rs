@@ -53,7 +53,8 @@ fn kafka_bug_31_an_operation_completes_once() {
     }
 }
 
-/// The event occurs inside the first, second or third call of `try_complete`, which returns false.
+/// The event occurs inside the first, second or third call of `try_complete`. That call returns
+/// false.
 #[test]
 fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
     for at_check in 1..4 {
@@ -80,7 +81,8 @@ fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
     }
 }
 
-/// Each completion causes the event of the next operation in a circle, and adds another operation.
+/// The operations form a circle. Each completion causes the next operation's event, and adds
+/// another operation.
 #[test]
 fn kafka_bug_33_completions_may_complete_other_operations() {
     on_a_core(|clock| {

@@ -89,7 +89,7 @@ impl Model {
         self.note_recheck(core);
     }
 
-    /// Expects each operation that watches a key of `core` to check once more, because events may
+    /// Expects one more check of each operation that watches a key of `core`, because events may
     /// have been lost.
     fn note_recheck(&mut self, core: usize) {
         let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
@@ -140,8 +140,8 @@ impl Model {
         keys.iter().map(|&key| self.levels[key]).sum()
     }
 
-    /// Adds an operation. Either its `on_complete` or each call of its `try_complete` may panic. In
-    /// the second case the condition never holds.
+    /// Adds an operation, whose `on_complete` or `try_complete` may panic. If `try_complete`
+    /// panics, each call does, and the condition never holds.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
         let (panics, raised) = (random.u32(..16), random.u32(..5));
@@ -300,7 +300,7 @@ impl Model {
         let counts = self.own.on(core, Purgatory::counts);
         let mut own = self.counts[core];
         own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
-        // `settle` compares these counts, because messages in transit affect them.
+        // Ignored here and compared by `settle`, because messages in transit affect these counts.
         (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
         assert_eq!(counts, own);
     }

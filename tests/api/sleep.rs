@@ -22,7 +22,7 @@ fn timeout() -> Option<Duration> {
     local_timer().prepare_sleep().timeout()
 }
 
-/// Each slot that the timer leaves causes at most one idle wake-up.
+/// Each slot that the timer has left causes at most one wake-up without a due timer.
 #[test]
 fn a_timer_reset_every_tick_causes_few_idle_wake_ups() {
     on_a_core(|clock| {
@@ -65,8 +65,8 @@ fn an_earlier_add_during_a_sleep_calls_the_wake_hook() {
 
 // ---- wake hooks
 
-/// Starts cores that have announced a sleep. Each wake hook counts its calls, and calls `hook` with
-/// all shards and the index of its core.
+/// Starts cores that have announced a sleep. Each core's wake hook counts its calls, and calls
+/// `hook` with all shards and the core's index.
 fn sleeping_cores_with_hooks(
     count: usize,
     calls: &Counter,
@@ -165,7 +165,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         drop(sleep);
         turn();
         assert_eq!(drops.sharers(), 7);
-        // The next sleeps are short, and cancels end none of them.
+        // The next sleeps are short, so no cancel ends them.
         for at in 2..4 {
             let sleep = local_timer().prepare_sleep();
             assert_eq!(sleep.timeout(), Some(LIMIT));

@@ -24,7 +24,7 @@ use crate::{
     wake_ups,
 };
 
-/// A time that is long enough to show that the descriptor stays unreadable.
+/// A descriptor that is not readable within this time counts as unreadable.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
@@ -71,7 +71,8 @@ fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
     });
 }
 
-/// The second cancel wakes no thread, because the first cancel shortens the next sleeps.
+/// The second cancel need not wake the owner, because the first cancel has shortened the next
+/// sleeps.
 #[test]
 fn remote_cancels_make_the_descriptor_readable_in_time() {
     with_timer_fd(Config::new().drop_within(A_WHILE), |timer| {
@@ -277,8 +278,8 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
     }
 }
 
-/// After a turn at a future instant, no timer is due before the clock has reached the deadline. If
-/// the descriptor became readable too early, that edge would be the last one.
+/// After a turn at a future instant, delays count from that instant. If the descriptor became
+/// readable before the deadline, an edge-triggered loop would see no later edge.
 #[test]
 fn the_descriptor_is_readable_at_a_deadline_after_a_turn_in_the_future() {
     with_timer_fd(Config::new(), |timer| {

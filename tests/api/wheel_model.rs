@@ -1,5 +1,5 @@
-//! Compares `Wheel` with a sorted set (`tests/model`), on small geometries that wrap often and on
-//! the geometry of shards.
+//! Compares `Wheel` with a sorted set (`tests/model`), on small geometries, whose rings wrap often,
+//! and on the geometry of shards.
 
 use corewheel::Wheel;
 

@@ -144,7 +144,8 @@ fn far_timers_with_slack_share_wake_ups() {
     assert_eq!(timers.counts().touched, 3_000, "each timer is linked, cascades and fires once");
 }
 
-/// No tick gets more than its share plus two timers, even if other timers are added in between.
+/// Each tick gets at most two timers more than its share, even if other timers are added in
+/// between.
 #[test]
 fn timers_with_spread_are_distributed_evenly() {
     let (mut timers, clock) = manual_shard();
@@ -273,7 +274,7 @@ fn turn_at_an_earlier_instant_uses_the_latest_reading() {
     shard.turn_at(begun + TICK * 9);
     assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(TICK * 2));
     assert!(shard.next_expired().is_none());
-    // Until the clock reaches the instant of the latest turn, readings are clamped to that instant.
+    // Until the clock reaches the latest turn's instant, readings are clamped to that instant.
     shard.add(Duration::ZERO, ());
     shard.turn();
     assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));

@@ -14,7 +14,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A wait that lasts longer counts as a hang.
+/// A wait longer than this counts as a hang.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// Returns `base`, or a hundredth of it under Miri, times `COREWHEEL_TEST_SCALE` if that is set.

@@ -41,7 +41,7 @@ pub(crate) fn drives_the_wheel(run: impl Run, spawn: fn(Task<'static>)) {
     is_woken_from_other_threads(run);
 }
 
-/// A wait that nothing would end must panic, even if the runtime has created the thread's wheel.
+/// A wait that would never end must panic, even if the runtime has created the thread's wheel.
 fn leaves_no_driver(run: impl Run) {
     on_a_thread(move || {
         if run(Box::pin(sleep(Duration::from_millis(1)))) {
@@ -54,8 +54,8 @@ fn leaves_no_driver(run: impl Run) {
     });
 }
 
-/// A runtime may still poll tasks after the end of the main future. Then their waits must not
-/// panic.
+/// A runtime may still poll tasks after the end of the main future. The waits of these tasks must
+/// not panic.
 fn ends_before_its_tasks_wait(run: impl Run, spawn: fn(Task<'static>)) {
     on_a_thread(move || {
         run(Box::pin(async move {
@@ -157,7 +157,7 @@ fn is_woken_from_other_threads(run: impl Run) {
             notified().await;
         }));
     });
-    // Without such a runtime, no shard is sent.
+    // If this system has no such runtime, no shard is sent.
     if let Ok(shard) = shard.recv() {
         wake_ups::assert_no_wake_up_is_lost(&shard, 1, 2_000);
         shard.run(notify);

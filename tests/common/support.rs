@@ -189,7 +189,7 @@ pub(crate) fn after_wheel_ends<R: Send + 'static, F: FnMut() -> R + 'static>(
     }
     let (sender, answers) = mpsc::channel();
     on_a_thread(move || {
-        // `FIRST` is initialized before the wheel, and `LAST` after it. One of them outlives the
+        // `FIRST` is initialized before the wheel, and `LAST` after it, so one of them outlives the
         // wheel.
         FIRST.with(|_| ());
         let run = Rc::new(RefCell::new(prepare()));

@@ -101,8 +101,8 @@ fn memory_of_expired_operations_is_freed_before_a_sleep() {
 
 const BURST: u64 = 30_000;
 
-/// Maximum number of bytes that one turn, or the end of one operation, frees. It frees some pages of
-/// the wheel, a page of each kind of record, and a part of the table of keys.
+/// Maximum number of bytes that one turn, or the end of one operation, frees: some pages of the
+/// wheel, a page of each kind of record, and a part of the table of keys.
 const FREED_AT_ONCE_MAX: i64 = 2 * 1024 * 1024;
 
 fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
@@ -187,7 +187,7 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
     free_garbage();
 }
 
-/// Completes a burst of operations by an event that is so deeply nested that their `on_complete` is
+/// Completes a burst of operations by an event so deeply nested that the calls of `on_complete` are
 /// deferred.
 #[test]
 fn memory_of_deferred_completions_is_freed() {
