@@ -202,9 +202,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.len -= 1;
         self.touched += 1;
         entry.location().set(Location::UNLINKED);
-        if let Some(slot) = self.slots.unlink(storage, entry.links()) {
-            self.slots.mark_empty(slot);
-        }
+        self.slots.unlink(storage, entry.links());
     }
 
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
@@ -248,8 +246,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().get().is_near();
-        if is_near && let Some(slot) = self.slots.unlink_if_alone(entry.links()) {
-            self.slots.mark_empty(slot);
+        if is_near && self.slots.unlink_if_alone(entry.links()) {
             self.link_after_reset(storage, entry, deadline);
         } else {
             self.relink_slow(storage, entry, deadline);
@@ -399,7 +396,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         location: Location,
     ) {
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(slot_tick);
-        self.slots.mark_occupied(slot);
         if slot_tick < self.idle_until {
             self.idle_until = slot_tick;
         }
@@ -418,7 +414,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline: u64,
         slot_tick: u64,
     ) {
-        let slot = self.mark_far_slot(slot_tick);
+        let slot = self.far_slot_for(slot_tick);
         self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
         self.far_total += 1;
         self.slots.link(storage, slot, entry);
@@ -426,26 +422,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.location().set(Location::far(slot));
     }
 
-    /// Marks as occupied the slot that covers `tick` in the lowest upper level that reaches `tick`.
-    /// Lowers `idle_until` to the slot's start if `idle_until` is later. Returns the slot.
+    /// Returns the slot that covers `tick` in the lowest upper level that reaches `tick`, for an
+    /// entry that is about to be linked. Lowers `idle_until` to the slot's start if it is later.
     #[inline]
-    fn mark_far_slot(&mut self, tick: u64) -> u32 {
+    fn far_slot_for(&mut self, tick: u64) -> u32 {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
-        let slot = Geometry::<BITS, LEVELS>::far_slot(level, number);
-        self.slots.mark_occupied(slot);
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
-        slot
+        Geometry::<BITS, LEVELS>::far_slot(level, number)
     }
 
     /// Unlinks an entry, without updating `len` and `touched`.
     #[inline]
     fn unlink_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let location = entry.location().replace(Location::UNLINKED);
-        if !location.is_near() {
+        if location.is_near() {
+            self.slots.unlink(storage, entry.links());
+        } else {
             self.unlink_late_or_far(storage, entry, location);
-        } else if let Some(slot) = self.slots.unlink(storage, entry.links()) {
-            self.slots.mark_empty(slot);
         }
     }
 
@@ -465,9 +459,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
             self.far_total -= 1;
         }
-        if let Some(slot) = self.slots.unlink(storage, entry.links()) {
-            self.slots.mark_empty(slot);
-        }
+        self.slots.unlink(storage, entry.links());
     }
 
     // ---- passes
@@ -505,12 +497,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn move_late_to_deadline_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
         let slot = if tick <= self.last_near_tick {
-            let slot = Geometry::<BITS, LEVELS>::near_slot_at(tick);
-            self.slots.mark_occupied(slot);
             self.idle_until = self.idle_until.min(tick);
-            slot
+            Geometry::<BITS, LEVELS>::near_slot_at(tick)
         } else {
-            self.mark_far_slot(tick)
+            self.far_slot_for(tick)
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage == Stage::Done {
@@ -559,7 +549,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let deadline = entry.deadline().get();
             entry.location().set(Location::UNLINKED);
             if !self.slots.pop(storage, slot, first, entry.links().next.get()) {
-                self.slots.mark_empty(slot);
                 self.stage = Stage::Done;
             }
             if self.prefetches() {

@@ -79,12 +79,12 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     }
 
     #[inline]
-    pub(super) fn mark_occupied(&mut self, slot: u32) {
+    fn mark_occupied(&mut self, slot: u32) {
         *self.occupied_mut(slot) |= 1 << (slot % 64);
     }
 
     #[inline]
-    pub(super) fn mark_empty(&mut self, slot: u32) {
+    fn mark_empty(&mut self, slot: u32) {
         *self.occupied_mut(slot) &= !(1 << (slot % 64));
     }
 
@@ -158,6 +158,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Links an entry to the front of a slot.
     #[inline(always)]
     pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, entry: S::Entry<'_>) {
+        self.mark_occupied(slot);
         let head = self.head_mut(slot);
         let next = *head & FIRST_ENTRY_MASK;
         *head ^= next ^ entry.index();
@@ -188,6 +189,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let head = self.head_mut(slot);
         if next == 0 {
             *head = 0;
+            self.mark_empty(slot);
             return false;
         }
         *head ^= first ^ next;
@@ -195,27 +197,28 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         true
     }
 
-    /// If the entry with these links is alone in its slot, unlinks it and returns the slot.
+    /// If the entry with these links is alone in its slot, unlinks it and returns true.
     #[inline]
-    pub(super) fn unlink_if_alone(&mut self, links: &Links) -> Option<u32> {
+    pub(super) fn unlink_if_alone(&mut self, links: &Links) -> bool {
         let (previous, next) = (links.previous.get(), links.next.get());
         let slot = previous & !SLOT_FLAG;
         // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`, so
         // `next - 1` wraps to all ones. For any other entry, `next - 1` lacks the bit.
         let is_alone = previous & next.wrapping_sub(1) & SLOT_FLAG != 0;
-        if is_alone {
-            *self.head_mut(slot) = 0;
+        if !is_alone {
+            return false;
         }
-        is_alone.then_some(slot)
+        *self.head_mut(slot) = 0;
+        self.mark_empty(slot);
+        true
     }
 
-    /// Unlinks the entry with these links. Returns its slot if the slot is empty now. For a late
-    /// entry, the caller must first call [`before_unlinking_late`](Self::before_unlinking_late).
+    /// Unlinks the entry with these links. For a late entry, the caller must first call
+    /// [`before_unlinking_late`](Self::before_unlinking_late).
     #[inline(always)]
-    pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) -> Option<u32> {
-        let emptied = self.unlink_if_alone(links);
-        if emptied.is_some() {
-            return emptied;
+    pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) {
+        if self.unlink_if_alone(links) {
+            return;
         }
         let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
@@ -227,7 +230,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);
-        None
     }
 
     /// Updates `last_late` before a late entry is unlinked.
@@ -241,6 +243,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Moves all entries of the late slot to the front of another slot, in constant time. The late
     /// slot must not be empty.
     pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
+        self.mark_occupied(slot);
         let first_late = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
         let head = self.head_mut(slot);
         let first = *head & FIRST_ENTRY_MASK;
@@ -307,10 +310,10 @@ mod tests {
             index
         }
 
-        fn unlink(&mut self, index: u32) -> Option<u32> {
+        fn unlink(&mut self, index: u32) {
             let entry = self.entries.entry(index);
             self.slots.before_unlinking_late(entry);
-            self.slots.unlink(&self.entries, entry.links())
+            self.slots.unlink(&self.entries, entry.links());
         }
 
         fn entries_in(&self, slot: u32) -> Vec<u32> {
@@ -323,12 +326,13 @@ mod tests {
         for position in 0..3 {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..3).map(|_| list.link(1)).collect();
-            assert_eq!(list.unlink(entries.remove(position)), None);
+            list.unlink(entries.remove(position));
             entries.reverse();
             assert_eq!(list.entries_in(1), entries);
-            assert_eq!(list.unlink(entries[0]), None);
-            assert_eq!(list.unlink(entries[1]), Some(1));
-            assert!(list.slots.is_empty(1));
+            list.unlink(entries[0]);
+            assert_eq!(list.slots.first_occupied(0..8), Some(1));
+            list.unlink(entries[1]);
+            assert!(list.slots.is_empty(1) && list.slots.first_occupied(0..8).is_none());
         }
     }
 
@@ -338,7 +342,7 @@ mod tests {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..present).map(|_| list.link(1)).collect();
             entries.extend((0..3).map(|_| list.link(Tiny::LATE_SLOT)));
-            assert_eq!(list.unlink(entries[present]), None);
+            list.unlink(entries[present]);
             entries.remove(present);
             list.slots.splice_late(&list.entries, 1);
             assert!(list.slots.is_empty(Tiny::LATE_SLOT));
@@ -362,9 +366,9 @@ mod tests {
                 );
             }
             // Unlinks from the middle, the end and the front, and pops from the front.
-            assert_eq!(list.unlink(entries[1]), None);
-            assert_eq!(list.unlink(entries[0]), None);
-            assert_eq!(list.unlink(entries[3]), None);
+            for position in [1, 0, 3] {
+                list.unlink(entries[position]);
+            }
             let again = list.link(1);
             assert!(list.slots.pop(&list.entries, 1, again, entries[2]));
             assert!(!list.slots.try_count_postponable(1));
