@@ -1,7 +1,7 @@
 //! A shard's clock, its latest reading, and the start times of turns. A reading gives a lower and
 //! an upper bound on the time.
 
-use std::{mem, time::Duration};
+use std::time::Duration;
 
 use super::{
     Clock, counter,
@@ -127,11 +127,6 @@ impl ShardClock {
     pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
         let wait = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
-    }
-
-    #[inline]
-    pub(crate) fn begin_turn(&mut self) {
-        self.previous_turn_start = mem::replace(&mut self.turn_start, self.latest.min);
     }
 
     /// Returns the wake-up time to publish: `next_turn`, or `u64::MAX` for `None`. The result is at

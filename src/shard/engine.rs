@@ -616,7 +616,12 @@ impl<T> Engine<T> {
         if self.stats.in_pass {
             self.publish_abandoned_pass();
         }
-        self.record_pass_begin();
+        self.clock.previous_turn_start =
+            mem::replace(&mut self.clock.turn_start, self.clock.latest.min);
+        self.stats.counts.turns += 1;
+        self.stats.in_pass = true;
+        self.stats.skip_passes_until_turn.set(0);
+        self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
         }
@@ -931,10 +936,14 @@ impl<T> Engine<T> {
     /// Ends a pass that has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
-        let is_behind = self.has_pending_work();
-        self.record_pass_end(is_behind);
+        self.publish_due_lateness();
+        let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
+        self.stats.in_pass = false;
+        self.stats.was_behind = is_behind;
+        self.stats.counts.turns_behind += u64::from(is_behind);
+        self.shared.gauges.record_turn_end(turns);
+        self.stats.turn_length_is_unmeasured.set(true);
         self.publish_live_count();
-        let turns = self.stats.counts.turns;
         if turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }

@@ -1,5 +1,5 @@
-//! Counts the owner's operations. Publishes the lateness of timers, and the beginnings and ends of
-//! turns, to other threads through `gauges`.
+//! Counts the owner's operations. Publishes the lateness of timers, and the length of turns, to
+//! other threads through `gauges`.
 
 use std::cell::Cell;
 
@@ -32,7 +32,7 @@ pub(super) struct Stats {
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
     unpublished_due_count: u32,
     /// True if the latest pass has ended, but the length of its turn has not been measured yet.
-    turn_length_is_unmeasured: Cell<bool>,
+    pub(super) turn_length_is_unmeasured: Cell<bool>,
     /// When the counts were last published: a sum of counters, and the number of messages in the
     /// backlog. `Engine::publish` publishes the counts again only if one of these two numbers has
     /// changed.
@@ -73,28 +73,6 @@ impl Stats {
 }
 
 impl<T> Engine<T> {
-    #[inline]
-    pub(super) fn record_pass_begin(&mut self) {
-        self.clock.begin_turn();
-        let stats = &mut self.stats;
-        stats.counts.turns += 1;
-        stats.in_pass = true;
-        stats.skip_passes_until_turn.set(0);
-        self.shared.gauges.record_turn_begin(self.clock.turn_start, stats.counts.turns);
-    }
-
-    /// Records the end of a pass. `is_behind` is true if the pass leaves work to the next pass.
-    #[inline]
-    pub(super) fn record_pass_end(&mut self, is_behind: bool) {
-        self.publish_due_lateness();
-        let stats = &mut self.stats;
-        stats.in_pass = false;
-        stats.was_behind = is_behind;
-        stats.counts.turns_behind += u64::from(is_behind);
-        self.shared.gauges.record_turn_end(stats.counts.turns);
-        stats.turn_length_is_unmeasured.set(true);
-    }
-
     /// Counts a timer that was due at `due_tick`. The lateness of all timers of a tick is published
     /// together.
     #[inline]
