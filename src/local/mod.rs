@@ -387,8 +387,10 @@ impl LocalTimer {
     /// ```
     #[inline]
     pub fn turn_within(self, budget: usize) -> Turn {
-        ThreadWheel::try_idle_turn()
-            .map_or_else(|| ThreadWheel::run_pass(budget), |live| Turn { live, ..Turn::default() })
+        match ThreadWheel::try_idle_turn() {
+            Some(live) => Turn { live, ..Turn::default() },
+            None => ThreadWheel::run_pass(budget),
+        }
     }
 
     /// Fires the due timers as [`turn`](Self::turn) does, but uses `now` instead of reading the
@@ -409,10 +411,10 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        ThreadWheel::try_idle_turn_slow(Some(now)).map_or_else(
-            || ThreadWheel::run_pass(usize::MAX),
-            |live| Turn { live, ..Turn::default() },
-        )
+        match ThreadWheel::try_idle_turn_slow(Some(now)) {
+            Some(live) => Turn { live, ..Turn::default() },
+            None => ThreadWheel::run_pass(usize::MAX),
+        }
     }
 
     /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
