@@ -591,13 +591,19 @@ impl ThreadWheel {
         engine
     }
 
+    /// Runs the callback of a claimed timer, and ends the timer or arms it again.
     #[inline(always)]
     fn run_callback(
         &self,
         claimed: ClaimedTimer,
         callback: CallbackPtr,
     ) -> RefMut<'_, Engine<Callback>> {
-        self.call_and_maybe_measure(|| callback.run());
+        let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
+        self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
+        if let Some(began) = began {
+            let nanos = self.shared.clock.nanos().saturating_sub(began);
+            self.shared.gauges.record_callback_duration(nanos);
+        }
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
         }
@@ -623,17 +629,6 @@ impl ThreadWheel {
             }
         }
         self.engine.borrow_mut()
-    }
-
-    #[inline]
-    fn call_and_maybe_measure(&self, callback: impl FnOnce()) {
-        let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
-        self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
-        if let Some(began) = began {
-            self.shared
-                .gauges
-                .record_callback_duration(self.shared.clock.nanos().saturating_sub(began));
-        }
     }
 
     /// Publishes the number of live timers after a cancel, unless the thread is known to be awake.
