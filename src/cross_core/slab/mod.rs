@@ -183,12 +183,6 @@ impl PageSlot {
         // pointer: the slot is vacant.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
-
-    #[inline]
-    fn load(&self, pinned: &Pinned) -> Option<PagePtr> {
-        self.loom_order.before_load();
-        self.page.load(pinned).map(PagePtr)
-    }
 }
 
 impl Slab {
@@ -232,7 +226,9 @@ impl Slab {
 
     #[inline]
     fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        self.pages.get(page_number)?.load(pinned)
+        let slot = self.pages.get(page_number)?;
+        slot.loom_order.before_load();
+        Some(PagePtr(slot.page.load(pinned)?))
     }
 
     /// Takes a free node for a remote timer. Returns `None` if no remote page has a free node, and
