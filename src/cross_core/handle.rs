@@ -219,20 +219,18 @@ impl TimerHandle {
     }
 
     fn cancel_remote(self) -> Cancel {
-        if self.is_remotely_added() {
-            return self.cancel_slow();
-        }
-        let pinned = pin();
-        if let Some(shared) = registry::shard(self.shard(), &pinned)
-            && let Some(outcome) = shared.try_cancel_fast(self.index(), self.generation)
-        {
-            drop(pinned);
-            if let Some(sleep) = outcome.sleep_to_interrupt {
-                self.wake_owner(sleep);
+        if !self.is_remotely_added() {
+            let pinned = pin();
+            if let Some(shared) = registry::shard(self.shard(), &pinned)
+                && let Some(outcome) = shared.try_cancel_fast(self.index(), self.generation)
+            {
+                drop(pinned);
+                if let Some(sleep) = outcome.sleep_to_interrupt {
+                    self.wake_owner(sleep);
+                }
+                return outcome.answer;
             }
-            return outcome.answer;
         }
-        drop(pinned);
         self.cancel_slow()
     }
 

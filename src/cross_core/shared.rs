@@ -390,11 +390,11 @@ impl Protected<'_, Shared> {
         generation: u64,
     ) -> Option<RemoteOutcome<Cancel>> {
         let node = self.node(index)?;
-        let is_cancelled = node.state.try_cancel_fast(generation);
-        is_cancelled.then(|| RemoteOutcome {
-            answer: Cancel::Cancelled,
-            sleep_to_interrupt: self.push_cancelled(index, node.link, MessageKind::Cancelled),
-        })
+        if !node.state.try_cancel_fast(generation) {
+            return None;
+        }
+        let sleep_to_interrupt = self.push_cancelled(index, node.link, MessageKind::Cancelled);
+        Some(RemoteOutcome { answer: Cancel::Cancelled, sleep_to_interrupt })
     }
 
     /// Cancels a timer by one successful CAS and at most one push. Taking the payload needs a
