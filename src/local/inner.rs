@@ -533,7 +533,7 @@ impl ThreadWheel {
         }
         local.driver.set(DriverState::InTurn);
         let _turn_guard = TurnGuard(&local.driver);
-        let touched_before = engine.touched();
+        let touched_before = engine.wheel.touched;
         let has_urgent = engine.begin_pass(budget);
         if has_urgent {
             drop(engine);
@@ -556,7 +556,7 @@ impl ThreadWheel {
         }
         turn.behind = engine.end_pass();
         turn.live = engine.len();
-        turn.touched = engine.touched() - touched_before;
+        turn.touched = engine.wheel.touched - touched_before;
         if local.needs_flush_or_trim() {
             engine.request_pass();
         }

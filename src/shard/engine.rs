@@ -56,7 +56,7 @@ pub(crate) struct Engine<T> {
     added_count_limit: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerSlab<T>,
-    pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
+    pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
     /// Until this time, no sleep exceeds `drop_within_nanos`. So the owner drops remotely cancelled
     /// payloads in time, and no cancel need end the sleep.
@@ -166,10 +166,6 @@ impl<T> Engine<T> {
     /// Returns the number of live timers.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
-    }
-
-    pub(crate) fn touched(&self) -> u64 {
-        self.wheel.touched
     }
 
     /// Returns true if the latest pass has left messages or due entries of the wheel, or would
@@ -709,7 +705,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let nanos = node.requested_deadline().load_nanos();
         let deadline = self.clock.tick.deadline_tick(nanos);
-        if periodic || deadline <= self.wheel.now() {
+        if periodic || deadline <= self.wheel.pass_end {
             return self.apply_remote_reset_slow(index, periodic);
         }
         if self.wheel.relink_postponable(&self.nodes, node, deadline) {
@@ -1163,7 +1159,7 @@ impl<T> Engine<T> {
                     }
                     let nanos = node.requested_deadline().load_nanos();
                     let deadline = self.clock.tick.deadline_tick(nanos);
-                    if !periodic && deadline > self.wheel.now() {
+                    if !periodic && deadline > self.wheel.pass_end {
                         self.wheel.link(&self.nodes, node, deadline);
                         continue;
                     }

@@ -84,12 +84,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         tick as u32 & (Self::NEAR_SLOT_COUNT as u32 - 1)
     }
 
-    /// Returns the index of the slot that covers `tick` in the upper level `level`.
-    #[inline]
-    pub(super) fn far_slot_at(level: usize, tick: u64) -> u32 {
-        Self::far_slot(level, Self::slot_number(level, tick))
-    }
-
     /// Returns the index of slot `number` of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
@@ -142,7 +136,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slots of upper levels that start at `tick`.
     #[inline]
     pub(super) fn far_slots_starting_at(tick: u64) -> impl Iterator<Item = u32> {
-        (1..=Self::highest_level_starting_at(tick)).map(move |level| Self::far_slot_at(level, tick))
+        (1..=Self::highest_level_starting_at(tick))
+            .map(move |level| Self::far_slot(level, Self::slot_number(level, tick)))
     }
 }
 

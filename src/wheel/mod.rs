@@ -353,7 +353,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
-        let now = now.max(self.raw.now());
+        let now = now.max(self.raw.pass_end);
         if !self.raw.try_idle_pass(now) {
             self.raw.begin_pass(&self.entries, now, budget);
         }
@@ -420,7 +420,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.now(), 10);
     /// ```
     pub fn now(&self) -> u64 {
-        self.raw.now()
+        self.raw.pass_end
     }
 
     /// Returns the number of entries in the wheel.

@@ -58,7 +58,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
     pub(crate) current: u64,
     /// The final tick of the latest pass.
-    pub(super) pass_end: u64,
+    pub(crate) pass_end: u64,
     /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades, and no
     /// revolution of the first level ends. A pass that ends before this tick only stores `pass_end`
     /// and `current`.
@@ -126,11 +126,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             touched: 0,
             slots: Slots::new(),
         }
-    }
-
-    #[inline]
-    pub(crate) fn now(&self) -> u64 {
-        self.pass_end
     }
 
     pub(crate) fn len(&self) -> usize {
