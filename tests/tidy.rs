@@ -19,7 +19,7 @@ const ORDER: &[(&str, &str)] = &[
         "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
     ),
     ("util", "sync snapshot prefetch pages"),
-    ("clock", "tick schedule boot counter estimator manual reader"),
+    ("clock", "tick schedule counter estimator manual reader"),
     ("wheel", "storage entries level slot prefetcher raw check"),
     ("gauges", "counts histogram"),
     (
@@ -27,7 +27,7 @@ const ORDER: &[(&str, &str)] = &[
         "call_site state mailbox parker reclaim callback slab admission descriptor hooks shared registry handle",
     ),
     ("metrics", "live_report watch export"),
-    ("shard", "expired time stats sleep engine"),
+    ("shard", "expired stats sleep engine"),
     ("local", "client inner shard_ref owned_timer pending timer_fd cores"),
     ("purgatory", "operation hash records table group"),
     (

@@ -11,7 +11,6 @@
 //! A shard reads its clock with a [`ShardClock`]. A reading has a lower and an upper bound. The
 //! two differ only if the time comes from the counter, which gives the time only approximately.
 
-mod boot;
 mod counter;
 mod estimator;
 mod manual;
@@ -159,7 +158,7 @@ impl Clock {
     pub fn boot_time() -> Self {
         let read = |_| {
             let origin = Instant::now();
-            let nanos_at_origin = boot::nanos()?;
+            let nanos_at_origin = boot_time_nanos()?;
             Some((origin.elapsed(), Source::BootTime { origin, nanos_at_origin }))
         };
         // Uses the quickest of four attempts, in case the thread is interrupted between the two
@@ -236,7 +235,7 @@ impl Clock {
             Source::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
             // The kernel clock was readable at creation, so it still is.
             Source::BootTime { nanos_at_origin, .. } => {
-                boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
+                boot_time_nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
             Source::Manual(manual) => manual.nanos(),
         }
@@ -279,6 +278,23 @@ impl Clock {
             Source::Manual(manual) => manual.origin(),
         }
     }
+}
+
+/// Reads `CLOCK_BOOTTIME`, which also advances while the machine is suspended. Returns `None` if it
+/// cannot be read.
+#[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
+#[allow(unsafe_code)]
+fn boot_time_nanos() -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes and not shared.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+    (result == 0).then(|| u64::try_from(nanos).ok()).flatten()
+}
+
+#[cfg(not(all(any(target_os = "linux", target_os = "android"), not(miri))))]
+fn boot_time_nanos() -> Option<u64> {
+    None
 }
 
 impl Default for Clock {
