@@ -19,7 +19,7 @@ const ORDER: &[(&str, &str)] = &[
         "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
     ),
     ("util", "sync snapshot prefetch pages"),
-    ("clock", "tick schedule counter estimator manual reader"),
+    ("clock", "tick counter estimator manual reader"),
     ("wheel", "storage entries level slot prefetcher raw check"),
     ("gauges", "counts histogram"),
     (

@@ -15,7 +15,6 @@ mod counter;
 mod estimator;
 mod manual;
 mod reader;
-pub(crate) mod schedule;
 pub(crate) mod tick;
 
 use std::time::{Duration, Instant};

@@ -6,8 +6,7 @@ use std::{panic::RefUnwindSafe, sync::Arc, thread, time::Duration};
 use crate::{
     clock::{
         Clock, Reading,
-        schedule::TimerSchedule,
-        tick::{TickLength, saturating_nanos},
+        tick::{TickLength, TimerSchedule, saturating_nanos},
     },
     cross_core::{
         admission::AdmissionLimit,

@@ -65,7 +65,7 @@ use std::{
 
 use super::waker_callback::with_wake_on_drop;
 use crate::{
-    clock::schedule::TimerSchedule,
+    clock::tick::TimerSchedule,
     config::Config,
     cross_core::{
         call_site::CallSite,

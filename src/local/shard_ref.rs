@@ -8,7 +8,7 @@ use std::{
 
 use super::{LocalTimer, ThreadWheel, local_timer};
 use crate::{
-    clock::schedule::TimerSchedule,
+    clock::tick::TimerSchedule,
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, RunOnce, RunRepeatedly},

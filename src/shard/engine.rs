@@ -15,7 +15,10 @@ use std::{
 
 use super::stats::Stats;
 use crate::{
-    clock::{Reading, ShardClock, schedule::TimerSchedule, tick::saturating_nanos},
+    clock::{
+        Reading, ShardClock,
+        tick::{TimerSchedule, saturating_nanos},
+    },
     config::Config,
     cross_core::{
         call_site::CallSite,

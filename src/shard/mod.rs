@@ -18,7 +18,7 @@ pub use self::{
     sleep::PreparedSleep,
 };
 use crate::{
-    clock::schedule::TimerSchedule,
+    clock::tick::TimerSchedule,
     config::Config,
     cross_core::{
         call_site::CallSite,

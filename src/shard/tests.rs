@@ -4,7 +4,10 @@ use std::{sync::Arc, thread, time::Duration};
 
 use super::*;
 use crate::{
-    clock::{ManualClock, Reading, schedule::TimerSchedule, tick::saturating_nanos},
+    clock::{
+        ManualClock, Reading,
+        tick::{TimerSchedule, saturating_nanos},
+    },
     cross_core::{
         call_site::CallSite,
         callback::{Callback, RunOnce, RunRepeatedly},

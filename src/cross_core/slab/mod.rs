@@ -93,7 +93,7 @@ pub(crate) use self::{
     retired_pages::free_orphaned_pages,
 };
 use crate::{
-    clock::schedule::TimerSchedule,
+    clock::tick::TimerSchedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},

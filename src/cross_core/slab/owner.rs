@@ -14,7 +14,7 @@ use super::{
     retired_pages::RetiredPages,
 };
 use crate::{
-    clock::schedule::TimerSchedule,
+    clock::tick::TimerSchedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
         callback::{BuildInPlace, Callback, CallbackPtr},

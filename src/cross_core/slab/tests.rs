@@ -2,7 +2,7 @@ use std::{cell::Cell, rc::Rc};
 
 use super::*;
 use crate::{
-    clock::schedule::TimerSchedule,
+    clock::tick::TimerSchedule,
     cross_core::{
         callback::{ByValue, RunOnce},
         reclaim::{pin, tests::attempts},
