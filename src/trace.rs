@@ -26,7 +26,7 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 /// destroyed.
 #[cold]
 pub(crate) fn report_undriven(
-    shard: u64,
+    shard: u32,
     name: &str,
     overdue: Duration,
     is_thread_wheel: bool,

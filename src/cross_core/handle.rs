@@ -253,7 +253,7 @@ impl TimerHandle {
         let mut payload_out = None;
         let pinned = pin();
         let shared = registry::shard(self.shard(), &pinned)?;
-        let serial = shared.gauges.serial();
+        let serial = shared.serial;
         let RemoteOutcome { answer, sleep_to_interrupt } = request(shared, &mut payload_out);
         drop(pinned);
         if let Some(sleep) = sleep_to_interrupt {
@@ -279,7 +279,7 @@ impl TimerHandle {
     fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::shard_arc(self.shard());
-        match shared.filter(|shared| shared.gauges.serial() == serial) {
+        match shared.filter(|shared| shared.serial == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.
             None => catch_panic_silently(|| drop(panic)),

@@ -42,9 +42,9 @@ struct FreeNumbers {
 
 /// A shard's number, and the generation of the shard's first timer.
 #[derive(Debug)]
-pub(crate) struct ShardNumber {
-    pub(crate) number: u32,
-    pub(crate) first_generation: u64,
+struct ShardNumber {
+    number: u32,
+    first_generation: u64,
 }
 
 impl Registry {
@@ -68,16 +68,17 @@ impl FreeNumbers {
     }
 }
 
-/// Assigns a number to a shard. After this call, handles with this number find the shard.
-pub(crate) fn register(shared: &Arc<Shared>) -> Result<ShardNumber, ConfigError> {
+/// Sets the number and the serial of a shard. After this call, handles with this number find the
+/// shard. Returns the shard, and the generation of its first timer.
+pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
     let assigned = free_numbers.take().ok_or(ConfigError::TooManyShards)?;
-    let created_shard_count = free_numbers.created_shard_count;
+    (shared.number, shared.serial) = (assigned.number, free_numbers.created_shard_count);
     drop(free_numbers);
-    shared.gauges.set_identity(created_shard_count, assigned.number);
     shared.slab.raise_first_generation(assigned.first_generation);
-    REGISTRY.shards[assigned.number as usize].publish(Arc::clone(shared));
-    Ok(assigned)
+    let shared = Arc::new(shared);
+    REGISTRY.shards[shared.number as usize].publish(Arc::clone(&shared));
+    Ok((shared, assigned.first_generation))
 }
 
 /// Removes a shard from the table. Handles with its number find no shard until a new shard gets the

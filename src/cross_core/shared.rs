@@ -32,6 +32,10 @@ use crate::{
 /// cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// The number by which handles find the shard. The registry sets it, and `serial`.
+    pub(crate) number: u32,
+    /// Identifies the shard: no other shard of the process has this serial.
+    pub(crate) serial: u64,
     pub(crate) clock: Clock,
     /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
     /// use this reading if it is later than their own.
@@ -103,6 +107,8 @@ impl Shared {
         let name =
             name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
+            number: 0,
+            serial: 0,
             clock,
             owner_clock_nanos: AtomicU64::new(0),
             tick,
@@ -161,7 +167,7 @@ impl Shared {
     #[cold]
     pub(crate) fn report_undriven(&self, overdue_nanos: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
-            let (number, overdue) = (self.gauges.number(), Duration::from_nanos(overdue_nanos));
+            let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
             catch_panic_silently(|| {
                 trace::report_undriven(number, &self.name, overdue, is_thread_wheel, may_trace);

@@ -570,16 +570,16 @@ impl Remote {
             return nanos;
         }
         self.wheel_set.shards[index]
-            .shared()
+            .shared
             .clock
-            .convert_nanos_from(&self.shard().shared().clock, nanos)
+            .convert_nanos_from(&self.shard().shared.clock, nanos)
     }
 }
 
 impl BackendOps for Remote {
     #[inline]
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared().nanos_after(delay_nanos))
+        Ok(self.shard().shared.nanos_after(delay_nanos))
     }
 
     fn now_nanos(&self) -> Result<u64, AddErrorReason> {
@@ -587,19 +587,19 @@ impl BackendOps for Remote {
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared().clock.nanos_at(instant))
+        Ok(self.shard().shared.clock.nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        self.shard().shared().clock.instant_at(nanos)
+        self.shard().shared.clock.instant_at(nanos)
     }
 
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
-        Ok(self.shard().shared().has_elapsed(nanos))
+        Ok(self.shard().shared.has_elapsed(nanos))
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared().tick.period_nanos(period))
+        Ok(self.shard().shared.tick.period_nanos(period))
     }
 
     #[inline]
@@ -635,12 +635,12 @@ impl BackendOps for Remote {
     }
 
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {
-        let nanos = self.shard().shared().nanos_after(delay_nanos);
+        let nanos = self.shard().shared.nanos_after(delay_nanos);
         self.try_reset_to_nanos(handle, nanos).then_some(nanos)
     }
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
-        let shared = self.shard().shared();
+        let shared = &self.shard().shared;
         let nanos = shared.clock.nanos_at(instant);
         self.try_reset_to_nanos(handle, nanos).then(|| (nanos, shared.has_elapsed(nanos)))
     }

@@ -153,7 +153,7 @@ impl WorkerWheel {
         let shared = Arc::clone(&engine.shared);
         shared.gauges.set_long_overdue_grace();
         let _ = engine.allow_adds(0);
-        let shard_ref = ShardRef::new(engine.number, Arc::clone(&shared));
+        let shard_ref = ShardRef { shared: Arc::clone(&shared) };
         let wheel = Self {
             is_claimed: AtomicBool::new(false),
             claimed_state: Exclusive::new(UnsafeCell::new(ClaimedState {

@@ -36,9 +36,6 @@ pub(crate) enum LateCause {
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     shard_has_name: bool,
-    /// Identifies the shard: no other shard of the process has this serial.
-    serial: AtomicU64,
-    number: AtomicU64,
     counts: Snapshot<WORD_COUNT>,
     /// Publishes the current counts of a wheel of `Timers::per_worker`.
     pub(crate) refresh: OnceLock<RefreshHook>,
@@ -107,25 +104,6 @@ impl Gauges {
             occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             ..Self::default()
         }
-    }
-
-    /// Sets the serial and the shard's number, before the shard is published.
-    pub(crate) fn set_identity(&self, serial: u64, number: u32) {
-        if self.is_enabled() {
-            // Relaxed: both are published with the shard.
-            self.serial.store(serial, Ordering::Relaxed);
-            self.number.store(number.into(), Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        // Relaxed: constant since the shard was published.
-        self.number.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn serial(&self) -> u64 {
-        // Relaxed: constant since the shard was published.
-        self.serial.load(Ordering::Relaxed)
     }
 
     /// Returns false only in loom models, for a shard without a name.

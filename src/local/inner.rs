@@ -803,7 +803,7 @@ impl ThreadWheel {
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {
-        ShardRef::new(self.with_engine(|engine| engine.number), Arc::clone(&self.shared))
+        ShardRef { shared: Arc::clone(&self.shared) }
     }
 
     /// Returns true unless the thread is known to be awake: it may have announced a sleep, or its

@@ -53,15 +53,10 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct ShardRef {
-    number: u32,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl ShardRef {
-    pub(crate) fn new(number: u32, shared: Arc<Shared>) -> Self {
-        Self { number, shared }
-    }
-
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
     /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
     /// owner's first turn that begins at or after the deadline, rounded up to a tick. If the add
@@ -349,7 +344,7 @@ impl ShardRef {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn metrics(&self) -> ShardMetrics {
-        ShardMetrics::read_and_request_levels(self.number, &self.shared)
+        ShardMetrics::read_and_request_levels(&self.shared)
     }
 
     /// Returns the number of pending timers of the wheel.
@@ -409,16 +404,13 @@ impl ShardRef {
         self.shared.mailbox.is_closed()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
     /// Returns true if this refers to the current thread's wheel. Compares more than the number,
     /// because an earlier wheel may have had the same number.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
-        CurrentWheel::number() == Some(self.number) && ThreadWheel::with(is_same).unwrap_or(false)
+        CurrentWheel::number() == Some(self.shared.number)
+            && ThreadWheel::with(is_same).unwrap_or(false)
     }
 
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full and has queued
@@ -438,7 +430,7 @@ impl ShardRef {
                 if let Some(asleep) = sleep_to_interrupt {
                     self.shared.wake(asleep);
                 }
-                Ok(TimerHandle::new(self.number, index, generation))
+                Ok(TimerHandle::new(self.shared.number, index, generation))
             }
             Err(refused) => {
                 if refused.reason() == AddErrorReason::Full {
@@ -461,6 +453,6 @@ impl Eq for ShardRef {}
 
 impl fmt::Debug for ShardRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ShardRef").field(&self.number).finish()
+        f.debug_tuple("ShardRef").field(&self.shared.number).finish()
     }
 }

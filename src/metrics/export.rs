@@ -162,11 +162,11 @@ impl Exporter {
         // new shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
             let is_registered = registry::shard(exported.number, &pin())
-                .is_some_and(|current| current.gauges.serial() == serial);
+                .is_some_and(|current| current.serial == serial);
             if is_registered {
                 return true;
             }
-            let last = ShardMetrics::of(exported.number, shared);
+            let last = ShardMetrics::of(shared);
             let before = mem::replace(exported, last.clone());
             export_changes(&last, Some(&before));
             export_gauges(&ShardMetrics {
@@ -181,7 +181,7 @@ impl Exporter {
         });
         for number in registry::ever_used_numbers() {
             let Some(shared) = registry::shard_arc(number) else { continue };
-            let (now, serial) = (ShardMetrics::of(number, &shared), shared.gauges.serial());
+            let (now, serial) = (ShardMetrics::of(&shared), shared.serial);
             let before = self.last_exported.insert(serial, (now.clone(), shared));
             export_changes(&now, before.as_ref().map(|(before, _)| before));
             export_gauges(&now);

@@ -174,12 +174,12 @@ pub struct Level {
 }
 
 impl ShardMetrics {
-    pub(crate) fn read_and_request_levels(number: u32, shared: &Shared) -> Self {
+    pub(crate) fn read_and_request_levels(shared: &Shared) -> Self {
         shared.gauges.request_occupancy();
-        Self::of(number, shared)
+        Self::of(shared)
     }
 
-    pub(crate) fn of(number: u32, shared: &Shared) -> Self {
+    pub(crate) fn of(shared: &Shared) -> Self {
         let (gauges, published) = (&shared.gauges, shared.gauges.counts());
         // The clock is read before the turn state, so if this thread is delayed between the two
         // readings, `overdue` is too short rather than too long.
@@ -201,7 +201,7 @@ impl ShardMetrics {
             occupied,
         };
         Self {
-            number,
+            number: shared.number,
             name: shared.name.to_string(),
             counts,
             loop_lateness: gauges.lateness_by_cause[LateCause::Loop as usize].read(),
@@ -232,8 +232,7 @@ impl ShardMetrics {
 /// assert_eq!(live, 1);
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
-    let read = |number| {
-        Some(ShardMetrics::read_and_request_levels(number, &*registry::shard(number, &pin())?))
-    };
+    let read =
+        |number| Some(ShardMetrics::read_and_request_levels(&*registry::shard(number, &pin())?));
     registry::ever_used_numbers().filter_map(read).collect()
 }

@@ -161,7 +161,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
             let pinned = pin();
             let Some(shared) = registry::shard(number, &pinned) else { continue };
             let previous = checks.get(&number).copied();
-            let (check, stall) = check_shard(number, &shared, limit, previous);
+            let (check, stall) = check_shard(&shared, limit, previous);
             checks.insert(number, check);
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
@@ -189,7 +189,6 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
 /// Checks a shard. Returns a stall that has lasted longer than `limit`, unless the previous check
 /// has already found it.
 fn check_shard(
-    number: u32,
     shared: &Shared,
     limit: Duration,
     previous: Option<Check>,
@@ -199,7 +198,7 @@ fn check_shard(
     let now = shared.clock.nanos();
     let turns = shared.turn_state();
     let has_turned = turns.turns_begun > 0;
-    let state = (shared.gauges.serial(), turns.turns_begun, turns.is_in_turn);
+    let state = (shared.serial, turns.turns_begun, turns.is_in_turn);
     let previous = previous.filter(|check| check.state == state);
     let requests_wait = has_turned && !turns.is_in_turn && shared.is_awake_with_requests();
     let requests_wait_since =
@@ -210,7 +209,7 @@ fn check_shard(
     let check = Check { state, requests_wait_since, is_stalled: lasted.is_some() };
     let is_new = !previous.is_some_and(|check| check.is_stalled);
     let stall = lasted.filter(|_| is_new).map(|lasted| Stall {
-        number,
+        number: shared.number,
         name: shared.name.to_string(),
         lasted,
         is_in_turn: turns.is_in_turn,

@@ -123,7 +123,7 @@ impl<T> Engine<T> {
     ) -> Result<Self, ConfigError> {
         let (tick, clock) = (config.tick_length()?, config.clock);
         let live_limit = as_u32(config.limit.min(INDEX_MAX as usize));
-        let shared = Arc::new(Shared::new(
+        let shared = Shared::new(
             clock.clone(),
             tick,
             Hooks::new(config.wake, config.panic),
@@ -131,20 +131,20 @@ impl<T> Engine<T> {
             config.name,
             saturating_nanos(config.drop_within),
             slab,
-        ));
-        let registration = registry::register(&shared)?;
+        );
+        let (shared, next_generation) = registry::register(shared)?;
         let shard_clock = ShardClock::new(clock, tick);
         // With a random seed, processes that start together spread differently. With virtual time,
         // runs must be repeatable.
         let is_virtual = shared.clock.is_manual();
         let random_seed = || RandomState::new().hash_one(());
-        let seed = if is_virtual { registration.number.into() } else { random_seed() };
+        let seed = if is_virtual { shared.number.into() } else { random_seed() };
         shared.spread.seed_from(seed);
         let mut engine = Self {
+            number: shared.number,
+            handle_template: TimerHandle::new(shared.number, 0, 0),
             shared,
-            number: registration.number,
-            handle_template: TimerHandle::new(registration.number, 0, 0),
-            next_generation: registration.first_generation,
+            next_generation,
             added_count_limit: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(shard_clock.turn_start)),
@@ -877,7 +877,7 @@ impl<T> Engine<T> {
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
         self.publish_occupancy();
-        ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
+        ShardMetrics { counts: self.counts(), ..ShardMetrics::of(&self.shared) }
     }
 
     #[cfg(feature = "origins")]
