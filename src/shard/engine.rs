@@ -1049,7 +1049,7 @@ impl<T> Engine<T> {
         &mut self,
         on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
     ) -> Option<PassStep<T, R>> {
-        if self.backlog.is_in_urgent_phase()
+        if self.backlog.phase.is_urgent
             && let Some(step) = self.next_message_step(on_claim)
         {
             return Some(step);

@@ -34,7 +34,7 @@ pub(crate) struct Backlog {
 /// which consumes only these. The last phase consumes only low-priority messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PassPhase {
-    is_urgent: bool,
+    pub(crate) is_urgent: bool,
     /// True until this phase has taken messages out of the mailbox, or has reversed messages that
     /// an earlier pass took. Messages that arrive later wait for the next pass, so that a flood
     /// does not prolong this pass.
@@ -76,11 +76,6 @@ impl Backlog {
         let low = self.ready[LOW].count() + mailbox.cancelled_count();
         self.budget_reserved_for_low = half.min(low as usize);
         *budget -= self.budget_reserved_for_low;
-    }
-
-    #[inline]
-    pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        self.phase.is_urgent
     }
 
     /// Returns true if this pass may have messages after its urgent phase. Messages for the next

@@ -44,9 +44,9 @@ fn consume_pass(
     links: &[MailboxLink],
 ) -> [Vec<u32>; 2] {
     let has_urgent = backlog.begin_pass(mailbox, budget);
-    assert_eq!(has_urgent, backlog.is_in_urgent_phase());
+    assert_eq!(has_urgent, backlog.phase.is_urgent);
     let urgent = if has_urgent { consume_phase(backlog, mailbox, links) } else { vec![] };
-    assert!(!backlog.is_in_urgent_phase());
+    assert!(!backlog.phase.is_urgent);
     [urgent, consume_phase(backlog, mailbox, links)]
 }
 
@@ -120,9 +120,9 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     // Message 7 waits for the next pass. This pass still takes message 8.
     push(7, MessageKind::AddedOrReset);
     push(8, MessageKind::Cancelled);
-    assert!(backlog.is_in_urgent_phase());
+    assert!(backlog.phase.is_urgent);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
-    assert!(!backlog.is_in_urgent_phase() && backlog.may_have_messages(&mailbox));
+    assert!(!backlog.phase.is_urgent && backlog.may_have_messages(&mailbox));
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
     assert!(!backlog.may_have_messages(&mailbox));
     push(9, MessageKind::Cancelled);
