@@ -721,12 +721,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn apply_remote_reset_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
         for _ in 0..CONSECUTIVE_RESETS_MAX {
-            let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
-            let deadline = self.clock.tick.deadline_tick(nanos);
-            if periodic {
-                let period_start = self.nodes.entry(index).linked_deadline().load_nanos();
-                self.nodes.schedule_mut(index).due = period_start;
-            }
+            let deadline = self.take_requested_deadline(index, periodic);
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
@@ -744,10 +739,21 @@ impl<T> Engine<T> {
         }
         // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
         // next pass.
-        let node = self.nodes.entry(index);
-        let deadline = self.clock.tick.deadline_tick(node.requested_deadline().load_nanos());
-        self.wheel.relink_or_link(&self.nodes, node, deadline);
+        let deadline = self.take_requested_deadline(index, periodic);
+        self.wheel.relink_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
+    }
+
+    /// Returns the tick of the requested deadline. A periodic timer counts its further runs from
+    /// this request.
+    fn take_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
+        let node = self.nodes.entry(index);
+        let (nanos, period_start) =
+            (node.requested_deadline().load_nanos(), node.linked_deadline().load_nanos());
+        if periodic {
+            self.nodes.schedule_mut(index).due = period_start;
+        }
+        self.clock.tick.deadline_tick(nanos)
     }
 
     /// Counts the run of a claimed timer. The pass had already reached `deadline`, the timer's

@@ -1,6 +1,13 @@
 //! Tests of a shard under the small limits of unit tests.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use super::*;
 use crate::{
@@ -402,4 +409,49 @@ fn refused_adds_keep_no_node() {
         assert_eq!((add(), Arc::strong_count(&callback)), (Err(AddErrorReason::Full), 1));
     }
     assert_eq!(shared.slab.first_generation(), GENERATION_MAX + 1);
+}
+
+/// If resets to elapsed deadlines follow each other for too long, the timer waits for the next
+/// turn. Its later runs count from the last reset.
+#[test]
+#[cfg_attr(miri, ignore = "depends on how fast the threads are")]
+fn a_periodic_timer_counts_from_the_last_of_many_resets() {
+    const PERIOD: Duration = Duration::from_secs(1_000);
+    const ROUNDS: u32 = 30_000;
+    let (mut shard, clock) = shard();
+    let origin = clock.now();
+    clock.set(Duration::from_secs(100));
+    let timer = shard.add_periodic(PERIOD, callback());
+    let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(3);
+            for round in 1..=ROUNDS {
+                while begun.load(Ordering::Acquire) != round {
+                    std::hint::spin_loop();
+                }
+                for left in (0..random.u64(3..7)).rev() {
+                    // A reset fails while the timer runs.
+                    while !timer.reset(origin + Duration::from_millis(50_000 + left)) {}
+                    (0..random.u32(..6)).for_each(|_| std::hint::spin_loop());
+                }
+                ended.store(round, Ordering::Release);
+            }
+        });
+        let mut wrong = 0;
+        for round in 1..=ROUNDS {
+            begun.store(round, Ordering::Release);
+            let mut is_over = false;
+            while !is_over {
+                is_over = ended.load(Ordering::Acquire) == round;
+                for _ in 0..2 {
+                    shard.turn();
+                    while shard.next_expiry().is_some() {}
+                }
+            }
+            let deadline = shard.deadline(timer).expect("it is pending");
+            wrong += u32::from(deadline != origin + Duration::from_secs(50) + PERIOD);
+        }
+        assert_eq!(wrong, 0, "of {ROUNDS} rounds");
+    });
 }
