@@ -178,12 +178,27 @@ impl OwnedTimer {
         if self.shared.latest_handle.get().is_some_and(|timer| timer.reset(when)) {
             return Ok(true);
         }
-        let shared = Rc::clone(&self.shared);
+        let state = &self.shared;
+        let (previous, had_fired) = (state.latest_handle.get(), state.has_fired.replace(false));
+        let shared = Rc::clone(state);
         let added =
             local_timer().try_add_local(when, move || Self { shared, is_owner: false }.fire());
-        let timer = added.map_err(|refused| refused.reason())?;
-        self.shared.latest_handle.set(Some(timer));
-        self.shared.has_fired.set(false);
+        // The add may have run user code: a destructor, or the wake hook. This code may have armed
+        // the timer too, or run a turn that fired it.
+        let was_armed_inside = state.latest_handle.get() != previous;
+        match added {
+            Ok(timer) if !was_armed_inside => state.latest_handle.set(Some(timer)),
+            Ok(timer) if timer.is_pending() => {
+                state.latest_handle.replace(Some(timer)).map(LocalHandle::cancel);
+            }
+            Ok(_) => (), // this timer fired first
+            Err(refused) => {
+                if !was_armed_inside {
+                    state.has_fired.set(had_fired);
+                }
+                return Err(refused.reason());
+            }
+        }
         Ok(false)
     }
 

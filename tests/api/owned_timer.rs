@@ -1,6 +1,6 @@
 //! `OwnedTimer`: keeps its callback and can be armed again.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use corewheel::{
     AddErrorReason, Cancel, Config, OwnedTimer, PendingTimer, TimerEnd, TimerStatus, When,
@@ -8,8 +8,13 @@ use corewheel::{
 };
 
 use crate::support::{
-    Log, TICK, after_wheel_ends, configured, in_virtual_time, on_a_core, on_a_thread, turn_after,
+    Log, OnDrop, TICK, after_wheel_ends, configured, in_virtual_time, on_a_core, on_a_thread,
+    turn_after,
 };
+
+thread_local! {
+    static HOOK_TURNS: Cell<bool> = const { Cell::new(false) };
+}
 
 fn counting_timer() -> (OwnedTimer, Rc<Cell<u32>>) {
     let runs = Rc::new(Cell::new(0));
@@ -170,4 +175,49 @@ fn a_refused_arming_keeps_the_callback() {
     });
     let shut_down = Err(AddErrorReason::ShutDown);
     assert_eq!(after, (shut_down, TimerStatus::Ended, Some(TimerEnd::Cancelled)));
+}
+
+/// To make room, an arming drops callbacks that other threads have cancelled.
+#[test]
+fn a_destructor_may_arm_the_timer_inside_its_arming() {
+    configured(Config::new().limit(2), |clock| {
+        let (timer, runs) = counting_timer();
+        let timer = Rc::new(timer);
+        let arms = Rc::clone(&timer);
+        let dropped = OnDrop(move || _ = arms.try_arm(TICK));
+        let first = local_timer().add(TICK, move || _ = &dropped);
+        let second = local_timer().add(TICK, || ());
+        // The owner consumes the latest cancel first.
+        on_a_thread(move || [second.cancel(), first.cancel()]);
+        assert!(!timer.arm(TICK * 5));
+        assert_eq!(local_timer().len(), 1);
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        turn_after(clock, 20);
+        assert_eq!((runs.get(), local_timer().len()), (0, 0));
+    });
+}
+
+/// Without a delay, an arming ends an announced sleep by the wake hook.
+#[test]
+fn a_turn_inside_an_arming_may_fire_the_timer() {
+    let hook = || _ = HOOK_TURNS.get().then(|| local_timer().turn());
+    for arms_again in [false, true] {
+        configured(Config::new().on_wake(hook), |_| {
+            let timer = OwnedTimer::new(move |timer| {
+                if arms_again {
+                    timer.arm(TICK);
+                }
+            });
+            local_timer().turn();
+            let sleep = local_timer().prepare_sleep();
+            HOOK_TURNS.set(true);
+            assert!(!timer.arm(Duration::ZERO));
+            HOOK_TURNS.set(false);
+            drop(sleep);
+            let end = (!arms_again).then_some(TimerEnd::Fired);
+            assert_eq!((timer.last_end(), local_timer().len()), (end, arms_again.into()));
+            drop(timer);
+            assert_eq!(local_timer().len(), 0);
+        });
+    }
 }
