@@ -109,6 +109,14 @@ impl<B: Backend> Interval<B> {
         interval
     }
 
+    /// Counts the period from now if the interval was started or reset without a delay. Its sleep
+    /// counts from the lower bound of a reading, so the next tick would be early.
+    pub(super) fn count_from_now(&mut self) {
+        if let Ok(now) = self.sleep.backend.now_nanos() {
+            self.sleep.deadline = self.sleep.deadline.max(now);
+        }
+    }
+
     /// Waits for the next tick. Returns the instant for which the tick was scheduled.
     ///
     /// Dropping a pending future loses no tick, so the future can be a branch of a `select!`.
@@ -244,6 +252,9 @@ impl<B: Backend> Interval<B> {
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
+        if duration.is_zero() {
+            self.count_from_now();
+        }
     }
 
     /// Restarts the schedule: the next tick comes at `deadline`, an instant of the wheel's clock.

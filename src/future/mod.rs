@@ -210,7 +210,9 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// ```
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
-    Interval::new(sleep(Duration::ZERO), period)
+    let mut interval = Interval::new(sleep(Duration::ZERO), period);
+    interval.count_from_now();
+    interval
 }
 
 /// Returns an interval that ticks every `period`, the first time at `start`, an instant of this

@@ -325,6 +325,27 @@ fn a_zero_sleep_needs_no_wheel() {
     assert_eq!(polls, [Poll::Ready(()); 2]);
 }
 
+/// A reading of the fast clock may begin before the call.
+#[test]
+fn an_interval_counts_from_its_start_with_the_fast_clock() {
+    on_a_thread(|| {
+        Config::new().clock(Clock::fast()).install().expect("a new thread");
+        local_timer().register_driver();
+        let poller = Poller::new();
+        let mut ticks = interval(HOUR);
+        for round in 0..10_000 {
+            let start = Instant::now();
+            if round % 2 == 0 {
+                ticks = interval(HOUR);
+            } else {
+                ticks.reset_immediately();
+            }
+            let first = poller.poll(&mut pin!(ticks.tick()));
+            assert!(matches!(first, Poll::Ready(tick) if tick >= start), "an early tick");
+        }
+    });
+}
+
 /// The first poll of a sleep of more than a second does not read the clock before it adds a timer.
 #[test]
 fn an_elapsed_deadline_ends_a_wait_on_a_full_wheel() {
