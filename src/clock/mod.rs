@@ -23,7 +23,10 @@ use std::time::{Duration, Instant};
 use rustix::time::TimerfdClockId;
 
 pub use self::manual::ManualClock;
-pub(crate) use self::reader::{Reading, ShardClock};
+pub(crate) use self::{
+    estimator::READING_WIDTH_MAX_NANOS,
+    reader::{Reading, ShardClock},
+};
 use crate::clock::tick::saturating_nanos;
 
 /// The clock of a shard.

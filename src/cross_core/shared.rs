@@ -5,7 +5,7 @@ use std::{panic::RefUnwindSafe, sync::Arc, thread, time::Duration};
 
 use crate::{
     clock::{
-        Clock, Reading,
+        Clock, READING_WIDTH_MAX_NANOS, Reading,
         tick::{TickLength, TimerSchedule, saturating_nanos},
     },
     cross_core::{
@@ -285,12 +285,23 @@ impl Shared {
     pub(crate) fn deadline_nanos(&self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
-                let delay = saturating_nanos(delay);
-                self.tick.backdate_if_elapsed(self.nanos_after(delay), delay == 0)
+                let (now, delay) = (self.reading(), saturating_nanos(delay));
+                let from = if delay == 0 { now.min } else { now.max };
+                self.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
             (Deadline::AtNanos(nanos), _) => nanos,
-            _ => self.deadline_nanos_with_slack(when, Reading::exact(self.nanos_after(0))),
+            _ => self.deadline_nanos_with_slack(when, self.reading()),
         }
+    }
+
+    /// Returns a reading of the clock for a request of another thread. The owner may estimate a
+    /// fast clock, but no later turn has an earlier lower bound. So the next turn fires a timer
+    /// that is due at this reading's lower bound.
+    #[inline]
+    fn reading(&self) -> Reading {
+        let max = self.nanos_after(0);
+        let width = if self.clock.is_fast() { READING_WIDTH_MAX_NANOS } else { 0 };
+        Reading { min: max.saturating_sub(width), max }
     }
 
     /// Returns the deadline of a timer that is reset now, in nanoseconds of the clock. An elapsed
@@ -300,9 +311,9 @@ impl Shared {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
         }
-        let now = self.nanos_after(0);
-        let nanos = self.deadline_nanos_with_slack(when, Reading::exact(now));
-        (nanos, self.tick.period_start(nanos, now, now))
+        let now = self.reading();
+        let nanos = self.deadline_nanos_with_slack(when, now);
+        (nanos, self.tick.period_start(nanos, now.min, now.max))
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within

@@ -793,7 +793,8 @@ impl LocalTimer {
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. The deadline
-    /// of a periodic timer is the time of its next run.
+    /// of a periodic timer is the time of its next run. If the deadline had elapsed at the add or
+    /// reset, the result may be another tick, up to the tick of the add or reset.
     ///
     /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
     /// wheel. While another thread resets the timer, returns the old deadline or the new one.

@@ -112,7 +112,8 @@ pub struct ShardMetrics {
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
-    /// delay, the lateness counts from the beginning of the tick of the add or reset.
+    /// delay, the lateness counts from the beginning of the tick of the add or reset, or under
+    /// [`Clock::fast`](crate::Clock::fast) of the tick up to 10 us before.
     pub loop_lateness: Histogram,
     /// The lateness of due timers that a turn left to a later turn.
     ///

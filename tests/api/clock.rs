@@ -1,13 +1,17 @@
 //! Real clocks, compared with `Instant`.
 
 use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{Clock, Config, Shard};
+use corewheel::{Clock, Config, Shard, local_timer};
 
-use crate::support::{expired, operations};
+use crate::support::{HOUR, expired, on_a_thread, operations};
 
 /// Uses the shortest tick, so that rounding hides no error.
 fn shard(clock: Clock) -> Shard<Instant> {
@@ -114,5 +118,43 @@ fn a_timer_without_delay_fires_in_the_next_turn_on_any_real_clock() {
             };
             assert_eq!(expired(&mut shard).len(), 1, "{round}");
         }
+    }
+}
+
+/// The owner's reading of the fast clock may begin in an earlier tick than the adder's.
+#[test]
+fn a_remote_timer_without_a_delay_fires_in_the_next_turn() {
+    on_a_thread(|| {
+        let config = Config::new().clock(Clock::fast()).tick(Duration::from_micros(20));
+        config.install().expect("a new thread");
+        local_timer().turn();
+        let shard = local_timer().shard_ref();
+        let [to_adder, to_owner] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let (begun, added) = (Arc::clone(&to_adder), Arc::clone(&to_owner));
+        let rounds = operations(3_000);
+        let adder = thread::spawn(move || {
+            for round in 1..=rounds {
+                spin_until(&begun, round);
+                let timer = shard.add(if round % 2 == 0 { Duration::ZERO } else { HOUR }, || ());
+                assert!(round % 2 == 0 || timer.reset(Duration::ZERO));
+                added.store(round, Ordering::Release);
+            }
+        });
+        let mut late = 0;
+        for round in 1..=rounds {
+            to_adder.store(round, Ordering::Release);
+            spin_until(&to_owner, round);
+            let fired = local_timer().turn().fired;
+            late += u32::from(fired == 0);
+            while fired == 0 && local_timer().turn().fired == 0 {}
+        }
+        adder.join().expect("no panic");
+        assert_eq!(late, 0, "of {rounds} timers");
+    });
+}
+
+fn spin_until(value: &AtomicU64, expected: u64) {
+    while value.load(Ordering::Acquire) != expected {
+        thread::yield_now();
     }
 }

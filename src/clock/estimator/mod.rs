@@ -28,8 +28,8 @@
 use super::Reading;
 
 /// The length of the window, if each count takes `max` nanoseconds. At the measured rate, the
-/// window is a fifth shorter. The bounds of a reading are at most 10 us apart, the sum of three
-/// parts:
+/// window is a fifth shorter. The bounds of a reading are at most [`READING_WIDTH_MAX_NANOS`]
+/// apart, the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `ANCHOR_VALID_NANOS`,
 /// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
@@ -38,6 +38,9 @@ use super::Reading;
 ///
 /// A shorter window would need more readings of the clock.
 const ANCHOR_VALID_NANOS: u64 = 16_000;
+
+/// The largest distance between the bounds of a reading.
+pub(crate) const READING_WIDTH_MAX_NANOS: u64 = 10_000;
 
 /// Added to the upper bound, because the processor may read the counter up to a microsecond too
 /// early, while an earlier instruction waits for memory.

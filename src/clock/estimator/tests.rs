@@ -3,8 +3,6 @@
 use super::*;
 
 const COUNTS_PER_MICROSECOND: u64 = 2_600;
-/// The documented maximum width of a reading, in nanoseconds.
-const MAX_WIDTH: u64 = 10_000;
 
 fn anchor(count_before: u64, clock_nanos: u64, count_after: u64) -> Anchor {
     Anchor { count_before, clock_nanos, count_after }
@@ -88,7 +86,7 @@ impl SimulatedMachine {
     fn read_and_check(&mut self) {
         let (truth, reading) = self.read();
         assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
-        assert!(reading.max - reading.min <= MAX_WIDTH, "{reading:?} is too wide");
+        assert!(reading.max - reading.min <= READING_WIDTH_MAX_NANOS, "{reading:?} is too wide");
     }
 
     fn read_often_and_check(&mut self, readings: u32) {
@@ -296,7 +294,7 @@ fn min_exceeds_the_time_by_at_most_max_width() {
         let nanos = machine.random.u64(1..5_000);
         machine.advance(nanos);
         let (truth, reading) = machine.read();
-        assert!(reading.min <= truth + MAX_WIDTH, "{reading:?} is ahead of {truth}");
+        assert!(reading.min <= truth + READING_WIDTH_MAX_NANOS, "{reading:?} is ahead of {truth}");
         assert!(reading.min <= reading.max);
     }
 }
