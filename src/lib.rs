@@ -38,7 +38,7 @@
 //! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and
 //!   [`interval`](future::interval) for any executor; [`Timers`](future::Timers) for tasks that
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
-//! * [`metrics`]: the counts and the lateness of each thread's timers; [`Watch`](metrics::Watch)
+//! * [`metrics`]: the counts and the lateness of each thread's timers; [`Watchdog`](metrics::Watchdog)
 //!   reports a loop that hangs.
 //! * [`Config`]: the tick length, the limits and the hooks of a wheel. [`Clock`]: its clock, such as
 //!   [`ManualClock`] in tests.

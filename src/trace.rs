@@ -3,7 +3,7 @@
 //! loop drives its wheel.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
-//! functions must hold no borrow (P5) and must catch panics (P6).
+//! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
 #![cfg_attr(
     not(feature = "tracing"),
     allow(unused_variables, reason = "only events of `tracing` use them")

@@ -23,7 +23,7 @@ use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard,
     future::{Sleep, Timers},
     local_timer,
-    metrics::{Exporter, Watch},
+    metrics::{Exporter, Watchdog},
 };
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
@@ -341,10 +341,10 @@ fn watch_emits_stall_events_despite_a_panicking_subscriber() {
         log.make_writer()
     };
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    // Global, because the watch runs on another thread.
+    // Global, because the watchdog runs on another thread.
     tracing::subscriber::set_global_default(subscriber).expect("none is set yet");
     let (sender, reported) = mpsc::channel();
-    let watch = Watch::start(TICK * 10, move |stall| {
+    let watchdog = Watchdog::start(TICK * 10, move |stall| {
         if stall.name.starts_with("stands still") {
             let _ = sender.send(());
         }
@@ -356,7 +356,7 @@ fn watch_emits_stall_events_despite_a_panicking_subscriber() {
         clock.advance(TICK * 100);
         reported.recv_timeout(Duration::from_secs(20)).expect("the stall is reported");
     }
-    drop(watch);
+    drop(watchdog);
     let text = written(log);
     assert!(["WARN", "a loop does not turn", "99ms"].iter().all(|it| text.contains(it)), "{text}");
 }

@@ -157,8 +157,8 @@ fn a_remote_add_wakes_the_owner() {
     });
 }
 
-/// The owner and the two waking threads only try the default hook's lock, and never wait for it. A
-/// waking thread may have found an earlier sleep.
+/// No thread waits for the lock of `Hooks::thread_to_unpark`: each only tries it. A waking thread
+/// may have found an earlier sleep.
 #[test]
 fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {

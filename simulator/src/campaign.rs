@@ -28,7 +28,7 @@ pub struct Found {
 }
 
 /// Runs the episodes of `seed` and the following seeds until `is_enough` returns true. If
-/// `loses_cancels` is true, a planted bug keeps some remote cancels from the library.
+/// `loses_cancels` is true, a planted bug drops some remote cancels before they reach the library.
 pub fn simulate(
     seed: u64,
     loses_cancels: bool,

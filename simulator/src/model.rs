@@ -62,11 +62,10 @@ pub(crate) struct Timer {
     due: [Nanos; 2],
     ticks: [u64; 2],
     /// The time from which a periodic timer counts its period.
-    period_start: Nanos,
+    period_base: Nanos,
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
-    /// The turn of its shard in which a callback added it, and the turn in which a callback last
-    /// moved it; 0 for none.
+    /// The turns of its shard in which a callback added and last reset the timer; 0 for none.
     added_in: u64,
     moved_in: u64,
     /// A message about this timer may be in the mailbox.
@@ -279,7 +278,7 @@ impl Model {
         self.ledger.payload(id, shard, panics)
     }
 
-    /// Returns whether a shard of `length` timers is full for its owner, if that is known.
+    /// Returns whether a shard of `length` timers refuses its owner's adds; `None` if unknown.
     fn is_full(&self, shard: usize, length: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         // Timers that other threads have cancelled make room.
@@ -377,7 +376,7 @@ impl Model {
             timer.added_in = shard.turns;
         }
         self.link(id, due, true);
-        self.timers[id as usize].period_start = due[0];
+        self.timers[id as usize].period_base = due[0];
     }
 
     pub(crate) fn record_added_remote(&mut self, id: Id, due: Nanos) {
@@ -387,7 +386,7 @@ impl Model {
         shard.unadmitted += 1;
         self.enqueue(id, true);
         self.link(id, [due; 2], false);
-        self.timers[id as usize].period_start = due;
+        self.timers[id as usize].period_base = due;
     }
 
     fn link(&mut self, id: Id, due: [Nanos; 2], own: bool) {
@@ -492,8 +491,7 @@ impl Model {
         (is_known && timer.state != State::NotAdded).then_some(own)
     }
 
-    /// Counts a call through a handle: as the owner's or the remote operation, or as a call with a
-    /// stale handle.
+    /// Counts a call of a handle: as the owner's, as remote or as stale.
     pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
         let &Timer { state, owner, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
@@ -586,7 +584,7 @@ impl Model {
             }
             let due = self.due(shard, now, way, delays);
             self.link(id, due, own);
-            self.timers[id as usize].period_start = now.saturating_add(delays[0]);
+            self.timers[id as usize].period_base = now.saturating_add(delays[0]);
         }
         answer
     }
@@ -713,11 +711,11 @@ impl Model {
             return;
         }
         let (now, period) = (shard.turn_now, timer.period);
-        let missed = now.saturating_sub(timer.period_start) / period;
+        let missed = now.saturating_sub(timer.period_base) / period;
         let elapsed = period.saturating_mul(missed.saturating_add(1));
-        let due = timer.period_start.saturating_add(elapsed);
+        let due = timer.period_base.saturating_add(elapsed);
         timer.state = State::Live;
-        timer.period_start = due;
+        timer.period_base = due;
         self.link(id, [due; 2], true);
         // The next deadline is after this turn.
         self.timers[id as usize].moved_in = 0;
@@ -804,7 +802,7 @@ impl ShardModel {
         tick.saturating_mul(self.tick)
     }
 
-    /// Records the ticks between which a timer is due. A longer sleep must end for the timer.
+    /// Records the ticks between which a timer is due. A sleep that ends later needs a wake-up.
     fn record_due(&mut self, ticks: [u64; 2]) {
         /// A timer that is due in this number of ticks, or later, may need a turn per level.
         const FAR: u64 = (1 << 17) - (1 << 11);

@@ -1,7 +1,7 @@
 //! Converts nanoseconds to ticks and back, and computes the runs of periodic timers.
 //!
 //! A deadline is rounded up to a tick, and the time of a turn is rounded down. So no timer is early
-//! (P1). Times saturate at 2^64 - 1 nanoseconds, 584 years.
+//! (P1 in `ARCHITECTURE.md`). Times saturate at 2^64 - 1 nanoseconds, 584 years.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::limits::TICK_NANOS_MIN;
 ///
 /// n * r / 2^(63 + l) = n / d + n * e / (d * 2^(63 + l)).
 ///
-/// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. And n / d is at least 1 / d
-/// below the next integer. So n * r / 2^(63 + l) rounded down equals n / d rounded down. Readings
-/// of 2^63 or more, after 292 years, need a division.
+/// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. The next integer above n /
+/// d is at least n / d + 1 / d. So n * r / 2^(63 + l) rounded down equals n / d rounded down.
+/// Readings of 2^63 or more, after 292 years, need a division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
@@ -102,7 +102,7 @@ impl TickLength {
     /// elapsed, the reset may have moved it back: to `min`, and then by almost a tick
     /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function moves `due` forward
     /// by the greatest possible sum of both moves, but not beyond `max`. A `due` after `max` stays.
-    pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
+    pub(crate) fn period_base(self, due: u64, min: u64, max: u64) -> u64 {
         let moved_back_max = self.nanos - 1 + (max - min);
         due.saturating_add(moved_back_max).min(max).max(due)
     }

@@ -1,5 +1,5 @@
 //! The callbacks of timers. A closure of at most 32 bytes, with at most the alignment of a `u64`,
-//! is stored inline. Any other closure is boxed (P4).
+//! is stored inline. Any other closure is boxed (P4 in `ARCHITECTURE.md`).
 
 #![allow(unsafe_code)]
 
@@ -239,9 +239,9 @@ impl CallbackPtr {
 
     #[inline]
     pub(crate) fn run(self) {
-        // SAFETY: the callback exists (`new`), and is read before its call begins.
+        // SAFETY: the callback is initialized (`new`), and this borrow ends before the call.
         let call = unsafe { self.0.as_ref() }.vtable.call;
-        // SAFETY: the callback exists (`new`), and `&raw mut` borrows nothing.
+        // SAFETY: the callback is initialized (`new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
         // SAFETY: the storage holds a value of the vtable's type, and no other code uses it
         // (`new`).
@@ -254,7 +254,7 @@ impl CallbackPtr {
     #[inline]
     pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
         const { assert!(fits_inline::<C::Closure>()) };
-        // SAFETY: the callback exists (`new`).
+        // SAFETY: the callback is initialized (`new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;
         assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
         // SAFETY: the callback was built from a `C` (the vtable), and no other code uses it

@@ -42,7 +42,7 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 pub(crate) struct Parker {
     /// The number of the latest sleep, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
-    announced: AtomicU64,
+    sleep_word: AtomicU64,
     /// The latest time at which the most recently announced sleep ends, in nanoseconds of the
     /// clock.
     until: AtomicU64,
@@ -71,12 +71,12 @@ impl Parker {
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let previous =
-            self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
+            self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement =
             previous + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
         // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
         // cannot clear this announcement: its exchange comes before this swap or fails.
-        self.announced.swap(announcement, Ordering::Release);
+        self.sleep_word.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
         SleepId(announcement)
@@ -84,12 +84,12 @@ impl Parker {
 
     /// Records that no loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_undriven(&self) {
-        // Relaxed: the store of `announced` publishes `until`.
+        // Relaxed: the store of `sleep_word` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Release: publishes `until` to `sleeps_past`.
         let previous =
-            self.announced.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        self.announced.store(previous + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
+            self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
+        self.sleep_word.store(previous + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
@@ -97,15 +97,15 @@ impl Parker {
         // Both `Relaxed`: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence
         // F1 of the owner's next announcement. So the owner sees that thread's request before it
         // sleeps.
-        let previous = self.announced.load(Ordering::Relaxed);
+        let previous = self.sleep_word.load(Ordering::Relaxed);
         if previous & UNDRIVEN != 0 {
-            self.announced.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
+            self.sleep_word.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
     }
 
     pub(crate) fn is_undriven(&self) -> bool {
         // Relaxed: a report of an overdue timer may come a little early or late.
-        self.announced.load(Ordering::Relaxed) & UNDRIVEN != 0
+        self.sleep_word.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
     /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
@@ -113,7 +113,7 @@ impl Parker {
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
         // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
-        let _ = self.announced.compare_exchange(
+        let _ = self.sleep_word.compare_exchange(
             announcement,
             announcement & !ASLEEP,
             Ordering::Relaxed,
@@ -126,7 +126,7 @@ impl Parker {
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
         // load.
-        SleepId::if_asleep(self.announced.load(Ordering::Relaxed))
+        SleepId::if_asleep(self.sleep_word.load(Ordering::Relaxed))
     }
 
     /// Returns the sleep in progress, if any. The caller has queued a request, and must wake the
@@ -149,7 +149,7 @@ impl Parker {
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `sleeps_past` then reads the end of this sleep or of a later one. The owner sees
         // the request before it begins a later sleep.
-        SleepId::if_asleep(self.announced.load(Ordering::Acquire))
+        SleepId::if_asleep(self.sleep_word.load(Ordering::Acquire))
     }
 
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
@@ -171,8 +171,8 @@ impl SleepId {
         self.0 & ENDS_ON_CANCEL != 0
     }
 
-    fn if_asleep(announced: u64) -> Option<Self> {
-        (announced & ASLEEP != 0).then_some(Self(announced))
+    fn if_asleep(sleep_word: u64) -> Option<Self> {
+        (sleep_word & ASLEEP != 0).then_some(Self(sleep_word))
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 }
 
 // User code runs only between operations on this state, so its panic leaves no operation half done
-// (P5, P6).
+// (P5 and P6 in `ARCHITECTURE.md`).
 impl RefUnwindSafe for Shared {}
 
 /// A value that shares no cache line with other values. It is aligned to two lines, because many
@@ -313,7 +313,7 @@ impl Shared {
         }
         let now = self.reading();
         let nanos = self.deadline_nanos_with_slack(when, now);
-        (nanos, self.tick.period_start(nanos, now.min, now.max))
+        (nanos, self.tick.period_base(nanos, now.min, now.max))
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within
@@ -448,14 +448,14 @@ impl Protected<'_, Shared> {
     }
 
     /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
-    /// its period from `period_start`. Pushes no message if one is queued, if another reset is in
+    /// its period from `period_base`. Pushes no message if one is queued, if another reset is in
     /// progress, or if the owner need not know of this reset yet (`state`).
     #[inline(always)]
     pub(crate) fn reset(
         &self,
         index: u32,
         generation: u64,
-        (nanos, period_start): (u64, u64),
+        (nanos, period_base): (u64, u64),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
@@ -467,7 +467,7 @@ impl Protected<'_, Shared> {
                 node.requested_deadline().store_nanos(nanos);
                 // A postponable timer is never periodic.
                 if !postponable && node.state.is_periodic() {
-                    node.linked_deadline().store_nanos(period_start);
+                    node.linked_deadline().store_nanos(period_base);
                 }
                 if needs_no_message && node.state.end_reset_without_message() {
                     return RemoteOutcome::without_wake(true);

@@ -158,7 +158,7 @@ impl Gauges {
         }
     }
 
-    /// Sets the longer grace period, for a `Shard` or a wheel of `Timers::per_worker`.
+    /// Sets the grace period of a `Shard` or of a wheel of `Timers::per_worker`.
     pub(crate) fn set_long_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -166,8 +166,8 @@ impl Gauges {
         }
     }
 
-    /// Raises the grace period to the longer one, unless the report is disabled. Called when a
-    /// driver registers or the thread installs a configuration.
+    /// Raises the grace period to `LONG_OVERDUE_GRACE_NANOS`, unless the report is disabled. Called
+    /// when a driver registers or the thread installs a configuration.
     pub(crate) fn extend_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -307,7 +307,7 @@ mod tests {
     }
 
     /// `turn_state` must not combine a turn's number with the beginning of the previous turn.
-    /// Otherwise `metrics::Watch` would count the sleep between the two turns as part of the turn.
+    /// Otherwise `metrics::Watchdog` would count the sleep between the two turns as part of the turn.
     #[test]
     fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;

@@ -544,7 +544,7 @@ impl ThreadWheel {
             turn.fired += 1;
             engine = local.run_callback(claimed, callback);
         }
-        if engine.may_have_messages() {
+        if engine.may_have_low_messages() {
             drop(engine);
             engine = local.consume_messages(&mut turn);
         }

@@ -9,19 +9,19 @@
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
-//! A [`Watch`] reports a loop that hangs in a turn, or whose next turn is late. A turn is due at
+//! A [`Watchdog`] reports a loop that hangs in a turn, or whose next turn is late. A turn is due at
 //! the time that the latest call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next) has computed. The feature `metrics` adds
 //! an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each
-//! caught panic, a warning for each stall that a watch finds, and an error for an overdue timer of
-//! a wheel without a loop. With the feature `origins`, `LocalTimer::live_report` lists the call
-//! sites that added the live timers.
+//! caught panic, a warning for each stall that a [`Watchdog`] finds, and an error for an overdue
+//! timer of a wheel without a loop. With the feature `origins`, `LocalTimer::live_report` lists the
+//! call sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!
 //! If no loop drives a wheel, each add or reset by its owner looks for a timer that is overdue by
-//! at least 100 ms, and reports it. For the wheel of a thread, remote adds and resets also look for
-//! such a timer, and so does the end of the thread. The reported timer may already have been
+//! at least 100 ms, and reports it. On a thread's own wheel, remote adds and resets look for such a
+//! timer too, and so does the thread's exit. The reported timer may already have been
 //! cancelled or reset, or may be the timer that is being reset. The report is an error event of
 //! `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a thread, the
 //! report is a line on standard error. Each wheel is reported at most once, and at most once more
@@ -41,7 +41,7 @@
 //! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
-//! look for slow code between such a call and the turn after it.
+//! look for slow code after that call and before the next turn.
 //!
 //! # Examples
 //!
@@ -66,7 +66,7 @@
 mod export;
 #[cfg(feature = "origins")]
 mod live_report;
-mod watch;
+mod watchdog;
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ use std::time::Duration;
 pub use self::export::Exporter;
 #[cfg(feature = "origins")]
 pub use self::live_report::{LiveCallSite, LiveReport};
-pub use self::watch::{Stall, Watch};
+pub use self::watchdog::{Stall, Watchdog};
 pub use crate::gauges::{Counts, Histogram};
 use crate::{
     cross_core::{reclaim::pin, registry, shared::Shared},
@@ -145,7 +145,7 @@ pub struct ShardMetrics {
     /// microseconds. A reading by another thread requests new levels. It returns the latest
     /// published levels, or an empty list if there are none.
     pub levels: Vec<Level>,
-    /// How often a [`Watch`] found the loop stalled.
+    /// How often a [`Watchdog`] found the loop stalled.
     pub stalls: u64,
 }
 

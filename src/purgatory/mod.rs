@@ -281,7 +281,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
                 Err(refused) => (operation, key) = refused,
             }
         }
-        match inner.park_slow(operation, key, timeout) {
+        match inner.park_making_room(operation, key, timeout) {
             Ok(id) => Ok(inner.watch_remaining(id, changes_before_check, remote_key, keys)),
             Err((reason, (operation, key))) => {
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(remote_key)));
@@ -672,7 +672,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     deferred_completions: RefCell<VecDeque<(Op, Completion)>>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
-    /// The purgatory's id at the thread's wheel, set by `join` or `park_slow`.
+    /// The purgatory's id at the thread's wheel, set by `join` or `park_making_room`.
     client_id: Cell<Option<ClientId>>,
 }
 
@@ -691,7 +691,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
     /// must belong to this core. Returns the operation and the key if the wheel refuses the timer.
-    /// Unlike [`park_slow`](Self::park_slow), does not make room in a full wheel.
+    /// Unlike [`park_making_room`](Self::park_making_room), does not make room in a full wheel.
     #[track_caller]
     #[inline(always)]
     fn try_park(
@@ -719,7 +719,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn park_slow(
+    fn park_making_room(
         self: &Rc<Self>,
         operation: Op,
         key: Option<K>,

@@ -114,7 +114,7 @@ struct Watch<K> {
 
 /// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// The number that dates the watch. For an operation of this core, it is the number in the
+    /// The watch's sequence number. For an operation of this core, it is the number in the
     /// operation's [`Id`], otherwise the number in the watch's own `Id`. `None` if the record is
     /// free.
     id_number: Option<NonZeroU64>,

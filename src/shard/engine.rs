@@ -66,7 +66,7 @@ pub(crate) struct Engine<T> {
     short_sleeps_until: Cell<u64>,
     /// True if the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
-    has_dropped_for_canceller: Cell<bool>,
+    dropped_remote_cancel: Cell<bool>,
     live_limit: u32,
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
@@ -150,7 +150,7 @@ impl<T> Engine<T> {
             wheel: RawWheel::starting_at(tick.tick_at(shard_clock.turn_start)),
             clock: shard_clock,
             short_sleeps_until: Cell::new(0),
-            has_dropped_for_canceller: Cell::new(false),
+            dropped_remote_cancel: Cell::new(false),
             live_limit,
             backlog: Backlog::default(),
             stats: Stats::default(),
@@ -423,7 +423,7 @@ impl<T> Engine<T> {
         }
         // A concurrent remote cancel is ordered after this reset.
         self.stats.counts.resets += 1;
-        self.wheel.relink(&self.nodes, node, self.clock.tick.deadline_tick(due));
+        self.wheel.reset(&self.nodes, node, self.clock.tick.deadline_tick(due));
         true
     }
 
@@ -442,10 +442,10 @@ impl<T> Engine<T> {
         let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
         // A concurrent remote cancel is ordered after this reset.
         self.stats.counts.resets += 1;
-        self.wheel.relink_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
+        self.wheel.reset_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
         if is_periodic {
             let Reading { min, max } = self.clock.latest;
-            let start = self.clock.tick.period_start(due, min, max);
+            let start = self.clock.tick.period_base(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
         true
@@ -468,7 +468,7 @@ impl<T> Engine<T> {
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
                 // not use this field, because the timer is not *postponable* yet.
-                node.linked_deadline().store_nanos(self.clock.tick.period_start(due, min, max));
+                node.linked_deadline().store_nanos(self.clock.tick.period_base(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), MessageKind::AddedOrReset);
                 }
@@ -602,7 +602,7 @@ impl<T> Engine<T> {
     /// messages to process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         let has_urgent = self.begin_pass(budget);
-        if !has_urgent && self.wheel.is_pass_done() && !self.may_have_messages() {
+        if !has_urgent && self.wheel.is_pass_done() && !self.may_have_low_messages() {
             // Messages that arrive after this point belong to the next pass.
             self.end_pass();
         }
@@ -661,8 +661,8 @@ impl<T> Engine<T> {
 
     /// Returns true if this pass may have messages after its urgent phase.
     #[inline]
-    pub(crate) fn may_have_messages(&self) -> bool {
-        self.backlog.may_have_messages(&self.shared.mailbox)
+    pub(crate) fn may_have_low_messages(&self) -> bool {
+        self.backlog.may_have_low_messages(&self.shared.mailbox)
     }
 
     /// Claims and counts the next due timer of this pass, and calls `on_claim` with its node.
@@ -711,7 +711,7 @@ impl<T> Engine<T> {
         if periodic || deadline <= self.wheel.pass_end {
             return self.apply_remote_reset_slow(index, periodic);
         }
-        if self.wheel.relink_postponable(&self.nodes, node, deadline) {
+        if self.wheel.try_relink_as_postponable(&self.nodes, node, deadline) {
             node.linked_deadline().store_nanos(nanos);
             node.state().set_postponable();
         }
@@ -740,7 +740,7 @@ impl<T> Engine<T> {
         // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
         // next pass.
         let deadline = self.take_requested_deadline(index, periodic);
-        self.wheel.relink_or_link(&self.nodes, self.nodes.entry(index), deadline);
+        self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
     }
 
@@ -748,10 +748,10 @@ impl<T> Engine<T> {
     /// this request.
     fn take_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
         let node = self.nodes.entry(index);
-        let (nanos, period_start) =
+        let (nanos, period_base) =
             (node.requested_deadline().load_nanos(), node.linked_deadline().load_nanos());
         if periodic {
-            self.nodes.schedule_mut(index).due = period_start;
+            self.nodes.schedule_mut(index).due = period_base;
         }
         self.clock.tick.deadline_tick(nanos)
     }
@@ -843,7 +843,7 @@ impl<T> Engine<T> {
         if drop_within == u64::MAX {
             return (next, false);
         }
-        if self.has_dropped_for_canceller.take() {
+        if self.dropped_remote_cancel.take() {
             self.short_sleeps_until.set(self.clock.turn_start.saturating_add(drop_within));
         }
         let short = now.saturating_add(drop_within);
@@ -1063,7 +1063,7 @@ impl<T> Engine<T> {
         if let Some((claimed, result)) = self.claim_next_due(on_claim) {
             return Some(PassStep::Due(claimed, result));
         }
-        if self.may_have_messages()
+        if self.may_have_low_messages()
             && let Some(step) = self.next_message_step(on_claim)
         {
             return Some(step);
@@ -1135,7 +1135,7 @@ impl<T> Engine<T> {
                         self.stats.count_cancelled();
                     }
                     if has_payload {
-                        self.has_dropped_for_canceller.set(true);
+                        self.dropped_remote_cancel.set(true);
                         if mem::needs_drop::<T>() && wants_payload(node) {
                             return Some(PassStep::Cancelled(index));
                         }

@@ -301,7 +301,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
         let Some(entry) = self.entries.find(key) else { return false };
-        self.raw.relink(&self.entries, entry, deadline);
+        self.raw.reset(&self.entries, entry, deadline);
         true
     }
 

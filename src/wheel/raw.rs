@@ -209,7 +209,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Resets an entry that is in a slot to another deadline. A later deadline is usually only
     /// stored, and the entry stays in its slot.
     #[inline]
-    pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    pub(crate) fn reset<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location().get();
         let is_later = deadline > self.pass_end && deadline >= entry.deadline().get();
         if is_later
@@ -294,14 +294,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Resets an entry to another deadline, or links it if it is in no slot.
-    pub(crate) fn relink_or_link<S: Storage>(
+    pub(crate) fn reset_or_link<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
         deadline: u64,
     ) {
         if entry.location().get().is_linked() {
-            self.relink(storage, entry, deadline);
+            self.reset(storage, entry, deadline);
         } else {
             self.link(storage, entry, deadline);
         }
@@ -311,7 +311,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// true if the entry is now postponable. Then the caller may let other threads reset it to a
     /// later deadline without a message (P7).
     #[inline]
-    pub(crate) fn relink_postponable<S: Storage>(
+    pub(crate) fn try_relink_as_postponable<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -320,7 +320,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         debug_assert!(deadline > self.pass_end);
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(deadline);
         if deadline > self.last_near_tick || !self.slots.can_count_postponable(slot) {
-            self.relink_or_link(storage, entry, deadline);
+            self.reset_or_link(storage, entry, deadline);
             return false;
         }
         if entry.location().get().is_linked() {
@@ -497,7 +497,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         } else {
             self.far_slot_for(tick)
         };
-        self.slots.splice_late(storage, slot);
+        self.slots.splice_late_into(storage, slot);
         if tick == self.current && self.stage == Stage::Done {
             // This tick is finished. The stage `Expire` makes the pass visit its slot again.
             self.stage = Stage::Expire;
@@ -610,7 +610,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if enters_revolution {
             self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(new_current);
             self.cascade_pending =
-                (1..LEVELS).any(|level| !self.slots.is_empty(self.next_far_slot(level)));
+                (1..LEVELS).any(|level| !self.slots.is_empty(self.far_slot_after_current(level)));
         }
         if self.cascade_pending && new_current == self.pass_end {
             self.cascade_portions(storage);
@@ -675,7 +675,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .map(|slot| u64::from(self.far_count_in(slot)));
         let mut allowance = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(due_counts.sum());
         for level in 1..LEVELS {
-            let slot = self.next_far_slot(level);
+            let slot = self.far_slot_after_current(level);
             if self.slots.is_empty(slot) {
                 continue;
             }
@@ -705,7 +705,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Returns the slot after an upper level's current slot.
-    fn next_far_slot(&self, level: usize) -> u32 {
+    fn far_slot_after_current(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, number)
     }
@@ -772,8 +772,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         work.into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
-    /// Returns the next tick at which a pass must cascade a portion in advance. The final portion
-    /// cascades at the slot's start, so it is not counted.
+    /// Returns the next tick at which a pass must cascade a portion in advance. Ignores the final
+    /// portion, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
         if self.far_total <= CASCADED_PER_TURN_MAX {
             return None;

@@ -242,7 +242,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Moves all entries of the late slot to the front of another slot, in constant time. The late
     /// slot must not be empty.
-    pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
+    pub(super) fn splice_late_into(&mut self, storage: &impl Storage, slot: u32) {
         self.mark_occupied(slot);
         let first_late = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
         let head = self.head_mut(slot);
@@ -344,7 +344,7 @@ mod tests {
             entries.extend((0..3).map(|_| list.link(Tiny::LATE_SLOT)));
             list.unlink(entries[present]);
             entries.remove(present);
-            list.slots.splice_late(&list.entries, 1);
+            list.slots.splice_late_into(&list.entries, 1);
             assert!(list.slots.is_empty(Tiny::LATE_SLOT));
             entries.reverse();
             assert_eq!(list.entries_in(1), entries);

@@ -342,15 +342,15 @@ mod shard_functions {
         check_counts(&wheel, 1, 3, "late");
         let farther = wheel.link(5000);
         check_counts(&wheel, 1, 4, "farther");
-        wheel.raw.relink(&wheel.entries, wheel.entries.entry(near), 14);
+        wheel.raw.reset(&wheel.entries, wheel.entries.entry(near), 14);
         check_counts(&wheel, 1, 4, "to later");
-        wheel.raw.relink(&wheel.entries, wheel.entries.entry(near), 12);
+        wheel.raw.reset(&wheel.entries, wheel.entries.entry(near), 12);
         check_counts(&wheel, 1, 4, "to earlier");
         for touched in [1, 0] {
             wheel.raw.unlink_if_linked(&wheel.entries, wheel.entries.entry(near));
             check_counts(&wheel, touched, 3, "unlinked");
         }
-        wheel.raw.relink_or_link(&wheel.entries, wheel.entries.entry(near), 20);
+        wheel.raw.reset_or_link(&wheel.entries, wheel.entries.entry(near), 20);
         check_counts(&wheel, 1, 4, "linked again");
         for touched in [1, 0] {
             assert_eq!(wheel.relink_unless_reached(far, 2000), Ok(()));
@@ -362,7 +362,7 @@ mod shard_functions {
         check_counts(&wheel, 1, 4, "in order, from no slot");
         for (deadline, is_postponable) in [(3000, false), (21, true), (20, true), (20, true)] {
             let entry = wheel.entries.entry(near);
-            let linked = wheel.raw.relink_postponable(&wheel.entries, entry, deadline);
+            let linked = wheel.raw.try_relink_as_postponable(&wheel.entries, entry, deadline);
             assert_eq!(linked, is_postponable);
             check_counts(&wheel, 1, 4, "postponable");
             wheel.raw.check(&wheel.entries, wheel.entries.indices());

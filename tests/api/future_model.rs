@@ -193,7 +193,7 @@ fn sleeps_of_other_threads_agree_with_the_model() {
         seeded(200..200 + operations(seeds), |random| {
             let cores: Lockstep<()> = Lockstep::start(count);
             let timers = Timers::new(&cores.shards);
-            let turn = || cores.settle();
+            let turn = || cores.run_until_stalled();
             run_steps(random, steps, &cores.clock, &turn, &|delay| timers.sleep(delay), poll);
         });
     }

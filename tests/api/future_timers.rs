@@ -66,12 +66,12 @@ fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
     for has_timer in [false, true] {
         assert!(!has_timer || local_timer().is_empty());
         let sleeps: Vec<_> = (0..10).map(|_| Poller::new().pending(timers.sleep(TICK))).collect();
-        cores.settle();
+        cores.run_until_stalled();
         let mut live = live(&cores);
         live.sort_unstable();
         assert_eq!(live, [0, 0, 10]);
         drop(sleeps);
-        cores.settle();
+        cores.run_until_stalled();
     }
     assert!(panic_message(|| Timers::new(&[])).contains("needs at least one wheel"));
 }
@@ -81,7 +81,7 @@ fn threads_without_a_wheel_spread_over_the_wheels() {
     let (cores, timers) = start_timers(2);
     let poll = || on_a_thread(|| Poller::new().pending(timers.sleep(TICK)));
     let _sleeps: Vec<_> = (0..20).map(|_| poll()).collect();
-    cores.settle();
+    cores.run_until_stalled();
     // Other tests start threads at the same time, so the shares may differ.
     assert!(live(&cores).iter().all(|&live| live > 0), "{:?}", live(&cores));
 }
@@ -96,13 +96,13 @@ fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
         let (timers, poller) = (timers.clone(), poller.clone());
         let polled = move |_| poller.pending(timers.sleep(TICK));
         sleeps.extend(cores.on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
-        cores.settle();
+        cores.run_until_stalled();
         assert_eq!(live(&cores), expected, "from core {own}");
     }
     let refused = timers.sleep(TICK).poll_elapsed(&mut poller.context());
     assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
     cores.clock.advance(TICK);
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(poller.woken(), 6);
 }
 
@@ -117,7 +117,7 @@ fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
         sleeps.push(poller.pending(timers.sleep(TICK * 5)));
         // The first six sleeps are admitted before the thread ends.
         if at == 5 {
-            cores.settle();
+            cores.run_until_stalled();
         }
     }
     let used = (0..2).find(|&core| counts(&cores, core).live > 0).expect("one core has the sleeps");
@@ -126,10 +126,10 @@ fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
     assert_eq!(woken(), [1; 10]);
     assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_pending()));
     cores.clock.advance(TICK * 4);
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(woken(), [1; 10], "not early");
     cores.clock.advance(TICK);
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(woken(), [2; 10]);
     assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_ready()));
     drop(pollers[0].pending(timers.sleep(TICK)));

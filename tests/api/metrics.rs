@@ -11,7 +11,7 @@ use corewheel::{
     Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle,
     future::Timers,
     local_timer,
-    metrics::{self, Histogram, ShardMetrics, Stall, Watch},
+    metrics::{self, Histogram, ShardMetrics, Stall, Watchdog},
 };
 
 use crate::support::{
@@ -390,14 +390,17 @@ fn a_loop_that_abandons_each_pass_publishes_counts() {
 
 // ---- stalls
 
-pub(crate) fn watch_shard(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
+pub(crate) fn watch_shard(
+    limit: Duration,
+    name: &'static str,
+) -> (Watchdog, mpsc::Receiver<Stall>) {
     let (sender, receiver) = mpsc::channel();
     let report = move |stall: &Stall| {
         if stall.name == name {
             let _ = sender.send(stall.clone());
         }
     };
-    (Watch::start(limit, report).expect("a thread"), receiver)
+    (Watchdog::start(limit, report).expect("a thread"), receiver)
 }
 
 pub(crate) fn next_stall(stalls: &mpsc::Receiver<Stall>) -> Stall {
@@ -505,7 +508,7 @@ fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
         from_another_thread(|shard| _ = shard.add(HOUR * 2, must_not_run));
         assert_eq!(next_stall(), None, "the owner sleeps");
         drop(sleep);
-        // One check of the watch finds the request, and a later check reports the stall.
+        // One check of the watchdog finds the request, and a later check reports the stall.
         let stall = (0..100).find_map(|_| next_stall()).expect("a report");
         assert!(!stall.is_in_turn && stall.has_turned && stall.lasted > limit, "{stall}");
         local_timer().turn();
@@ -527,33 +530,33 @@ fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
 fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watch() {
     const NAME: &str = "a report that panics";
     let (sender, receiver) = mpsc::channel();
-    let watch = Watch::start(Duration::from_millis(1), move |stall| {
+    let watchdog = Watchdog::start(Duration::from_millis(1), move |stall| {
         if stall.name == NAME {
             sender.send(()).expect("the test listens");
             panic_any(OnDrop(|| panic!("a thrown value that panics")));
         }
     });
     stall_until_reported(NAME, receiver);
-    drop(watch.expect("a thread"));
+    drop(watchdog.expect("a thread"));
 }
 
 #[test]
 fn a_watch_may_be_dropped_in_its_own_report() {
     const NAME: &str = "the last report";
-    let (give, given) = mpsc::channel::<Watch>();
+    let (give, given) = mpsc::channel::<Watchdog>();
     let (sender, receiver) = mpsc::channel();
-    let watch = Watch::start(Duration::from_millis(1), move |stall| {
+    let watchdog = Watchdog::start(Duration::from_millis(1), move |stall| {
         if stall.name == NAME {
             drop(given.recv());
             sender.send(()).expect("the test listens");
         }
     });
-    give.send(watch.expect("a thread")).expect("the report receives");
+    give.send(watchdog.expect("a thread")).expect("the report receives");
     stall_until_reported(NAME, receiver);
-    // Dropping a watch drops its report closure.
+    // Dropping a watchdog drops its report closure.
     let listener = Counter::default();
     let listens = listener.clone();
-    drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
+    drop(Watchdog::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
     assert_eq!(listener.sharers(), 0);
 }
 

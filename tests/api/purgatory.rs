@@ -329,8 +329,8 @@ impl<K: WatchKey> JoinedCores<K> {
         cores.into_iter().for_each(|core| _ = self.cores.turn(core));
     }
 
-    fn settle(&self) {
-        self.cores.settle();
+    fn run_until_stalled(&self) {
+        self.cores.run_until_stalled();
     }
 
     fn counts(&self, core: usize) -> PurgatoryCounts {
@@ -366,7 +366,7 @@ fn events_are_sent_in_batches() {
 fn a_turn_of_a_drained_wheel_sends_events() {
     let cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);
-    cores.settle();
+    cores.run_until_stalled();
     seen.set();
     cores.on(0, |own| {
         drop(local_timer().drain());
@@ -392,7 +392,7 @@ fn events_are_not_kept_for_a_core_that_has_not_joined() {
     let key = SharedKey(1, Arc::clone(&keys));
     cores.on(0, move |own| (0..10).for_each(|_| own.notify(&key)));
     assert_eq!(Arc::strong_count(&keys), 11, "ten events are in transit");
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(Arc::strong_count(&keys), 1);
 }
 
@@ -402,13 +402,13 @@ fn events_are_not_kept_for_a_core_that_has_not_joined() {
 fn an_event_removes_the_watches_of_a_leaked_purgatory() {
     let mut cores = JoinedCores::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
-    cores.settle();
+    cores.run_until_stalled();
     cores.cores.on(0, |own| forget(own.take()));
     cores.cores.end(0);
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(cores.counts(1).watches, 1);
     cores.group.notify(&1);
-    cores.settle();
+    cores.run_until_stalled();
     cores.assert_empty([1]);
 }
 
@@ -417,12 +417,12 @@ fn an_event_removes_the_watches_of_a_leaked_purgatory() {
 fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
     let mut cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(0, &[1], 50);
-    cores.settle();
+    cores.run_until_stalled();
     cores.cores.on(1, |own| forget(own.take()));
     seen.set();
     cores.group.notify(&1);
     cores.cores.end(1);
-    cores.settle();
+    cores.run_until_stalled();
     seen.assert_ended(Completion::Condition);
     cores.assert_empty([0]);
 }
@@ -431,11 +431,11 @@ fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
 fn watchers_check_once_when_a_core_ends_without_joining() {
     let mut cores = JoinedCores::start(4, &[0, 1, 2]);
     let waits = [0, 1, 1, 0, 2].map(|core| cores.add(core, &[3], 50));
-    cores.settle();
+    cores.run_until_stalled();
     let checks = || waits.each_ref().map(|seen| seen.checks());
     let before = checks();
     cores.cores.end(3);
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(checks(), before.map(|checks| checks + 1));
 }
 
@@ -443,12 +443,12 @@ fn watchers_check_once_when_a_core_ends_without_joining() {
 fn a_full_wheel_accepts_purgatory_messages() {
     let cores = JoinedCores::configured(2, |_, config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
-    cores.settle();
+    cores.run_until_stalled();
     for seen in &waits {
         seen.set();
     }
     cores.group.notify(&1);
-    cores.settle();
+    cores.run_until_stalled();
     let ended = waits.map(|seen| seen.ended());
     assert_eq!(ended, [(); 2].map(|()| [Completion::Condition]));
     cores.assert_empty(0..2);
@@ -515,7 +515,7 @@ fn an_invalid_join_panics_and_changes_nothing() {
     assert_eq!(message, "joined with other shards, or in another order, than other threads");
     let seen = cores.add(0, &[1], 50);
     seen.set();
-    cores.settle();
+    cores.run_until_stalled();
     seen.assert_ended(Completion::Condition);
 }
 
@@ -531,13 +531,13 @@ fn a_thread_may_join_several_groups() {
         });
     }
     let seen = cores.add(0, &[1], 50);
-    cores.settle();
+    cores.run_until_stalled();
     seen.set();
     others[0].notify(&1);
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(seen.ended(), [], "an event of another group");
     cores.group.notify(&1);
-    cores.settle();
+    cores.run_until_stalled();
     seen.assert_ended(Completion::Condition);
 }
 
@@ -583,7 +583,7 @@ fn the_counts_add_up_inside_a_wake_hook() {
         [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];
     for take in take {
         let seen = cores.on(0, |own| (0..200).map(|_| add(own, [0, 1, 3], 50)).collect::<Vec<_>>());
-        cores.settle();
+        cores.run_until_stalled();
         cores.on(1, |_| forget(local_timer().prepare_sleep()));
         let counts = cores.on(0, move |own| {
             OWN.set(Some(own.clone()));
@@ -595,7 +595,7 @@ fn the_counts_add_up_inside_a_wake_hook() {
         for PurgatoryCounts { added, live, handed_back, .. } in counts {
             assert_eq!(added, live + handed_back);
         }
-        cores.settle();
+        cores.run_until_stalled();
         drop(seen);
     }
 }
@@ -614,7 +614,7 @@ fn each_message_of_a_batch_counts_against_the_budget() {
         checks += 64 * batches;
         assert_eq!(seen.checks(), checks);
     }
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(seen.checks(), 64 * 40 + 1);
 }
 
@@ -689,7 +689,7 @@ impl JoinedCores<PanicKey> {
 
     fn notify_and_settle(&self, from: usize, key: PanicKey) {
         self.on(from, move |own| own.notify(&key));
-        self.settle();
+        self.run_until_stalled();
     }
 }
 
@@ -716,7 +716,7 @@ fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
 fn several_panicking_keys_of_an_ended_core_do_not_abort() {
     let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
     cores.on(2, |own| add(own, [0, 3].map(panics_on_each_drop), 50));
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(cores.counts(0).watches, 2);
     cores.cores.on(0, |own| {
         KEYS_PANIC.set(true);
@@ -745,7 +745,7 @@ fn a_key_that_panics_during_an_add_loses_no_other_key() {
         with_panicking_keys(|| add(own, [panics_on_drop(0), never_panics(1)], 50))
     });
     assert_eq!(cores.panicked(0), 1);
-    cores.settle();
+    cores.run_until_stalled();
     seen.set();
     cores.notify_and_settle(1, never_panics(1));
     seen.assert_ended(Completion::Condition);
@@ -769,7 +769,7 @@ fn a_refused_add_returns_its_operation_despite_a_key_panic() {
 fn a_key_panic_in_a_full_batch_prevents_no_completion() {
     let mut cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let seen = cores.on(0, |own| add(own, [0, 1].map(never_panics), 50));
-    cores.settle();
+    cores.run_until_stalled();
     cores.cores.end(1);
     seen.set();
     let completed = cores.on(0, |own| {
@@ -790,7 +790,7 @@ fn a_key_panic_after_an_event_loses_no_other_event() {
         own.notify(&never_panics(0));
     });
     cores.on(0, |_| KEYS_PANIC.set(true));
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(cores.panicked(0), 1);
     seen.assert_ended(Completion::Condition);
 }
@@ -811,7 +811,7 @@ fn a_key_panic_after_the_end_of_its_group_is_contained() {
     for exits in [false, true] {
         let mut cores = JoinedCores::start_with_panic_keys(2, &[0]);
         cores.on(0, |own| add(own, [panics_on_drop(1)], 50));
-        cores.settle();
+        cores.run_until_stalled();
         cores.cores.on(0, |own| *own = None);
         cores.group = PurgatoryGroup::by(|key: &PanicKey| key.core);
         cores.cores.on(1, |_| KEYS_PANIC.set(true));
@@ -840,7 +840,7 @@ fn an_operation_with_a_panicking_key_removes_all_watches() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let seen =
         cores.on(0, |own| add(own, [never_panics(0), panics_on_drop(2), never_panics(1)], 50));
-    cores.settle();
+    cores.run_until_stalled();
     assert_eq!(cores.counts(1).watches, 1);
     seen.set();
     cores.on(0, |own| {
@@ -849,7 +849,7 @@ fn an_operation_with_a_panicking_key_removes_all_watches() {
         assert_eq!((by_condition, live, watches, keys), (1, 0, 0, 0));
     });
     assert_eq!(cores.panicked(0), 1);
-    cores.settle();
+    cores.run_until_stalled();
     seen.assert_ended(Completion::Condition);
     assert_eq!(cores.counts(1).watches, 0);
 }
@@ -865,10 +865,10 @@ fn a_watch_whose_key_panics_is_answered() {
                 .map(|panics| add(own, [PanicKey { core: 1, panics }], 50))
         });
         cores.cores.on(1, |_| KEYS_PANIC.set(true));
-        cores.settle();
+        cores.run_until_stalled();
         if is_late {
             cores.join(1);
-            cores.settle();
+            cores.run_until_stalled();
         }
         assert_eq!(waits.each_ref().map(|seen| seen.checks()), [2, 2], "late: {is_late}");
         assert_eq!((cores.counts(1).watches, cores.panicked(1)), (1, 1));

@@ -124,7 +124,7 @@ impl Model {
                 self.record_handed_back(&back, core, |_| true);
             }
             12..14 => self.advance(random.u32(1..4)),
-            14 => self.settle(),
+            14 => self.run_until_stalled(),
             16 => _ = self.own.cores.on(core, move |_| local_timer().turn_within(budget)),
             15 if random.u32(..20) == 0 => {
                 let ways = [Membership::Left, Membership::Ended];
@@ -256,9 +256,9 @@ impl Model {
 
     /// Delivers all events. Asserts that operations that must end have ended, and that only live
     /// operations have watches.
-    fn settle(&mut self) {
+    fn run_until_stalled(&mut self) {
         // The second call delivers the answers that the end of a core causes.
-        (0..2).for_each(|_| self.own.cores.settle());
+        (0..2).for_each(|_| self.own.cores.run_until_stalled());
         self.collect_ended();
         let lost = self.live.iter().find(|live| live.must_end || live.deadline <= self.now);
         assert!(lost.is_none(), "at {}: {lost:?}", self.now);
@@ -300,7 +300,7 @@ impl Model {
         let counts = self.own.on(core, Purgatory::counts);
         let mut own = self.counts[core];
         own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
-        // Ignored here and compared by `settle`, because messages in transit affect these counts.
+        // Ignored here and compared by `run_until_stalled`, because messages in transit affect these counts.
         (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
         assert_eq!(counts, own);
     }
@@ -318,7 +318,7 @@ fn purgatories_on_several_cores_agree_with_the_model() {
             model.any_step(random);
         }
         model.advance(100);
-        model.settle();
+        model.run_until_stalled();
         assert!(model.live.is_empty());
         for (seen, is_completed) in &model.over {
             assert_eq!(seen.ended().len(), usize::from(*is_completed), "{seen:?}");

@@ -123,13 +123,13 @@ fn unfinished_tasks_are_dropped_on_their_core() {
         let twice = async { future::poll_fn(|cx| waits.poll_elapsed(cx)).await };
         let _ = timeout(SECOND, twice).await;
     });
-    time.settle();
+    time.run_until_stalled();
     drop(time);
     assert_eq!(seen.take(), [0]);
 }
 
 #[test]
-fn settle_delivers_purgatory_events_to_other_cores() {
+fn run_until_stalled_delivers_purgatory_events_to_other_cores() {
     for seed in 0..50 {
         let time = VirtualTime::with_cores(2, seed);
         let (group, seen) = (PurgatoryGroup::by(|&key: &usize| key), OpRecord::new());
@@ -149,9 +149,9 @@ fn settle_delivers_purgatory_events_to_other_cores() {
                 }
             });
         }
-        time.settle();
+        time.run_until_stalled();
         time.clock().advance(SECOND);
-        time.settle();
+        time.run_until_stalled();
         assert_eq!(seen.ended(), [Completion::Condition], "seed {seed}");
     }
 }

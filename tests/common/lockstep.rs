@@ -57,7 +57,7 @@ impl<S: Default + 'static> Lockstep<S> {
 
     /// Turns each live core four times. An event takes at most three steps: to the core of its key,
     /// to the core of the operation, and back.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn run_until_stalled(&self) {
         for _ in 0..4 {
             for core in (0..self.cores.len()).filter(|&core| self.cores[core].is_some()) {
                 self.turn(core);

@@ -107,9 +107,10 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which demands
-    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11, or if
-    /// the ring polls for completions (`setup_iopoll`) and so cannot poll the driver's eventfd.
+    /// The errors of [`IoUring::submit_and_wait`]. But an interruption, or `EBUSY`, after which
+    /// completions must be taken first, counts as success. [`io::ErrorKind::Unsupported`] before
+    /// Linux 5.11, or if the ring polls for completions (`setup_iopoll`) and so cannot poll the
+    /// driver's eventfd.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         let unsupported = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         if !ring.params().is_feature_ext_arg() {

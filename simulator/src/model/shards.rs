@@ -196,7 +196,7 @@ impl Model {
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
-        // An arrived message may be part of `left`, or replace an earlier one. If more than
+        // A message of this turn may be part of `left`, or replace an earlier message. If more than
         // `ORDERED_MAX` adds and resets are queued, a turn may consume none of them.
         let is_flooded = before + arrived > ORDERED_MAX;
         let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };

@@ -81,7 +81,7 @@ impl Backlog {
     /// Returns true if this pass may have messages after its urgent phase. Messages for the next
     /// pass count too.
     #[inline]
-    pub(crate) fn may_have_messages(&self, mailbox: &Mailbox) -> bool {
+    pub(crate) fn may_have_low_messages(&self, mailbox: &Mailbox) -> bool {
         self.ready[LOW].first != 0 || mailbox.low.has_messages()
     }
 

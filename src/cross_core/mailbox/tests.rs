@@ -122,9 +122,9 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     push(8, MessageKind::Cancelled);
     assert!(backlog.phase.is_urgent);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
-    assert!(!backlog.phase.is_urgent && backlog.may_have_messages(&mailbox));
+    assert!(!backlog.phase.is_urgent && backlog.may_have_low_messages(&mailbox));
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
-    assert!(!backlog.may_have_messages(&mailbox));
+    assert!(!backlog.may_have_low_messages(&mailbox));
     push(9, MessageKind::Cancelled);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [], "a phase takes messages once");
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![7], vec![9]]);

@@ -145,9 +145,9 @@
 //! reset that finds this flag sends no message, unless the new deadline is before the linked
 //! deadline. It only writes the requested deadline and sets *new deadline*. At the linked deadline,
 //! the owner's `claim` finds *new deadline*, and the owner applies the most recently requested
-//! deadline. The work at one tick must be bounded (P7). So each slot of the first level counts its
-//! timers that are postponable, or that the owner itself has postponed without relinking them. If
-//! this count is at its limit, the owner does not set *postponable*.
+//! deadline. The work at one tick must be bounded (P7 in `ARCHITECTURE.md`). So each slot of the
+//! first level counts its timers that are postponable, or that the owner itself has postponed
+//! without relinking them. If this count is at its limit, the owner does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_reset_without_message` fails, and the
@@ -171,8 +171,8 @@
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
-//!   acquire. So each write of the requested deadline happens after all earlier writes of it, and
-//!   the owner reads the most recently requested deadline and the adder's period. `set_postponable`
+//!   acquire. So the writes of a requested deadline are ordered by happens-before. The owner reads
+//!   the latest one, and the period that an adder wrote. `set_postponable`
 //!   releases the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use

@@ -71,12 +71,12 @@ struct TaskWaker {
 
 thread_local! {
     /// The tasks of this thread, if it is a virtual core.
-    static CURRENT_TASKS: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
+    static THREAD_TASKS: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
 }
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
 pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
-    let tasks = CURRENT_TASKS.try_with(|tasks| tasks.borrow().clone()).ok().flatten()?;
+    let tasks = THREAD_TASKS.try_with(|tasks| tasks.borrow().clone()).ok().flatten()?;
     Some(tasks.spawn(future))
 }
 
@@ -168,11 +168,11 @@ impl Drop for VirtualCore {
 fn run_jobs(job_receiver: &Receiver<Job>, ready_set: Arc<ReadySet>) {
     let tasks =
         Rc::new(Tasks { unfinished: RefCell::default(), next_task_id: Cell::new(0), ready_set });
-    CURRENT_TASKS.set(Some(Rc::clone(&tasks)));
+    THREAD_TASKS.set(Some(Rc::clone(&tasks)));
     for job in job_receiver {
         job(&tasks);
     }
-    CURRENT_TASKS.set(None);
+    THREAD_TASKS.set(None);
     // Drops the tasks while the thread still has its wheel, and while `tasks.unfinished` is not
     // borrowed.
     let unfinished = mem::take(&mut *tasks.unfinished.borrow_mut());

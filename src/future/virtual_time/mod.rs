@@ -302,7 +302,7 @@ impl VirtualTime {
         self.run_while(|wait| self.elapsed().saturating_add(wait) <= end);
         // `saturating_sub`, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
-        self.settle();
+        self.run_until_stalled();
     }
 
     /// Runs tasks and due timers until all cores are idle, without advancing the clock. The call
@@ -319,10 +319,10 @@ impl VirtualTime {
     ///
     /// let time = VirtualTime::new();
     /// let task = time.spawn(|| async { 7 });
-    /// time.settle(); // no time passes
+    /// time.run_until_stalled(); // no time passes
     /// assert_eq!(task.take(), Some(7));
     /// ```
-    pub fn settle(&self) {
+    pub fn run_until_stalled(&self) {
         // True for each core whose next turn may have an effect. These are all cores at first,
         // because the clock may have advanced, and all cores again after each step with an effect.
         let mut wants_turn = vec![true; self.cores.len()];
@@ -411,10 +411,10 @@ impl VirtualTime {
     /// until the next deadline, and advances the clock if the result is true. Ends when the result
     /// is false, or there is no deadline.
     fn run_while(&self, should_advance: impl Fn(Duration) -> bool) {
-        self.settle();
+        self.run_until_stalled();
         while let Some(wait) = self.time_until_next().filter(|&wait| should_advance(wait)) {
             self.clock.advance(wait);
-            self.settle();
+            self.run_until_stalled();
         }
     }
 

@@ -73,7 +73,7 @@ impl<T> Task<T> {
     /// let time = VirtualTime::new();
     /// let task = time.spawn(|| async { 7 });
     /// assert_eq!(task.take(), None); // the task has not run
-    /// time.settle();
+    /// time.run_until_stalled();
     /// assert_eq!((task.take(), task.take()), (Some(7), None));
     /// ```
     pub fn take(&self) -> Option<T> {
@@ -93,7 +93,7 @@ impl<T> Task<T> {
     /// let time = VirtualTime::new();
     /// let task = time.spawn(|| async { 7 });
     /// assert!(!task.is_finished());
-    /// time.settle();
+    /// time.run_until_stalled();
     /// assert!(task.is_finished());
     /// ```
     pub fn is_finished(&self) -> bool {

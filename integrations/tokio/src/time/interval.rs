@@ -49,8 +49,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 
 /// Ticks once a period; created by [`interval`] and [`interval_at`].
 ///
-/// As in tokio, [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, by the
-/// clock of this thread's [timers](super#which-wheel-a-future-uses).
+/// As in tokio, [`MissedTickBehavior`] applies to a tick that is returned more than 5 ms late, on
+/// the clock of this thread's [timers](super#which-wheel-a-future-uses).
 #[derive(Debug)]
 pub struct Interval {
     delay: Sleep,

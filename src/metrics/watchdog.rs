@@ -14,27 +14,27 @@ use crate::{
     gauges::TurnState,
 };
 
-/// The number of checks in a time of length `limit`; see [`Watch::start`]. The two constants below
-/// bound the interval between checks.
+/// The number of checks in a time of length `limit`; see [`Watchdog::start`]. The two constants
+/// below bound the interval between checks.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A stalled shard, as a [`Watch`] reports it: a turn has lasted too long, or none has begun
+/// A stalled shard, as a [`Watchdog`] reports it: a turn has lasted too long, or none has begun
 /// although timers are due or requests wait.
 ///
 /// # Examples
 ///
 /// ```
-/// use corewheel::metrics::{Stall, Watch};
+/// use corewheel::metrics::{Stall, Watchdog};
 /// use std::time::Duration;
 ///
 /// let report = |stall: &Stall| {
 ///     let place = if stall.is_in_turn { "in a callback" } else { "outside of its turns" };
 ///     eprintln!("{} has hung for {:?}, {place}", stall.name, stall.lasted);
 /// };
-/// let watch = Watch::start(Duration::from_millis(100), report)?;
-/// # drop(watch);
+/// let watchdog = Watchdog::start(Duration::from_millis(100), report)?;
+/// # drop(watchdog);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct Stall {
 
 /// Watches all shards of the process for stalled loops.
 ///
-/// The watch reports a loop in these cases:
+/// The watchdog reports a loop in these cases:
 ///
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` or `next_expiry` returns `None`, or until the loop's next turn or call of
@@ -70,19 +70,19 @@ pub struct Stall {
 ///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.
 ///
-/// The watch is a thread, which ends when this value is dropped. The drop waits for a running
-/// `report`, so do not drop the watch while you hold a lock that `report` needs. If `report` itself
-/// drops its watch, the drop does not wait. Times are measured by each shard's own clock.
+/// The watchdog is a thread, which ends when this value is dropped. The drop waits for a running
+/// `report`, so do not drop the watchdog while you hold a lock that `report` needs. If `report`
+/// itself drops its watchdog, the drop does not wait. Times are measured by each shard's own clock.
 ///
 /// # Examples
 ///
 /// ```
-/// use corewheel::{local_timer, metrics::Watch};
+/// use corewheel::{local_timer, metrics::Watchdog};
 /// use std::{sync::mpsc, thread, time::Duration};
 ///
 /// let (sender, stalls) = mpsc::channel();
 /// let report = move |stall: &corewheel::metrics::Stall| drop(sender.send(stall.clone()));
-/// let _watch = Watch::start(Duration::from_millis(10), report)?;
+/// let _watch = Watchdog::start(Duration::from_millis(10), report)?;
 ///
 /// local_timer().add(Duration::from_millis(1), || ());
 /// let _sleep = local_timer().prepare_sleep();
@@ -93,18 +93,18 @@ pub struct Stall {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "the watch ends when this is dropped"]
-pub struct Watch {
+#[must_use = "the watchdog ends when this is dropped"]
+pub struct Watchdog {
     /// The thread, which ends after the sender is dropped. `None` during the drop of this value.
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Watch {
+impl Watchdog {
     /// Starts a thread that watches all shards, and calls `report` once for each stall longer than
     /// `limit`.
     ///
     /// The thread waits a quarter of `limit` between checks, but at least a millisecond and at most
-    /// a second. A `report` that panics ends the watch.
+    /// a second. A `report` that panics ends the watchdog.
     ///
     /// # Errors
     ///
@@ -113,11 +113,11 @@ impl Watch {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::metrics::Watch;
+    /// use corewheel::metrics::Watchdog;
     /// use std::time::Duration;
     ///
-    /// let watch = Watch::start(Duration::from_millis(100), |stall| eprintln!("{stall}"))?;
-    /// # drop(watch);
+    /// let watchdog = Watchdog::start(Duration::from_millis(100), |stall| eprintln!("{stall}"))?;
+    /// # drop(watchdog);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
@@ -128,11 +128,11 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watchdog {
     fn drop(&mut self) {
         let Some((sender, thread)) = self.thread.take() else { return };
         drop(sender);
-        // `report` may drop its own watch, but a thread cannot join itself.
+        // `report` may drop its own watchdog, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
             // If `report` has panicked, the panic hook has already printed the panic. Dropping the
             // panic's payload may panic again.
@@ -143,7 +143,7 @@ impl Drop for Watch {
 
 /// The result of a check of a shard.
 #[derive(Clone, Copy)]
-struct Check {
+struct Observation {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
     /// stall lasts until these values change.
     state: (u64, u64, bool),
@@ -155,14 +155,14 @@ struct Check {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    let mut checks = HashMap::<u32, Check>::new();
+    let mut latest = HashMap::<u32, Observation>::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
             let pinned = pin();
             let Some(shared) = registry::shard(number, &pinned) else { continue };
-            let previous = checks.get(&number).copied();
-            let (check, stall) = check_shard(&shared, limit, previous);
-            checks.insert(number, check);
+            let previous = latest.get(&number).copied();
+            let (observation, stall) = check_shard(&shared, limit, previous);
+            latest.insert(number, observation);
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
                 // Unpins before the call of `report`, which may take long: a pinned thread delays
@@ -191,23 +191,23 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
 fn check_shard(
     shared: &Shared,
     limit: Duration,
-    previous: Option<Check>,
-) -> (Check, Option<Stall>) {
+    previous: Option<Observation>,
+) -> (Observation, Option<Stall>) {
     // The clock is read before the turn state, so if this thread is delayed between the two
     // readings, the stall seems too short rather than too long.
     let now = shared.clock.nanos();
     let turns = shared.turn_state();
     let has_turned = turns.turns_begun > 0;
     let state = (shared.serial, turns.turns_begun, turns.is_in_turn);
-    let previous = previous.filter(|check| check.state == state);
+    let previous = previous.filter(|previous| previous.state == state);
     let requests_wait = has_turned && !turns.is_in_turn && shared.is_awake_with_requests();
-    let requests_wait_since =
-        requests_wait.then(|| previous.and_then(|check| check.requests_wait_since).unwrap_or(now));
+    let requests_wait_since = requests_wait
+        .then(|| previous.and_then(|previous| previous.requests_wait_since).unwrap_or(now));
     let since = turns.stalled_since().into_iter().chain(requests_wait_since).min();
     let lasted = since.map(|since| Duration::from_nanos(now.saturating_sub(since)));
     let lasted = lasted.filter(|&lasted| lasted > limit);
-    let check = Check { state, requests_wait_since, is_stalled: lasted.is_some() };
-    let is_new = !previous.is_some_and(|check| check.is_stalled);
+    let observation = Observation { state, requests_wait_since, is_stalled: lasted.is_some() };
+    let is_new = !previous.is_some_and(|previous| previous.is_stalled);
     let stall = lasted.filter(|_| is_new).map(|lasted| Stall {
         number: shared.number,
         name: shared.name.to_string(),
@@ -215,7 +215,7 @@ fn check_shard(
         is_in_turn: turns.is_in_turn,
         has_turned,
     });
-    (check, stall)
+    (observation, stall)
 }
 
 impl TurnState {
