@@ -12,7 +12,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use crate::broker::Broker;
-use crate::common::server;
 
 /// The longest time that an ending core waits until no operation watches its keys.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,7 +30,7 @@ pub(crate) fn run(
     let broker = Rc::new(broker);
     corewheel_tokio::run(async {
         tokio::select! {
-            () = server::stopped(core) => {}
+            () = core.stopped() => {}
             failed = accept(listener, &broker) => return failed,
         }
         let since = Instant::now();

@@ -67,7 +67,7 @@ pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
         WORKER.with(|place| place.set(Rc::clone(&worker)).ok().expect("a new thread"));
         corewheel_tokio::run(async {
             tokio::select! {
-                () = server::stopped(core) => Ok(worker.served.get()),
+                () = core.stopped() => Ok(worker.served.get()),
                 end = accept(listener, &worker, &args) => end,
             }
         })?

@@ -1,10 +1,8 @@
 //! A server with one event loop per core. Each loop has a listener on the same port, and the kernel
 //! distributes the connections among them.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::task::Poll;
 
 use corewheel::{Core, Cores, CoresBuilder, Counts, local_timer};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -76,13 +74,6 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
     };
     let listeners = (0..cores).map(listen).collect::<io::Result<_>>()?;
     Ok((address, listeners))
-}
-
-/// Waits until the core has a request to stop. The request causes a turn, after which a runtime
-/// polls its main task again.
-#[allow(dead_code, reason = "a loop without a runtime polls `is_stopping`")]
-pub(crate) async fn stopped(core: &Core) {
-    poll_fn(|_| if core.is_stopping() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// Raises the limit of open files to the number that these sockets and cores need.

@@ -1,16 +1,21 @@
 //! `Cores` starts one thread per core, each with its own wheel, and joins the threads.
 
 use std::{
-    fmt, io,
+    collections::BTreeMap,
+    fmt,
+    future::poll_fn,
+    io, mem,
     num::NonZeroUsize,
     panic,
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    task::{Context, Poll, Waker},
     thread::{self, JoinHandle, ThreadId},
 };
 
 use super::{ShardRef, local_timer};
 use crate::{
     config::Config,
+    cross_core::hooks::PanicPlace,
     error::ConfigError,
     limits::SHARDS_MAX,
     util::sync::{AtomicBool, Ordering},
@@ -94,10 +99,23 @@ pub struct Core {
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
-    /// For each thread, true once the thread has processed the request to stop, or cannot process
-    /// it.
-    stop_processed_by_thread: Box<[AtomicBool]>,
+    stop_by_thread: Box<[StopState]>,
     is_stop_requested: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct StopState {
+    /// True once the thread has processed the request to stop, or cannot process it.
+    is_processed: AtomicBool,
+    /// The wakers of the futures of [`Core::stopped`], by the futures' numbers.
+    wakers: Mutex<BTreeMap<u64, Waker>>,
+}
+
+impl StopState {
+    fn wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
+        // No critical section panics half-way, so the map behind a poisoned lock is consistent.
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The number of messages in a request to stop. The callback of each message sends the next
@@ -109,8 +127,8 @@ struct CoresShared {
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
-/// message. Dropping the request sets the thread's flag in `stop_processed_by_thread`. The callback
-/// of the last message drops the request. If the wheel has ended or has no free node, a failed send
+/// message. Dropping the request sets `is_processed` and wakes the futures of [`Core::stopped`]. The
+/// callback of the last message drops the request. If the wheel has ended or has no free node, a failed send
 /// drops the request earlier.
 struct PendingStop {
     shared: Arc<CoresShared>,
@@ -127,8 +145,47 @@ impl PendingStop {
 
 impl Drop for PendingStop {
     fn drop(&mut self) {
-        // Relaxed: the flag publishes no other data, and may be seen late.
-        self.shared.stop_processed_by_thread[self.thread_index].store(true, Ordering::Relaxed);
+        let state = &self.shared.stop_by_thread[self.thread_index];
+        // Relaxed: the flag publishes no other data, and may be seen late. A future reads it under
+        // the lock, after this store, or its waker is in the map below.
+        state.is_processed.store(true, Ordering::Relaxed);
+        let wakers = mem::take(&mut *state.wakers());
+        let hooks = &self.shared.shards[self.thread_index].shared.hooks;
+        for waker in wakers.into_values() {
+            hooks.catch_panic(PanicPlace::Callback, || waker.wake());
+        }
+    }
+}
+
+/// The registration of a future of [`Core::stopped`].
+struct StopWaiter<'c> {
+    core: &'c Core,
+    number: Option<u64>,
+}
+
+impl StopWaiter<'_> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let waker = cx.waker().clone();
+        let mut wakers = self.core.stop_state().wakers();
+        if self.core.is_stopping() {
+            return Poll::Ready(());
+        }
+        let next = || wakers.last_key_value().map_or(0, |(last, _)| last + 1);
+        let number = *self.number.get_or_insert_with(next);
+        let previous = wakers.insert(number, waker);
+        // The destructor of a waker is user code, so it runs without the lock.
+        drop(wakers);
+        drop(previous);
+        Poll::Pending
+    }
+}
+
+impl Drop for StopWaiter<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let waker = self.core.stop_state().wakers().remove(&number);
+            drop(waker);
+        }
     }
 }
 
@@ -259,9 +316,39 @@ impl Core {
     #[inline]
     pub fn is_stopping(&self) -> bool {
         // Both `Relaxed`: the flags publish no other data, and may be seen late.
-        self.shared.stop_processed_by_thread[self.index].load(Ordering::Relaxed)
+        self.stop_state().is_processed.load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()
+    }
+
+    /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
+    /// executor, may wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, future, local_timer};
+    /// use std::{pin::pin, task::{Context, Waker}, thread};
+    ///
+    /// let cores = Cores::builder().threads(2).start(|core| {
+    ///     // In place of a runtime, which polls when the waker is called.
+    ///     let mut stopped = pin!(core.stopped());
+    ///     while stopped.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+    ///         local_timer().prepare_sleep().park();
+    ///         local_timer().turn();
+    ///     }
+    /// })?;
+    /// cores.stop();
+    /// assert!(cores.join().iter().all(Result::is_ok));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn stopped(&self) {
+        let mut waiter = StopWaiter { core: self, number: None };
+        poll_fn(|cx| waiter.poll(cx)).await;
+    }
+
+    fn stop_state(&self) -> &StopState {
+        &self.shared.stop_by_thread[self.index]
     }
 }
 
@@ -375,8 +462,8 @@ impl<R> Cores<R> {
     ///
     /// A thread in an announced sleep is woken. Without a backlog, each thread processes the
     /// request within three turns. After that, [`Core::is_stopping`] returns true for this thread,
-    /// and the thread decides when to end: a loop or the main future of a runtime must check
-    /// `is_stopping`. Further calls of `stop` have no effect.
+    /// and the thread decides when to end: a loop must check `is_stopping`, and the main future of a
+    /// runtime awaits [`Core::stopped`]. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is a
@@ -605,10 +692,7 @@ impl CoresBuilder {
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
             Ok((pinned_core_by_thread, shards)) => {
                 let shared = Arc::new(CoresShared {
-                    stop_processed_by_thread: shards
-                        .iter()
-                        .map(|_| AtomicBool::new(false))
-                        .collect(),
+                    stop_by_thread: shards.iter().map(|_| StopState::default()).collect(),
                     shards: shards.into_boxed_slice(),
                     is_stop_requested: AtomicBool::new(false),
                 });

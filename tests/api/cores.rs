@@ -14,7 +14,8 @@ use std::{
 use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
 use crate::support::{
-    Counter, HOUR, TICK, TOO_LONG, must_not_run, on_a_thread, panic_message, wait_until,
+    Counter, HOUR, Poller, TICK, TOO_LONG, block_on, must_not_run, on_a_thread, panic_message,
+    wait_until,
 };
 
 fn start<R: Send + 'static>(
@@ -332,6 +333,38 @@ fn a_thread_that_keeps_its_drained_timers_sees_the_stop() {
     cores.stop();
     sender.send(()).expect("the thread waits");
     assert_eq!(join(cores), [(1, true)]);
+}
+
+#[test]
+fn a_stop_wakes_all_futures_that_wait_for_it() {
+    let cores = start(1, |core| {
+        let [first, second, dropped] = [(); 3].map(|()| Poller::new());
+        let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
+        drop(dropped.pending(Box::pin(core.stopped())));
+        assert_eq!(dropped.clones(), 0, "the dropped future keeps its waker");
+        assert!(first.poll(&mut waits[0]).is_pending() && second.poll(&mut waits[1]).is_pending());
+        // Only the waker of the latest poll is called.
+        assert!(second.poll(&mut waits[0]).is_pending());
+        turn_until_stopped(&core, usize::MAX);
+        assert_eq!((first.woken(), second.woken(), dropped.woken()), (0, 2, 0));
+        assert!(waits.iter_mut().all(|wait| first.poll(wait).is_ready()));
+        block_on(core.stopped());
+    });
+    cores.stop();
+    join(cores);
+}
+
+#[test]
+fn a_stop_wakes_a_future_although_the_wheel_has_ended() {
+    let (sender, receiver) = mpsc::channel();
+    let cores = start(1, move |core| {
+        drop(local_timer().drain());
+        sender.send(()).expect("the test waits");
+        block_on(core.stopped());
+    });
+    receiver.recv().expect("the thread runs");
+    cores.stop();
+    join(cores);
 }
 
 #[test]

@@ -96,12 +96,10 @@ const TICK: Duration = Duration::from_micros(100);
 /// ```
 /// use corewheel::{Cores, future::{sleep, timeout}};
 /// use std::time::Duration;
-/// use tokio::{sync::watch, task::JoinSet};
+/// use tokio::task::JoinSet;
 ///
-/// let (stop, stopped) = watch::channel(false);
-/// let cores = Cores::builder().threads(2).start(move |_core| {
-///     let mut stopped = stopped.clone();
-///     corewheel_tokio::run(async move {
+/// let cores = Cores::builder().threads(2).start(|core| {
+///     corewheel_tokio::run(async {
 ///         let mut requests = JoinSet::new();
 ///         loop {
 ///             tokio::select! {
@@ -109,13 +107,13 @@ const TICK: Duration = Duration::from_micros(100);
 ///                 () = sleep(Duration::from_millis(1)) => {
 ///                     requests.spawn_local(sleep(Duration::from_millis(2)));
 ///                 }
-///                 _ = stopped.changed() => break,
+///                 () = core.stopped() => break,
 ///             }
 ///         }
 ///         timeout(Duration::from_millis(20), requests.join_all()).await.is_ok()
 ///     })
 /// })?;
-/// stop.send(true).expect("the cores listen");
+/// cores.stop();
 /// for core in cores.join() {
 ///     println!("all requests served: {}", core.unwrap()?);
 /// }
