@@ -73,7 +73,7 @@ use crate::{
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
-        slab::OwnerSlab,
+        slab::{OwnerSlab, Slab},
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
@@ -149,7 +149,7 @@ impl Drop for ClaimGuard<'_> {
 
 impl WorkerWheel {
     fn new(config: Config) -> Result<(Self, ShardRef), ConfigError> {
-        let mut engine = Engine::for_callbacks(config)?;
+        let mut engine = Engine::new(config, Slab::for_callbacks())?;
         let shared = Arc::clone(&engine.shared);
         shared.gauges.set_long_overdue_grace();
         let _ = engine.allow_adds(0);

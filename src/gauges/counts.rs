@@ -20,7 +20,7 @@ macro_rules! counts {
             #[inline]
             pub(crate) fn to_words(self) -> [u64; WORD_COUNT] {
                 let words = [$(self.$field),*];
-                std::array::from_fn(|index| words[index])
+                *words.first_chunk().expect("no word lacks a field")
             }
 
             /// Builds the counts from their words. Fields without a word are zero.

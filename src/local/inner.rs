@@ -25,7 +25,7 @@ use crate::{
         handle::{Cancel, CurrentWheel, LocalHandle, TimerHandle, WheelOps},
         hooks::{PanicPlace, catch_panic_silently},
         shared::Shared,
-        slab::{NodeRef, OwnerSlab},
+        slab::{NodeRef, OwnerSlab, Slab},
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
@@ -159,7 +159,7 @@ const AWAKE: u64 = 0;
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let one_in = config.sample_one_in;
-        let engine = Engine::for_callbacks(config)?;
+        let engine = Engine::new(config, Slab::for_callbacks())?;
         CurrentWheel::set(Some(CurrentWheel { shard: engine.number, ops: &WHEEL_OPS }));
         let shared = Arc::clone(&engine.shared);
         let local = Self {
@@ -877,10 +877,6 @@ impl ThreadWheel {
         cancelled.unwrap_or(Cancel::Ended)
     }
 
-    pub(crate) fn is_pending(handle: TimerHandle) -> bool {
-        Self::with_current_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
-    }
-
     /// Adds a timer of a client, due `delay` from now. Returns `None` if the timer was not added.
     /// Before another attempt, the client must call [`engine_with_room`](Self::engine_with_room),
     /// which makes room or returns the reason. While the timer is pending, the client must not
@@ -1000,7 +996,9 @@ static WHEEL_OPS: WheelOps = WheelOps {
     reset_after: |handle, delay| {
         ThreadWheel::reset(handle, |engine| engine.deadline_nanos(When::after(delay))).is_some()
     },
-    is_pending: ThreadWheel::is_pending,
+    is_pending: |handle| {
+        ThreadWheel::with_current_engine(|engine| engine.is_pending(handle)) == Ok(true)
+    },
     // Without a wheel, the timer has ended.
     share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
     is_in_turn: || {

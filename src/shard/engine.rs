@@ -117,7 +117,7 @@ impl<T> TimersAtClose<T> {
 }
 
 impl<T> Engine<T> {
-    pub(super) fn new(
+    pub(crate) fn new(
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerSlab<T>),
     ) -> Result<Self, ConfigError> {
@@ -1261,11 +1261,6 @@ impl<T> Engine<T> {
 }
 
 impl Engine<Callback> {
-    /// Creates a shard to which other threads can add timers.
-    pub(crate) fn for_callbacks(config: Config) -> Result<Self, ConfigError> {
-        Self::new(config, Slab::for_callbacks())
-    }
-
     /// Returns the callback that a cancel has left in its node. The caller drops the callback in
     /// place, and then [frees](Self::free) the node.
     #[inline]

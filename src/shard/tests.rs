@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn shard() -> (Shard<Callback>, ManualClock) {
     let clock = ManualClock::new();
-    let engine = Engine::for_callbacks(Config::new().tick(TICK).clock(&clock));
+    let engine = Engine::new(Config::new().tick(TICK).clock(&clock), Slab::for_callbacks());
     (Shard { engine: engine.expect("valid") }, clock)
 }
 

@@ -241,7 +241,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().get().is_near();
-        if is_near && self.slots.unlink_if_alone(entry.links()) {
+        if is_near && Slots::<BITS, LEVELS>::is_alone(entry.links()) {
+            self.slots.unlink(storage, entry.links());
             self.link_after_reset(storage, entry, deadline);
         } else {
             self.relink_slow(storage, entry, deadline);

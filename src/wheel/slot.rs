@@ -197,31 +197,24 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         true
     }
 
-    /// If the entry with these links is alone in its slot, unlinks it and returns true.
+    /// Returns true if the entry with these links is alone in its slot.
     #[inline]
-    pub(super) fn unlink_if_alone(&mut self, links: &Links) -> bool {
-        let (previous, next) = (links.previous.get(), links.next.get());
-        let slot = previous & !SLOT_FLAG;
+    pub(super) fn is_alone(links: &Links) -> bool {
         // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`, so
         // `next - 1` wraps to all ones. For any other entry, `next - 1` lacks the bit.
-        let is_alone = previous & next.wrapping_sub(1) & SLOT_FLAG != 0;
-        if !is_alone {
-            return false;
-        }
-        *self.head_mut(slot) = 0;
-        self.mark_empty(slot);
-        true
+        links.previous.get() & links.next.get().wrapping_sub(1) & SLOT_FLAG != 0
     }
 
     /// Unlinks the entry with these links. For a late entry, the caller must first call
     /// [`before_unlinking_late`](Self::before_unlinking_late).
     #[inline(always)]
     pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) {
-        if self.unlink_if_alone(links) {
-            return;
-        }
         let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
+        if Self::is_alone(links) {
+            *self.head_mut(slot) = 0;
+            return self.mark_empty(slot);
+        }
         storage.entry(next).links().previous.set(previous);
         // Always makes both writes below, because a branch on the entry's position in the list
         // would be unpredictable. For a slot's first entry, the first write goes to index 0, whose

@@ -380,8 +380,8 @@ impl Drop for Slab {
     }
 }
 
+#[cfg(all(loom, feature = "models"))]
 impl Drop for NodeView<'_> {
-    #[inline]
     fn drop(&mut self) {
         self.header().read_check.assert_read_allowed();
     }

@@ -75,9 +75,6 @@ pub(crate) struct ReadCheck {}
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
 impl ReadCheck {
     #[inline]
-    pub(crate) fn assert_read_allowed(&self) {}
-
-    #[inline]
     pub(crate) fn forbid_reads(&self) {}
 }
 
