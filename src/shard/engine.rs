@@ -641,7 +641,7 @@ impl<T> Engine<T> {
     /// overwrites `turn_start`.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
-        self.publish_due_lateness();
+        self.stats.publish_due_lateness(&self.clock, &self.shared.gauges);
         self.stats.counts.turns_behind += u64::from(self.is_behind());
         self.stats.was_behind = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
@@ -679,7 +679,7 @@ impl<T> Engine<T> {
                 ClaimOutcome::Fires(run) => {
                     let result = on_claim(node, run);
                     self.stats.count_run(run.is_periodic());
-                    self.record_due_run(deadline);
+                    self.stats.record_due_run(deadline, &self.clock, &self.shared.gauges);
                     let due = self.clock.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, result));
                 }
@@ -770,7 +770,7 @@ impl<T> Engine<T> {
         self.stats.count_run(run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
         if deadline_nanos > 0 {
-            self.record_lateness(deadline_nanos, 1);
+            self.stats.publish_lateness(deadline_nanos, 1, &self.clock, &self.shared.gauges);
         }
         ClaimedTimer { index, run, due: self.clock.tick.start_nanos(current) }
     }
@@ -833,6 +833,25 @@ impl<T> Engine<T> {
             self.publish_before_sleep(wake_up, now);
         }
         until.map(|nanos| self.clock.time_until(nanos, now))
+    }
+
+    /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
+    /// took.
+    #[inline]
+    fn publish_before_sleep(&self, wake_up: u64, now: u64) {
+        let (stats, gauges) = (&self.stats, &self.shared.gauges);
+        // A turn at `wake_up` must begin a pass, which publishes the beginning of the turn.
+        if wake_up < self.clock.tick.start_nanos(self.wheel.idle_until) {
+            stats.skip_passes_until_turn.set(0);
+        }
+        gauges.set_next_due(wake_up);
+        if stats.in_pass {
+            // The loop sleeps before the pass has ended, so the turn ends here.
+            gauges.record_turn_end(stats.counts.turns);
+        }
+        if stats.turn_length_is_unmeasured.replace(false) {
+            gauges.raise_longest_turn(now.saturating_sub(self.clock.turn_start));
+        }
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
@@ -941,7 +960,7 @@ impl<T> Engine<T> {
     /// Ends a pass that has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
-        self.publish_due_lateness();
+        self.stats.publish_due_lateness(&self.clock, &self.shared.gauges);
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
         self.stats.in_pass = false;
         self.stats.was_behind = is_behind;

@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 
-use super::Engine;
 use crate::{
+    clock::ShardClock,
     cross_core::admission::AdmissionLimit,
-    gauges::{Counts, LateCause},
+    gauges::{Counts, Gauges, LateCause},
 };
 
 #[derive(Debug, Default)]
@@ -70,59 +70,45 @@ impl Stats {
             self.count_fired();
         }
     }
-}
 
-impl<T> Engine<T> {
     /// Counts a timer that was due at `due_tick`. The lateness of all timers of a tick is published
     /// together.
     #[inline]
-    pub(super) fn record_due_run(&mut self, due_tick: u64) {
-        if due_tick == self.stats.last_due_tick {
-            self.stats.unpublished_due_count += 1;
+    pub(super) fn record_due_run(&mut self, due_tick: u64, clock: &ShardClock, gauges: &Gauges) {
+        if due_tick == self.last_due_tick {
+            self.unpublished_due_count += 1;
         } else {
-            self.publish_due_lateness();
-            (self.stats.last_due_tick, self.stats.unpublished_due_count) = (due_tick, 1);
+            self.publish_due_lateness(clock, gauges);
+            (self.last_due_tick, self.unpublished_due_count) = (due_tick, 1);
         }
     }
 
     #[inline]
-    pub(super) fn publish_due_lateness(&mut self) {
-        let count = self.stats.unpublished_due_count;
+    pub(super) fn publish_due_lateness(&mut self, clock: &ShardClock, gauges: &Gauges) {
+        let count = self.unpublished_due_count;
         if count > 0 {
-            self.record_lateness(self.clock.tick.start_nanos(self.stats.last_due_tick), count);
-            self.stats.unpublished_due_count = 0;
+            let deadline_nanos = clock.tick.start_nanos(self.last_due_tick);
+            self.publish_lateness(deadline_nanos, count, clock, gauges);
+            self.unpublished_due_count = 0;
         }
     }
 
     /// Publishes the lateness of `count` timers with this deadline.
-    pub(super) fn record_lateness(&self, deadline_nanos: u64, count: u32) {
-        let cause = match (deadline_nanos > self.clock.previous_turn_start, self.stats.was_behind) {
+    #[inline]
+    pub(super) fn publish_lateness(
+        &self,
+        deadline_nanos: u64,
+        count: u32,
+        clock: &ShardClock,
+        gauges: &Gauges,
+    ) {
+        let cause = match (deadline_nanos > clock.previous_turn_start, self.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // After the previous turn, these timers were added or reset to deadlines before that
             // turn. So the loop is not late.
             (false, false) => return,
         };
-        let lateness = self.clock.turn_start.saturating_sub(deadline_nanos);
-        self.shared.gauges.record_lateness(cause, lateness, count);
-    }
-
-    /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
-    /// took.
-    #[inline]
-    pub(super) fn publish_before_sleep(&self, wake_up: u64, now: u64) {
-        let (stats, gauges) = (&self.stats, &self.shared.gauges);
-        // A turn at `wake_up` must begin a pass, which publishes the beginning of the turn.
-        if wake_up < self.clock.tick.start_nanos(self.wheel.idle_until) {
-            stats.skip_passes_until_turn.set(0);
-        }
-        gauges.set_next_due(wake_up);
-        if stats.in_pass {
-            // The loop sleeps before the pass has ended, so the turn ends here.
-            gauges.record_turn_end(stats.counts.turns);
-        }
-        if stats.turn_length_is_unmeasured.replace(false) {
-            gauges.raise_longest_turn(now.saturating_sub(self.clock.turn_start));
-        }
+        gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos), count);
     }
 }
