@@ -17,7 +17,11 @@ mod manual;
 mod reader;
 pub(crate) mod tick;
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use rustix::time::TimerfdClockId;
@@ -64,6 +68,20 @@ enum Source {
         nanos_at_origin: u64,
     },
     Manual(ManualClock),
+    Function(FunctionClock),
+}
+
+/// See [`Clock::from_fn`].
+#[derive(Clone)]
+struct FunctionClock {
+    origin: Instant,
+    elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
+
+impl fmt::Debug for FunctionClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FunctionClock").field("origin", &self.origin).finish_non_exhaustive()
+    }
 }
 
 impl Clock {
@@ -169,6 +187,35 @@ impl Clock {
         quickest.map_or_else(Self::monotonic, |(_, source)| Self(source))
     }
 
+    /// Returns a clock of your own, such as the clock of a simulator. It shows the instant
+    /// `origin` plus `elapsed()`, at most 584 years after `origin`.
+    ///
+    /// Any thread may call `elapsed`, which must not block or panic, and whose result must never
+    /// decrease. If the clock stands still or jumps, a loop that sleeps in real time must be woken
+    /// by its own means.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Clock, Config, local_timer};
+    /// use std::{sync::atomic::{AtomicU64, Ordering}, time::{Duration, Instant}};
+    ///
+    /// static SIMULATED_MILLIS: AtomicU64 = AtomicU64::new(0);
+    /// let elapsed = || Duration::from_millis(SIMULATED_MILLIS.load(Ordering::Relaxed));
+    /// Config::new().clock(Clock::from_fn(Instant::now(), elapsed)).install()?;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || println!("thirty simulated seconds later"));
+    /// SIMULATED_MILLIS.store(30_000, Ordering::Relaxed);
+    /// assert_eq!(local_timer().turn().fired, 1);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn from_fn(
+        origin: Instant,
+        elapsed: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        Self(Source::Function(FunctionClock { origin, elapsed: Arc::new(elapsed) }))
+    }
+
     /// Returns true if this is [`Clock::fast`] and the machine supports it.
     ///
     /// # Examples
@@ -200,7 +247,9 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Monotonic { .. } => Instant::now(),
-            Source::BootTime { .. } | Source::Manual(_) => self.instant_at(self.nanos()),
+            Source::BootTime { .. } | Source::Manual(_) | Source::Function(_) => {
+                self.instant_at(self.nanos())
+            }
         }
     }
 
@@ -209,13 +258,17 @@ impl Clock {
         matches!(self.0, Source::Manual(_))
     }
 
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self.0, Source::Manual(_) | Source::Function(_))
+    }
+
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
     pub(crate) fn kernel_clock(&self) -> Option<TimerfdClockId> {
         match self.0 {
             Source::Monotonic { .. } => Some(TimerfdClockId::Monotonic),
             Source::BootTime { .. } => Some(TimerfdClockId::Boottime),
-            Source::Manual(_) => None,
+            Source::Manual(_) | Source::Function(_) => None,
         }
     }
 
@@ -240,6 +293,7 @@ impl Clock {
                 boot_time_nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
             Source::Manual(manual) => manual.nanos(),
+            Source::Function(function) => saturating_nanos((function.elapsed)()),
         }
     }
 
@@ -278,6 +332,7 @@ impl Clock {
         match &self.0 {
             Source::Monotonic { origin, .. } | Source::BootTime { origin, .. } => *origin,
             Source::Manual(manual) => manual.origin(),
+            Source::Function(function) => function.origin,
         }
     }
 }

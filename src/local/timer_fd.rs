@@ -93,7 +93,7 @@ impl ThreadWheel {
             return Ok(Arc::clone(descriptor));
         }
         let clock = self.shared.clock.kernel_clock();
-        let opened = Descriptor::open(clock.ok_or(TimerFdError::ManualClock)?);
+        let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
         let opened = Arc::new(opened.map_err(TimerFdError::Io)?);
         Ok(Arc::clone(cell.get_or_init(|| opened)))
     }

@@ -136,7 +136,7 @@ impl<T> Engine<T> {
         let shard_clock = ShardClock::new(clock, tick);
         // With a random seed, processes that start together spread differently. With virtual time,
         // runs must be repeatable.
-        let is_virtual = shared.clock.is_manual();
+        let is_virtual = shared.clock.is_virtual();
         let random_seed = || RandomState::new().hash_one(());
         let seed = if is_virtual { shared.number.into() } else { random_seed() };
         shared.spread.seed_from(seed);

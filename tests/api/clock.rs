@@ -158,3 +158,29 @@ fn spin_until(value: &AtomicU64, expected: u64) {
         thread::yield_now();
     }
 }
+
+#[test]
+fn a_clock_of_a_function_shows_its_time() {
+    on_a_thread(|| {
+        let millis = Arc::new(AtomicU64::new(0));
+        let (shown, origin) = (Arc::clone(&millis), Instant::now());
+        let clock =
+            Clock::from_fn(origin, move || Duration::from_millis(shown.load(Ordering::Relaxed)));
+        Config::new().clock(clock).install().expect("a new thread");
+        let shard = local_timer().shard_ref();
+        local_timer().add(Duration::from_millis(10), || ());
+        thread::spawn(move || shard.add(Duration::from_millis(20), || ()))
+            .join()
+            .expect("no panic");
+        for (now, fired) in [(9, 0), (10, 1), (19, 0), (20, 1)] {
+            millis.store(now, Ordering::Relaxed);
+            assert_eq!(local_timer().turn().fired, fired, "at {now} ms");
+            assert_eq!(local_timer().now(), origin + Duration::from_millis(now));
+        }
+        // The engine uses the greatest reading.
+        millis.store(5, Ordering::Relaxed);
+        local_timer().add(Duration::from_millis(1), || ());
+        assert_eq!(local_timer().next_deadline(), Some(origin + Duration::from_millis(21)));
+        assert!(local_timer().counts().clock_regressions > 0);
+    });
+}

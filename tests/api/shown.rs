@@ -95,8 +95,8 @@ fn errors_are_sentences_and_convert_to_io_errors() {
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 #[test]
 fn descriptor_errors_convert_to_io_errors() {
-    use corewheel::TimerFdError::{Io, ManualClock, NoWheel};
-    assert_error(ManualClock, "virtual", ErrorKind::Unsupported);
+    use corewheel::TimerFdError::{Io, NoWheel, VirtualTime};
+    assert_error(VirtualTime, "virtual", ErrorKind::Unsupported);
     let ended = AddErrorReason::ShutDown;
     assert_error(NoWheel(ended), &ended.to_string(), ErrorKind::BrokenPipe);
     assert!(NoWheel(ended).source().is_none());

@@ -143,14 +143,14 @@ fn timespec(after: Duration) -> Timespec {
 /// use corewheel::{Config, ManualClock, TimerFdError, local_timer};
 ///
 /// Config::new().clock(ManualClock::new()).install().unwrap();
-/// assert!(matches!(local_timer().timer_fd(), Err(TimerFdError::ManualClock)));
+/// assert!(matches!(local_timer().timer_fd(), Err(TimerFdError::VirtualTime)));
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerFdError {
-    /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock)), so the kernel cannot wait
-    /// for it.
-    ManualClock,
+    /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock) or
+    /// [`Clock::from_fn`](crate::Clock::from_fn)), so the kernel cannot wait for it.
+    VirtualTime,
     /// The thread has no wheel, for this reason.
     NoWheel(AddErrorReason),
     /// The system refused a descriptor, for example because too many files are open.
@@ -160,7 +160,7 @@ pub enum TimerFdError {
 impl fmt::Display for TimerFdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ManualClock => f.write_str("no file descriptor can follow virtual time"),
+            Self::VirtualTime => f.write_str("no file descriptor can follow virtual time"),
             Self::NoWheel(reason) => write!(f, "no wheel: {reason}"),
             Self::Io(_) => f.write_str("the system refused a timer descriptor"),
         }
@@ -171,7 +171,7 @@ impl Error for TimerFdError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),
-            Self::ManualClock | Self::NoWheel(_) => None,
+            Self::VirtualTime | Self::NoWheel(_) => None,
         }
     }
 }
@@ -180,7 +180,7 @@ impl From<TimerFdError> for io::Error {
     fn from(error: TimerFdError) -> Self {
         match error {
             TimerFdError::Io(error) => error,
-            TimerFdError::ManualClock => Self::new(io::ErrorKind::Unsupported, error),
+            TimerFdError::VirtualTime => Self::new(io::ErrorKind::Unsupported, error),
             TimerFdError::NoWheel(reason) => Self::new(reason.io_kind(), error),
         }
     }
