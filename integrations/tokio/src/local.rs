@@ -183,8 +183,8 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     }))
 }
 
-/// Spawns a task on the current `LocalSet`. Until the task is aborted, it drives this thread's
-/// wheel whenever the set runs. A thread has at most one such driver. Dropping the handle does not
+/// Spawns a task on the current `LocalSet`. Until the task is aborted and then dropped, when the
+/// set next runs, it drives this thread's wheel whenever the set runs. A thread has at most one such driver. Dropping the handle does not
 /// end the task. If the task is aborted, futures that wait for the wheel stay pending.
 ///
 /// The task runs only after the tasks that became ready before it. Under load, the runtime polls

@@ -41,6 +41,8 @@
 //! - If a wait of more than a second is first polled after its deadline, it is pending once, and
 //!   ends in the next turn.
 //! - A future can stay pending after its runtime has ended. tokio's futures panic.
+//! - A [`Sleep`] that is not waiting, and is reset, gets a timer only at its next poll. Until then,
+//!   [`Sleep::is_elapsed`] stays false. In tokio, it becomes true at the deadline.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock can advance
 //!   while a `spawn_blocking` task runs; tokio's clock waits for the task. To wait for such a task

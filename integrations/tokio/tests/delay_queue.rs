@@ -346,3 +346,20 @@ fn a_task_is_woken_when_its_queue_becomes_empty() {
         });
     }
 }
+
+#[test]
+fn a_task_that_takes_many_due_entries_yields() {
+    paused(|| async {
+        const ENTRIES: u32 = 1_000;
+        let mut queue = DelayQueue::new();
+        (0..ENTRIES).for_each(|entry| _ = queue.insert(entry, SECOND));
+        time::advance(SECOND).await;
+        let other_has_run = Rc::new(Cell::new(false));
+        let has_run = Rc::clone(&other_has_run);
+        task::spawn_local(async move { has_run.set(true) });
+        for _ in 0..ENTRIES {
+            assert!(next(&mut queue).await.is_some());
+        }
+        assert!(other_has_run.get());
+    });
+}

@@ -506,3 +506,56 @@ fn requests_of_other_threads_do_not_stop_the_clock() {
         });
     }
 }
+
+/// The clock of the thread's wheel begins when `run` makes the wheel.
+#[test]
+fn an_instant_before_the_clock_stays_a_deadline() {
+    let start = Instant::now();
+    thread::sleep(millis(20));
+    let on_a_new_thread = thread::spawn(move || {
+        run(async move {
+            assert_eq!(time::sleep_until(start).deadline(), start);
+            let mut ticks = time::interval_at(start, millis(10));
+            assert_eq!([ticks.tick().await, ticks.tick().await], [start, start + millis(10)]);
+        })
+    });
+    on_a_new_thread.join().expect("no panic").expect("a runtime");
+}
+
+#[test]
+fn stored_timers_and_clocks_run_after_resume() {
+    paused(|| async {
+        let (timers, clock) = (time::timers(), time::clock());
+        let mut shard = Shard::with_config(Config::new().clock(clock)).expect("valid");
+        shard.add(millis(5), "due");
+        let (paused_at, begun) = (timers.now(), std::time::Instant::now());
+        time::resume();
+        thread::sleep(millis(20));
+        assert!(timers.now() >= paused_at + millis(20));
+        timers.sleep(millis(30)).await;
+        assert!(begun.elapsed() >= millis(50), "early: {:?}", begun.elapsed());
+        shard.turn();
+        assert_eq!(shard.next_expired().expect("it is due").payload, "due");
+    });
+}
+
+#[test]
+fn an_interval_created_before_pause_stays_in_real_time() {
+    let on_a_new_thread = thread::spawn(|| {
+        run(async {
+            let mut ticks = time::interval(millis(10));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks.tick().await;
+            time::pause();
+            time::advance(3_600 * SECOND).await;
+            let three_ticks = async {
+                ticks.tick().await;
+                ticks.tick().await;
+                ticks.reset();
+                ticks.tick().await;
+            };
+            corewheel::future::timeout(10 * SECOND, three_ticks).await.expect("in real time");
+        })
+    });
+    on_a_new_thread.join().expect("no panic").expect("a runtime");
+}

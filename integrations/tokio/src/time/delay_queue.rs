@@ -10,6 +10,7 @@ use std::{
 use corewheel::Wheel;
 use futures_core::Stream;
 use slab::Slab;
+use tokio::task::coop;
 
 use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::assert_advancing};
 
@@ -141,11 +142,14 @@ impl<T> DelayQueue<T> {
     /// If no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         assert_advancing();
+        // As in tokio-util, a task that takes many due entries yields to other tasks.
+        let budget = ready!(coop::poll_proceed(cx));
         loop {
             let start = *self.start.get_or_insert_with(now);
             let now = now().duration_since(start).as_millis();
             let due = self.wheel.advance(u64::try_from(now).unwrap_or(u64::MAX)).next();
             if let Some((_, index)) = due {
+                budget.made_progress();
                 return Poll::Ready(Some(self.take(index)));
             }
             self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
@@ -158,8 +162,8 @@ impl<T> DelayQueue<T> {
             if delay.deadline() != next {
                 Pin::new(&mut *delay).reset(next);
             }
-            ready!(Pin::new(&mut *delay).poll(cx));
-            if delay.deadline() < next {
+            ready!(delay.poll_unconstrained(cx));
+            if delay.clock_deadline() < next {
                 return Poll::Pending; // The clock has reached its end, and `next` is later.
             }
             // A sleep created before `pause` can have elapsed by the real clock.

@@ -6,6 +6,7 @@ use std::{
 };
 
 pub use corewheel::future::MissedTickBehavior;
+use corewheel::future::Timers;
 use futures_core::Stream;
 
 use super::{Instant, Sleep, current_timers, sleep, sleep_until};
@@ -50,10 +51,12 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// Ticks once a period; created by [`interval`] and [`interval_at`].
 ///
 /// As in tokio, [`MissedTickBehavior`] applies to a tick that is returned more than 5 ms late, on
-/// the clock of this thread's [timers](super#which-wheel-a-future-uses).
+/// the clock of the interval's [timers](super#which-wheel-a-future-uses).
 #[derive(Debug)]
 pub struct Interval {
     delay: Sleep,
+    /// The timers of `delay`, whose clock counts the periods.
+    timers: Timers,
     period: Duration,
     behavior: MissedTickBehavior,
 }
@@ -76,7 +79,8 @@ impl Interval {
     #[track_caller]
     fn new(delay: Sleep, period: Duration) -> Self {
         assert!(!period.is_zero(), "`period` must be non-zero.");
-        Self { delay, period, behavior: MissedTickBehavior::default() }
+        let timers = current_timers::timers();
+        Self { delay, timers, period, behavior: MissedTickBehavior::default() }
     }
 
     /// Waits for the next tick. Returns the instant for which it was scheduled. No tick is lost if
@@ -97,8 +101,12 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();
-        self.reset_at(next(self.behavior, due, current_timers::now(), self.period));
+        self.reset_at(next(self.behavior, due, self.now(), self.period));
         Poll::Ready(due)
+    }
+
+    fn now(&self) -> Instant {
+        self.timers.now().into()
     }
 
     /// Moves the next tick to one period from now.
@@ -108,12 +116,12 @@ impl Interval {
 
     /// Moves the next tick to now.
     pub fn reset_immediately(&mut self) {
-        self.reset_at(current_timers::now());
+        self.reset_at(self.now());
     }
 
     /// Moves the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
-        self.reset_at(current_timers::now().saturating_add(after));
+        self.reset_at(self.now().saturating_add(after));
     }
 
     /// Moves the next tick to `deadline`.

@@ -16,7 +16,8 @@ use super::{Instant, current_timers::with_timers, virtual_time::assert_advancing
 /// If the default timers cannot be started.
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep(with_timers(|timers| timers.sleep(duration)))
+    let inner = with_timers(|timers| timers.sleep(duration));
+    Sleep { deadline: inner.deadline().into(), inner }
 }
 
 /// Waits until `deadline`. A sleep whose deadline has passed is ready at the first poll.
@@ -26,7 +27,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// If the default timers cannot be started.
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))
+    Sleep { inner: with_timers(|timers| timers.sleep_until(deadline.into_std())), deadline }
 }
 
 /// Waits until its deadline; created by [`sleep`] and [`sleep_until`]. It never ends before its
@@ -55,28 +56,38 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// ```
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct Sleep(future::Sleep<Remote>);
+pub struct Sleep {
+    inner: future::Sleep<Remote>,
+    /// The requested deadline. That of `inner` is within the range of the clock.
+    deadline: Instant,
+}
 
 impl Sleep {
     /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
-        self.0.deadline().into()
+        self.deadline
+    }
+
+    /// Returns the deadline, moved into the range of the clock.
+    pub(super) fn clock_deadline(&self) -> Instant {
+        self.inner.deadline().into()
     }
 
     /// Returns true if the timer has fired, or a poll found that the deadline had passed.
     pub fn is_elapsed(&self) -> bool {
-        self.0.is_elapsed()
+        self.inner.is_elapsed()
     }
 
     /// Moves the deadline, earlier or later, even after it has passed. A task that waits is woken
     /// at the new deadline, without another poll.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
-        self.0.reset(deadline.into_std());
+        self.deadline = deadline;
+        self.inner.reset(deadline.into_std());
     }
 
     /// Polls without consuming the task's cooperative budget.
     pub(super) fn poll_unconstrained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx).map(|()| assert_advancing())
+        Pin::new(&mut self.inner).poll(cx).map(|()| assert_advancing())
     }
 }
 

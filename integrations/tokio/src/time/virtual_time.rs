@@ -7,13 +7,16 @@ use std::{
     cell::{Cell, RefCell},
     pin::pin,
     rc::Rc,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     task::{Context, Waker},
     thread,
     time::{Duration, Instant as StdInstant},
 };
 
-use corewheel::{Clock, Config, ManualClock, ShardRef, future::Timers, local_timer};
+use corewheel::{Clock, Config, ShardRef, future::Timers, local_timer};
 use tokio::{
     runtime::{Handle, RuntimeFlavor, RuntimeMetrics},
     task::yield_now,
@@ -31,18 +34,83 @@ thread_local! {
 const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 struct VirtualTime {
-    clock: ManualClock,
-    /// The instant at which the clock shows zero.
-    start: StdInstant,
+    clock: Arc<VirtualClock>,
     timers: Timers,
     helper: Sender<Request>,
     /// Receives a message when the helper has to advance the clock because nothing else does.
     stuck: Receiver<()>,
-    /// The real and the virtual time of the latest `resume`. `None` while the clock is paused.
-    resumed: Cell<Option<Resumed>>,
 }
 
-type Resumed = (StdInstant, Duration);
+/// A clock that stands still while it is paused, and otherwise runs with real time.
+struct VirtualClock {
+    origin: StdInstant,
+    state: Mutex<ClockState>,
+}
+
+struct ClockState {
+    /// The time since the origin at which the clock stands, or began to run.
+    elapsed: Duration,
+    /// The real time at which the clock began to run; `None` while it is paused.
+    running_since: Option<StdInstant>,
+}
+
+impl VirtualClock {
+    /// Starts a clock that runs.
+    fn start() -> Self {
+        let origin = StdInstant::now();
+        let state = ClockState { elapsed: Duration::ZERO, running_since: Some(origin) };
+        Self { origin, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ClockState> {
+        self.state.lock().expect("no critical section panics")
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.state().now()
+    }
+
+    fn now(&self) -> StdInstant {
+        self.origin + self.elapsed()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.state().running_since.is_none()
+    }
+
+    /// Pauses the clock, and advances it to the next whole millisecond.
+    fn pause(&self) {
+        let mut state = self.state();
+        let millis = state.now().as_nanos().div_ceil(1_000_000);
+        let elapsed = u64::try_from(millis).map_or(END, Duration::from_millis);
+        *state = ClockState { elapsed, running_since: None };
+    }
+
+    fn resume(&self) {
+        self.state().running_since = Some(StdInstant::now());
+    }
+
+    /// Advances a paused clock.
+    fn advance(&self, by: Duration) {
+        let mut state = self.state();
+        state.elapsed = state.elapsed.saturating_add(by).min(END);
+    }
+
+    fn to_clock(self: &Arc<Self>) -> Clock {
+        let clock = Arc::clone(self);
+        Clock::from_fn(self.origin, move || clock.elapsed())
+    }
+}
+
+impl ClockState {
+    fn now(&self) -> Duration {
+        let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.elapsed.saturating_add(running).min(END)
+    }
+}
+
+/// The end of the clock's range.
+const END: Duration = Duration::from_nanos(u64::MAX);
 
 /// A request to the helper.
 enum Request {
@@ -61,7 +129,7 @@ enum Request {
 /// The state of a helper's clock.
 enum Mode {
     /// In step with real time.
-    FollowsRealTime(Resumed),
+    FollowsRealTime,
     /// Stopped, in a runtime that may have no hook.
     PausedWithoutHook(IdleDetector),
     /// Stopped, in a runtime whose hook advances it.
@@ -125,15 +193,15 @@ pub fn pause() {
     let current = CURRENT.with_borrow_mut(|current| {
         Rc::clone(current.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
-    let Some(resumed) = current.resumed.take() else {
-        panic!("the clock is paused already, perhaps by an earlier runtime of this thread")
-    };
+    assert!(
+        !current.clock.is_paused(),
+        "the clock is paused already, perhaps by an earlier runtime of this thread"
+    );
     let mode = Mode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
     current.request(|done| Request::SetMode(mode, done));
     // Stops the clock on a tick of the helper's wheel, which is 1 ms by default, so that a sleep of
     // whole milliseconds takes exactly its duration.
-    let ticks = virtual_elapsed(resumed).as_nanos().div_ceil(1_000_000);
-    current.clock.set(u64::try_from(ticks).map_or(Duration::MAX, Duration::from_millis));
+    current.clock.pause();
     current.request(Request::Turn);
 }
 
@@ -146,10 +214,9 @@ pub fn pause() {
 pub fn resume() {
     let current =
         paused().expect("the clock is not paused: first call `time::pause()` on this thread");
-    let resumed = (StdInstant::now(), current.clock.elapsed());
-    current.resumed.set(Some(resumed));
+    current.clock.resume();
     current.stuck.try_iter().for_each(drop);
-    current.request(|done| Request::SetMode(Mode::FollowsRealTime(resumed), done));
+    current.request(|done| Request::SetMode(Mode::FollowsRealTime, done));
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -217,13 +284,7 @@ pub(crate) fn before_poll() {
 
 /// Returns the virtual time of this thread, if it has one.
 pub(super) fn now() -> Option<StdInstant> {
-    let current = current()?;
-    Some(
-        current.resumed.get().map_or_else(
-            || current.clock.now(),
-            |resumed| current.start + virtual_elapsed(resumed),
-        ),
-    )
+    Some(current()?.clock.now())
 }
 
 /// Returns the clock of this thread for a [`corewheel::Shard`] or a wheel: the virtual clock after
@@ -248,17 +309,12 @@ pub(super) fn now() -> Option<StdInstant> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn clock() -> Clock {
-    current().map_or_else(|| local_timer().clock(), |current| Clock::from(&current.clock))
+    current().map_or_else(|| local_timer().clock(), |current| current.clock.to_clock())
 }
 
 /// Returns the timers on the virtual time of this thread, if it has one.
 pub(super) fn timers() -> Option<Timers> {
-    let current = current()?;
-    if let Some(resumed) = current.resumed.get() {
-        // New delays count from this clock, which a sleeping helper does not update.
-        current.clock.set(virtual_elapsed(resumed));
-    }
-    Some(current.timers.clone())
+    Some(current()?.timers.clone())
 }
 
 /// Panics if the helper has advanced a clock that nothing else would advance.
@@ -276,30 +332,22 @@ fn current() -> Option<Rc<VirtualTime>> {
 }
 
 fn paused() -> Option<Rc<VirtualTime>> {
-    current().filter(|current| current.resumed.get().is_none())
-}
-
-/// Returns the current virtual time: the virtual time of the latest `resume`, plus the real time
-/// since.
-fn virtual_elapsed((resumed, elapsed): Resumed) -> Duration {
-    elapsed.saturating_add(resumed.elapsed())
+    current().filter(|current| current.clock.is_paused())
 }
 
 impl VirtualTime {
     /// Starts a helper. Its clock starts at zero, as if resumed now.
     fn start() -> Self {
-        let (clock, (helper, requests)) = (ManualClock::new(), channel());
+        let (clock, (helper, requests)) = (Arc::new(VirtualClock::start()), channel());
         let (stuck_sender, stuck) = channel();
-        let start = clock.now();
         let (shard_sender, shard_receiver) = channel();
-        let (its_clock, request_sender) = (clock.clone(), helper.clone());
+        let (its_clock, request_sender) = (Arc::clone(&clock), helper.clone());
         let run_helper =
             move || run_helper(&its_clock, request_sender, &requests, &shard_sender, &stuck_sender);
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
         let shard = shard_receiver.recv().expect("the helper has a wheel");
-        let resumed = Cell::new(Some((StdInstant::now(), Duration::ZERO)));
-        Self { clock, start, timers: Timers::new(&[shard]), helper, stuck, resumed }
+        Self { clock, timers: Timers::new(&[shard]), helper, stuck }
     }
 
     /// Sends the helper a request, and waits for the answer.
@@ -317,14 +365,15 @@ impl Drop for VirtualTime {
 }
 
 fn run_helper(
-    clock: &ManualClock,
+    clock: &Arc<VirtualClock>,
     request_sender: Sender<Request>,
     requests: &Receiver<Request>,
     shard_sender: &Sender<ShardRef>,
     stuck: &Sender<()>,
 ) {
-    let config =
-        Config::new().clock(clock).on_wake(move || _ = request_sender.send(Request::Recheck));
+    let config = Config::new()
+        .clock(clock.to_clock())
+        .on_wake(move || _ = request_sender.send(Request::Recheck));
     config.install().expect("a new thread has no wheel");
     let _ = shard_sender.send(local_timer().shard_ref());
     let mut mode = Mode::Paused;
@@ -332,8 +381,7 @@ fn run_helper(
         let request = match mode {
             Mode::Paused => requests.recv().map_err(RecvTimeoutError::from),
             Mode::PausedWithoutHook(_) => requests.recv_timeout(IDLE_CHECK_PERIOD),
-            Mode::FollowsRealTime(resumed) => {
-                clock.set(virtual_elapsed(resumed));
+            Mode::FollowsRealTime => {
                 local_timer().turn();
                 let sleep = local_timer().prepare_sleep();
                 match sleep.timeout() {
@@ -384,7 +432,7 @@ fn turn() -> bool {
 
 /// Fires the due timers. If there are none, advances the clock until a timer fires. Returns false
 /// if no timer is left to fire.
-fn step(clock: &ManualClock) -> bool {
+fn step(clock: &VirtualClock) -> bool {
     while !turn() {
         match until_next(clock) {
             Some(wait) => clock.advance(wait),
@@ -398,8 +446,7 @@ fn step(clock: &ManualClock) -> bool {
 
 /// Returns the time until the next deadline. Returns `None` if there is no deadline, or it has
 /// passed or is at the end of the clock.
-fn until_next(clock: &ManualClock) -> Option<Duration> {
-    const END: Duration = Duration::from_nanos(u64::MAX);
+fn until_next(clock: &VirtualClock) -> Option<Duration> {
     let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < END;
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
 }
