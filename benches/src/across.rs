@@ -45,7 +45,7 @@ pub trait Owner: Sized {
 #[derive(Clone, Copy, Debug)]
 pub struct Turned {
     pub collected: usize,
-    /// Whether the turn may have left work for the next one.
+    /// True if the turn may have left work for the next one.
     pub is_behind: bool,
 }
 

@@ -65,7 +65,8 @@ pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
 #[repr(align(128))]
 pub(crate) struct PaddedAtomic(pub(crate) AtomicU64);
 
-/// One of two threads that work alternately, one leg each.
+/// One of two threads that work alternately. A *leg* is the work of one thread between two
+/// hand-overs.
 pub(crate) struct Runner<'a> {
     /// The number of finished legs.
     baton: &'a AtomicU64,

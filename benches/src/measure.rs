@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 /// An endless load, in batches that take much longer than a clock reading.
 pub trait Load {
-    /// Whether to yield after each batch, so that the runtime runs its timers.
+    /// True if the load must yield after each batch, so that the runtime runs its timers.
     const YIELDS: bool = false;
 
     /// Runs a batch; returns its number of operations.

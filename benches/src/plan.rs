@@ -225,7 +225,7 @@ impl Peer {
         self.name().starts_with("corewheel-")
     }
 
-    /// Returns whether this peer, if not corewheel, can replace corewheel: it takes any delay,
+    /// Returns true if this peer is another timer that can replace corewheel: it takes any delay,
     /// fires at the exact tick, and recognizes stale handles.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()

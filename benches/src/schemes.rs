@@ -24,7 +24,7 @@ use crate::peers::Handle;
 use crate::timers::{Payload, Timers};
 
 pub trait Scheme {
-    /// Whether one call of [`tick`](Self::tick) serves all ticks that have passed.
+    /// True if one call of [`tick`](Self::tick) serves all ticks that have passed.
     const JUMPS: bool = false;
 
     fn new(store: &mut Store) -> Self;

@@ -20,7 +20,7 @@ pub fn not_due(payload: Payload) {
 pub trait Timers: Sized {
     type Handle: Clone;
 
-    /// Whether a load must run in a task of the peer's runtime and yield between batches.
+    /// True if a load must run in a task of the peer's runtime and yield between batches.
     const IN_TASK: bool = false;
 
     /// Creates an empty set at tick 0.

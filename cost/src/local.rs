@@ -90,7 +90,7 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
 
 /// The parts of a remote operation. The owner's part runs after the owner has turned its wheel.
 struct Remote {
-    /// Whether the other thread gets the handles of live timers.
+    /// True if the other thread gets the handles of live timers.
     takes_handles: bool,
     /// Uses the handles or returns new ones. The last argument is the size of the batch.
     other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
@@ -136,7 +136,7 @@ impl Remote {
     }
 }
 
-/// Whether it is the other thread's turn to run. The waiting thread parks: barriers and channels
+/// True if it is the other thread's turn to run. The waiting thread parks: barriers and channels
 /// first spin, so the number of their instructions varies.
 #[derive(Default)]
 struct Baton(AtomicBool);

@@ -1,5 +1,5 @@
-//! The operations that corewheel and its peers have in common, all on one thread. Time advances
-//! only in the operations that turn.
+//! The operations that corewheel and its peers, which are other timers, have in common, all on one
+//! thread. Time advances only in the operations that turn.
 
 use std::hint::black_box;
 

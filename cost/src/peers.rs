@@ -1,5 +1,5 @@
-//! The peers, included as source files, because `corewheel-bench` needs a newer Rust and more
-//! packages.
+//! The peers, which are other timers, included as source files, because `corewheel-bench` needs a
+//! newer Rust and more packages.
 
 #![allow(
     dead_code,

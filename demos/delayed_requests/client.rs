@@ -15,7 +15,8 @@ pub(crate) enum Expected {
 }
 
 pub(crate) struct Record {
-    /// Read before the request was sent, so that the server cannot have received it earlier.
+    /// Read before the request was sent, so that the server cannot have received the request
+    /// earlier.
     pub(crate) sent: Instant,
     pub(crate) timeout: Duration,
     pub(crate) expected: Expected,

@@ -1,6 +1,9 @@
 //! The actions of the clients of a partition, and the expected answer to each request. The expected
 //! answers do not depend on the machine's speed, unless the followers confirm bytes so late that a
 //! request of a producer or consumer times out.
+//!
+//! In a *stall*, one follower confirms nothing. The stall is *contested* if it ends at about the
+//! time when the producers' requests time out.
 
 use std::cell::RefCell;
 use std::io;

@@ -23,18 +23,19 @@ use corewheel::{LocalHandle, local_timer};
 pub(crate) struct Keys {
     entries: HashMap<Rc<[u8]>, Entry>,
     capacity: usize,
-    /// The time of creation, by the monotonic and by the wall clock. The wall clock is read only
-    /// once, so that setting it expires no keys.
+    /// The time of creation by the monotonic clock.
     created_at: Instant,
+    /// The time of creation by the wall clock, which is read only once, so that setting the wall
+    /// clock expires no keys.
     created_since_epoch: Duration,
-    /// A timer's callback captures an upgraded clone.
+    /// Refers to these keys: each timer's callback captures an upgraded clone.
     own: Weak<RefCell<Self>>,
 }
 
 #[derive(Default)]
 pub(crate) struct Entry {
     pub(crate) value: Bytes,
-    /// The deadline since the Unix epoch, and its timer, which is armed.
+    /// The deadline since the Unix epoch, and its armed timer; `None` if the key does not expire.
     expiry: Option<(Duration, LocalHandle)>,
 }
 

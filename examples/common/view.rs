@@ -1,5 +1,5 @@
-//! The live view of each core's timers, redrawn in place on a terminal, otherwise printed
-//! periodically.
+//! The live view of each core's timers, redrawn in place on a terminal, and printed periodically
+//! elsewhere.
 
 use std::collections::HashMap;
 use std::thread;

@@ -118,7 +118,7 @@ pub(crate) enum ConnectionState {
 pub(crate) struct Client {
     pub(crate) role: Role,
     pub(crate) state: ConnectionState,
-    /// Read before the packet was sent, so that the server cannot have received it earlier.
+    /// Read before the packet was sent, so that the server cannot have received the packet earlier.
     pub(crate) last_sent: Option<Instant>,
     /// The longest time between two packets, or from the last packet to the server's close.
     pub(crate) longest_silence: Duration,

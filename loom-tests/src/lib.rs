@@ -70,7 +70,8 @@ pub fn explore_with_preemptions<M: Fn() + Send + Sync + 'static>(
     let explored = count.load(Ordering::Relaxed);
     let (rest, floor) = match time {
         Some(time) if start.elapsed() >= time => (", but not all,", 2),
-        // Without a bound, loom skips more equivalent interleavings and may explore fewer.
+        // Without a bound, loom skips more equivalent interleavings and may explore fewer than
+        // `floor`.
         Some(_) => (", which are all,", 2),
         None => ("", floor),
     };
@@ -133,8 +134,8 @@ pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     (shard, clock, first)
 }
 
-/// Fires `first` unless another thread ends or resets it, retires its page if possible, and adds
-/// four timers. Returns whether `first` has fired, and the four timers.
+/// Fires `first`, unless another thread ends or resets it. Retires the page of `first` if possible,
+/// and adds four timers. Returns whether `first` has fired, and the four timers.
 pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [TimerHandle; 4]) {
     let fired = expired(shard);
     (0..2).for_each(|_| shard.turn());
@@ -249,9 +250,9 @@ pub fn setup<R>(set: impl FnOnce() -> R) -> R {
 /// Spawns a thread that races with this one. Both threads first access one atomic, so that loom
 /// explores both orders.
 ///
-/// Otherwise loom may miss an order, because it remembers only the last load of each atomic. For
-/// example, if the other thread loads and then swaps, loom overlooks the race of this swap with a
-/// load in this thread.
+/// Without this access, loom may miss an order, because it remembers only the last load of each
+/// atomic. For example, if the other thread loads and then swaps, loom overlooks the race of this
+/// swap with a load in this thread.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let [started, other] = shared(ModelledUsize::new(0));
     // Both `Relaxed`: they order no other access.

@@ -1,4 +1,5 @@
-//! Races for the state word, which decides how a timer ends.
+//! Races for the state word, which decides how a timer ends. `src/cross_core/state/mod.rs` defines
+//! the orderings S1 and S2.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -172,7 +173,7 @@ fn a_shared_local_timer_fires_or_is_cancelled() {
     });
 }
 
-/// Checks S2 of `cross_core::state`. The canceller may read any later state word of the node.
+/// Checks the ordering S2. The canceller may read any later state word of the node.
 #[test]
 fn callback_writes_are_visible_after_every_node_reuse() {
     explore(94, || cancel_and_reuse(|_| ()));
@@ -231,7 +232,7 @@ fn cancel_and_reuse(reuse: impl FnOnce(&ManualClock)) {
     assert!(answer != Cancel::Ended || seen == 1, "the callback's write is not visible");
 }
 
-/// Checks S1 of `cross_core::state`, for a periodic timer that may be running.
+/// Checks the ordering S1, for a periodic timer that may be running.
 #[test]
 fn a_callback_drop_sees_the_cancellers_writes() {
     explore(40, || {

@@ -1,5 +1,5 @@
 //! Cancels and resets race with the end of a shard or page. Here loom also sees the registry, the
-//! page table and the epochs.
+//! page table and the epochs. `src/cross_core/state/mod.rs` defines the orderings S1 and S2.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn drain_hands_back_exactly_the_uncancelled_timers() {
     });
 }
 
-/// Checks S1 of `cross_core::state`, whether or not the canceller has pushed its message.
+/// Checks the ordering S1, whether or not the canceller has pushed its message.
 #[test]
 fn a_drop_at_shard_end_sees_the_cancellers_writes() {
     explore(71_000, || {
@@ -90,7 +90,7 @@ fn a_stale_cancel_during_page_reclamation_returns_ended() {
     });
 }
 
-/// Checks S2 of `cross_core::state`. The canceller finds the old page, no page or a new one.
+/// Checks the ordering S2. The canceller finds the old page, no page or a new one.
 #[test]
 fn owner_writes_are_visible_after_page_replacement() {
     explore_with_preemptions(2, 84_000, || {

@@ -83,8 +83,8 @@ impl Wheel {
     }
 }
 
-/// Returns a floor and a constructor for each of two wheels: a thread's own wheel and a worker
-/// wheel.
+/// Pairs the floors, which are minimum numbers of interleavings, with constructors of two wheels: a
+/// thread's own wheel and a worker wheel.
 fn both_wheels(floors: [usize; 2]) -> impl Iterator<Item = (usize, MakeWheel)> {
     floors.into_iter().zip([Wheel::own as MakeWheel, Wheel::of_workers])
 }
@@ -272,7 +272,7 @@ fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
 // ---- the watcher's sleep
 
 /// Turns and sleeps until the watcher announces a sleep of one tick. Only a wake-up ends a longer
-/// sleep. A shorter sleep yields, because another thread may have claimed the wheel.
+/// sleep. Instead of a shorter sleep, yields, because another thread may have claimed the wheel.
 fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
     let mut announced = None;
     while announced != Some(TICK) {

@@ -242,8 +242,8 @@ impl OtherCore {
 }
 
 /// Creates two cores, and adds an operation that watches `keys` on this one, core 0. If
-/// `is_confirmed`, core 1 has confirmed its watch; otherwise the request for it is still queued
-/// there.
+/// `is_confirmed`, core 1 has confirmed its watch; otherwise the request for this watch is still
+/// queued on core 1.
 fn two_cores(
     keys: &[usize],
     is_confirmed: bool,

@@ -147,8 +147,8 @@ fn the_owner_cancels_a_timer_before_its_admission() {
     });
 }
 
-/// Before its own reset, each thread reads whether the other's is done. Overlapping resets may take
-/// effect in either order.
+/// Before its own reset, each thread reads whether the other thread's reset is done. Overlapping
+/// resets may take effect in either order.
 #[test]
 fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
@@ -297,8 +297,8 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     });
 }
 
-/// Checks S2 (`state`) and G1 (`slab::page`). Another thread may already have armed the node for a
-/// new timer.
+/// Checks the orderings S2 (`src/cross_core/state/mod.rs`) and G1 (`src/cross_core/slab/page.rs`).
+/// Another thread may already have armed the node for a new timer.
 #[test]
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
@@ -322,7 +322,7 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
 }
 
 /// While the first adder stalls in taking a node, the second adder uses a node, and the owner frees
-/// it. The tag of the free list prevents ABA.
+/// this node. The tag of the free list prevents ABA.
 #[test]
 fn no_node_is_taken_twice_from_the_free_list() {
     explore_with_preemptions(1, 4_200, || {
@@ -476,8 +476,8 @@ fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
     });
 }
 
-/// The owner may consume the message during the reset, and end before the resetter has completed
-/// the cancel.
+/// The owner may consume the timer's message during the reset, and end before the resetter has
+/// completed the cancel.
 #[test]
 fn a_cancel_during_a_reset_at_shard_end_drops_the_callback_once() {
     explore(2_000, || {

@@ -66,8 +66,8 @@ fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     });
 }
 
-/// Checks S1 of `cross_core::state`: the owner may drop the payload when it consumes the message of
-/// an earlier reset.
+/// Checks the ordering S1 of `src/cross_core/state/mod.rs`: the owner may drop the payload when it
+/// consumes the message of an earlier reset.
 #[test]
 fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
@@ -297,8 +297,9 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
     });
 }
 
-/// A thread that finds the timer postponed without a message also sees where the owner has linked
-/// it. Otherwise, the thread could omit the message although its own deadline is earlier.
+/// A thread that sees that the timer was postponed without a message also sees the tick at which
+/// the owner has linked it. A thread that missed this tick could omit the message although it
+/// resets the timer to an earlier tick.
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
     explore(1_700, || {

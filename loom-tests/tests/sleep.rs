@@ -157,8 +157,8 @@ fn a_remote_add_wakes_the_owner() {
     });
 }
 
-/// No thread waits for the lock of `Hooks::thread_to_unpark`: each only tries it. A waking thread
-/// may have found an earlier sleep.
+/// No thread waits for the lock of `Hooks::thread_to_unpark`: all only try to take it. A waking
+/// thread may still be ending an earlier sleep.
 #[test]
 fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {
@@ -217,7 +217,7 @@ fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
     });
 }
 
-/// Only the second reset is to an earlier deadline.
+/// The timer is due at tick 3, and only the second reset is to an earlier tick.
 #[test]
 fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
     explore(800, || {
@@ -304,7 +304,8 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     });
 }
 
-/// A refused add pushes no message, but wakes the owner to make room. Its call of the hook stalls.
+/// A refused add pushes no message, but wakes the owner to make room. The call of the wake hook
+/// stalls.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(20_000, || {

@@ -1,4 +1,5 @@
-//! Runs the episodes of consecutive seeds, and shrinks a failure.
+//! Runs the episodes of consecutive seeds. If one fails, removes the steps that the failure does
+//! not need.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ const SHRINK_TIMEOUT: Duration = Duration::from_secs(120);
 /// A failure, and the steps that reproduce it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The seed of its episode.
+    /// The seed of the failed episode.
     pub seed: u64,
     /// The failure of the whole episode.
     pub failure: Failure,
@@ -60,7 +61,8 @@ pub fn run_drawn_episode(length: usize, choose: &mut Choose<'_>) -> Result<Cover
     episode::run(&Plan::draw(length, choose), false)
 }
 
-/// Removes steps and simplifies arguments while the plan fails. Returns the final plan's failure.
+/// Removes steps and simplifies arguments as long as the plan still fails. Returns the final plan's
+/// failure.
 fn shrink(plan: &mut Plan, mut failure: Failure, loses_cancels: bool) -> Failure {
     let until = Instant::now() + SHRINK_TIMEOUT;
     if failure.hangs {

@@ -224,7 +224,7 @@ impl Core {
         self.check_counts(place);
     }
 
-    /// Returns the place of a timer's shard, if it is a shard of payloads of this core.
+    /// Returns the place of a timer's shard; `None` unless it is a shard of payloads of this core.
     fn place_of(&self, id: Id) -> Option<usize> {
         let number = with(|model| Some(model.timers.get(id as usize)?.shard))?;
         (1..PLACES).find(|&place| self.numbers[place] == number)

@@ -82,7 +82,7 @@ const FAULTS: &[&str] = &[
     "thread exits",
 ];
 
-/// Counts each operation and each fault.
+/// Counts how often each operation and each fault has occurred.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coverage {
     pub(crate) episodes: u64,

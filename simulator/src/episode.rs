@@ -1,4 +1,4 @@
-//! Runs an episode: one thread per virtual core.
+//! Runs an episode, with one thread per virtual core.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -143,8 +143,8 @@ impl Conductor {
     }
 }
 
-/// Gives each episode the same shard numbers, on which spread timers depend: the number that was
-/// freed last is reused first.
+/// Makes all episodes use the same shard numbers, on which spread timers depend. Frees the numbers
+/// in descending order, because the library first reuses the number that was freed last.
 fn number_shards_from_zero() {
     const SHARDS_MAX: usize = CORES * PLACES + 3;
     let mut shards: Vec<Shard<()>> = (0..SHARDS_MAX).map(|_| Shard::new()).collect();

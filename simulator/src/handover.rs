@@ -1,4 +1,4 @@
-//! Hands the model from one core's thread to the next. Only the thread that has it runs.
+//! Hands the model from one core's thread to the next. Only the thread that has the model runs.
 
 use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
@@ -15,7 +15,8 @@ pub(crate) enum Job {
     Leave,
 }
 
-/// A core's ends of the channels. A core's reply says whether it has paused in a callback.
+/// A core's ends of the channels to the `Conductor` of the episode. The `bool` of a reply is true
+/// if the core has paused in a callback.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) jobs: Receiver<(Box<Model>, Job)>,
@@ -60,7 +61,7 @@ pub(crate) fn count(name: &'static str) {
     with(|model| model.coverage.count(name));
 }
 
-/// Accesses the model. Returns None if this thread, which is ending, does not have the model.
+/// Accesses the model. Returns None if this thread is ending and does not have the model.
 pub(crate) fn try_with<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
 }

@@ -1,6 +1,6 @@
-//! Counters outside the model: dropped payloads, intentional panics, wake-ups.
+//! The ledger counts dropped payloads, intentional panics and wake-ups, apart from the model.
 //!
-//! One thread runs at a time: atomics and locks only make the ledger shareable.
+//! Only one thread runs at a time, so atomics and locks only make the ledger shareable.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -24,8 +24,9 @@ pub(crate) struct Ledger {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) dropped: u64,
-    /// The number of planned panics, and the number of them that the library has reported.
+    /// The number of planned panics.
     pub(crate) thrown: u64,
+    /// The number of planned panics that the library has reported.
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
     /// True if the next call of the wake hook must panic.
@@ -85,7 +86,7 @@ impl Ledger {
     }
 }
 
-/// The payload of a shard, or the capture of a callback.
+/// The payload of a timer: a `Shard` stores it, or a callback captures it.
 #[derive(Debug)]
 pub(crate) struct Payload {
     ledger: Arc<Ledger>,

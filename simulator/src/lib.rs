@@ -1,12 +1,14 @@
-//! A simulation of corewheel, which `doc/simulation.md` explains.
+//! Simulates corewheel in *episodes*: each is a deterministic run of simulated cores, which are
+//! threads with timers. `doc/simulation.md` explains the simulation.
 //!
-//! * `plan`: an episode as data, drawn from choices.
+//! * `plan`: the settings and steps of an episode, drawn from a seed or the bytes of a fuzzer.
 //! * `model`: predicts the answer of each call.
-//! * `ledger`: counts of dropped payloads, planned panics and wake-ups.
+//! * `ledger`: counts dropped payloads, planned panics and wake-ups.
 //! * `handover`, `core`: the threads of the cores. Only the thread that has the model runs, so an
 //!   episode is deterministic. A callback can also pass the model to another core.
-//! * `episode`, `campaign`: one episode; many episodes and the shrinking of a failure.
-//! * `coverage`: the operations and faults of a run.
+//! * `episode`: runs one episode.
+//! * `campaign`: runs many episodes, and shrinks the steps of one that fails.
+//! * `coverage`: counts the operations and faults of a run.
 
 #![allow(clippy::missing_errors_doc, reason = "an error is a failure of the library")]
 

@@ -1,4 +1,4 @@
-//! The program `simulate`.
+//! The program `simulate`, which runs random episodes, one per seed, and reports the first failure.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use corewheel_simulator::{Coverage, simulate};
 
-/// From this number of operations on, each operation and each fault must occur.
+/// A run of at least this many operations must include each kind of operation and of fault.
 const COMPLETE_FROM: u64 = 1_000_000;
 
 /// Simulate cores in virtual time, with faults, and check every answer against a model.

@@ -1,6 +1,9 @@
-//! Predicts the answer of each call. Where the library leaves a choice, such as the tick of a
-//! spread timer, the model has bounds. This file has the timers, `model/owned.rs` the
-//! `OwnedTimer`s, and `model/shards.rs` the shards.
+//! The model of an episode predicts the answer of each call. Where the library may choose, for
+//! example the tick of a spread timer, the model has bounds. This file models timers,
+//! `model/owned.rs` models `OwnedTimer`s and their armings, and `model/shards.rs` models shards.
+//!
+//! The *owner* of a shard is its thread. Other threads send it messages through its mailbox. When
+//! the owner consumes a message, it *admits* an added timer, or *collects* a cancelled one.
 
 mod owned;
 mod shards;
@@ -56,32 +59,34 @@ pub(crate) struct CoreModel {
 pub(crate) struct Timer {
     pub(crate) state: State,
     pub(crate) shard: usize,
-    /// None for a timer without a handle that other cores can use.
+    /// None if the timer has no handle that other cores can use.
     pub(crate) handle: Option<TimerHandle>,
-    /// The earliest and the latest deadline that the request allows, and their ticks.
+    /// The earliest and the latest deadline that the request allows.
     due: [Nanos; 2],
+    /// The ticks of `due`.
     ticks: [u64; 2],
     /// The time from which a periodic timer counts its period.
     period_base: Nanos,
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
-    /// The turns of its shard in which a callback added and last reset the timer; 0 for none.
+    /// The number of the turn in which the owner added the timer; 0 if outside of a turn.
     added_in: u64,
+    /// The number of the turn in which the timer was last added or reset; 0 if outside of a turn.
     moved_in: u64,
-    /// A message about this timer may be in the mailbox.
+    /// True if a message about this timer may be in the mailbox.
     queued: bool,
     /// The number of its shard's latest turn when its latest message was sent.
     queued_in: u64,
-    /// The latest reset was remote, so a further remote reset to a later deadline may need no
-    /// message.
+    /// True if the latest reset was remote. Then another remote reset, to a later deadline, may
+    /// need no message.
     may_be_postponable: bool,
     is_remote: bool,
-    /// The owner may not have admitted it yet.
+    /// True if the owner may not have admitted the timer yet.
     unadmitted: bool,
     has_run: bool,
-    /// For an arming: its `OwnedTimer`.
+    /// If this is the arming of an `OwnedTimer`: the id of that `OwnedTimer`.
     owner: Option<Id>,
-    /// For an `OwnedTimer`: its latest arming.
+    /// If this is an `OwnedTimer`: the id of its latest arming.
     pub(crate) arming: Option<Id>,
     pub(crate) script: Script,
 }
@@ -104,32 +109,34 @@ pub(crate) struct ShardModel {
     /// The core whose clock the shard reads.
     pub(crate) core: usize,
     tick: Nanos,
-    /// The owner may still have to drop the payload of a remotely cancelled timer.
+    /// True if the owner may still have to drop the payload of a remotely cancelled timer.
     may_hold_payloads: bool,
     pub(crate) limit: usize,
-    /// The latest reading of the clock by the owner, and how often a reading went back.
+    /// The latest time that the owner has read, or passed to `turn_at`.
     latest: Nanos,
+    /// How often the owner has read an earlier time than `latest`.
     regressions: u64,
-    /// The tick that the turns have reached, and the clock reading of the latest turn.
+    /// The tick that the turns have reached.
     turn_tick: u64,
+    /// The clock reading of the latest turn.
     turn_now: Nanos,
     pub(crate) turn: Option<TurnModel>,
     turns: u64,
     /// Live timers, by the latest tick at which they may fire.
     live: BTreeSet<(u64, Id)>,
     added: u64,
-    /// Payloads made for the shard.
+    /// The number of payloads made for the shard.
     payloads: u64,
-    /// `OwnedTimer`s that are not pending. Each keeps its payload.
+    /// The number of `OwnedTimer`s that are not pending. Each keeps its payload.
     idle_owned: u64,
     fired: u64,
     runs: u64,
     cancelled: u64,
     /// Timers about which a message may be in the mailbox.
     queued: Vec<Id>,
-    /// A message about a deadline may be in the mailbox.
+    /// True if the mailbox may contain the message of an add or a reset.
     urgent: bool,
-    /// It is unknown which of the `queued` messages were consumed.
+    /// True if it is unknown which of the `queued` messages were consumed.
     partial: bool,
     unadmitted: u64,
     uncollected: u64,
@@ -137,11 +144,11 @@ pub(crate) struct ShardModel {
     seen: Counts,
     /// The number of live timers that other threads see.
     pub(crate) published: u64,
-    /// Calls of the wake hook up to the end of the latest sleep.
+    /// The number of calls of the wake hook up to the end of the latest sleep.
     wakes: u64,
     asleep: Option<Asleep>,
     behind: bool,
-    /// Callbacks of the latest turn added, moved or cancelled timers.
+    /// True if callbacks of the latest turn added, moved or cancelled timers.
     was_nested: bool,
     /// The number of needless turns that the shard is still allowed to request.
     needless: u64,
@@ -149,14 +156,14 @@ pub(crate) struct ShardModel {
 
 #[derive(Debug, Default)]
 pub(crate) struct TurnModel {
-    /// The latest tick of the timers that have fired in order.
+    /// The latest tick of the fired timers whose order is certain.
     order: u64,
     fired: usize,
-    /// The number of timers that callbacks cancelled, and the number of all their adds, cancels and
-    /// resets.
+    /// The number of timers that callbacks cancelled.
     cancelled: u64,
+    /// The number of all adds, cancels and resets by callbacks.
     nested: u64,
-    /// Cancelled timers that adds in callbacks may have collected to make room.
+    /// Upper bound of the cancelled timers that adds in callbacks have collected to make room.
     collected_for_room: u64,
     /// Upper bound of the messages that arrived during the turn.
     arrived: u64,
@@ -164,7 +171,7 @@ pub(crate) struct TurnModel {
     lent: u64,
     before: Counts,
     is_wanted: bool,
-    /// Set if the turn consumes all earlier messages: timers due after this tick then fire in
+    /// None if the turn may leave earlier messages. Otherwise, timers due after this tick fire in
     /// order.
     in_order_after: Option<u64>,
 }
@@ -174,10 +181,11 @@ struct Asleep {
     until: Nanos,
     wakes: u64,
     thrown: u64,
-    /// Whether a request may wake the owner, and whether one must.
+    /// True if a request may wake the owner.
     may_wake: bool,
+    /// True if a request must wake the owner.
     must_wake: bool,
-    /// The sleep is longer than `DROP_WITHIN`.
+    /// True if the sleep is longer than `shards::DROP_WITHIN`.
     is_long: bool,
 }
 
@@ -253,8 +261,8 @@ impl Model {
 
     // ---- adding
 
-    /// Returns the payload of a new timer, and whether the shard is full, if that is known. Returns
-    /// None if a timer with this id exists.
+    /// Returns the payload of a new timer, and whether the shard is full (`None` if unknown).
+    /// Returns `None` instead of both if a timer with this id exists.
     pub(crate) fn begin_add(
         &mut self,
         id: Id,
@@ -393,7 +401,7 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
-        // An elapsed deadline may be clamped to the tick of the latest turn.
+        // An elapsed deadline may be raised to the tick of the latest turn.
         timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
@@ -442,7 +450,7 @@ impl Model {
         is_full: Option<bool>,
         is_gone: bool,
     ) {
-        // The owner may be woken to make room, by collecting cancelled timers.
+        // The refused add may wake the owner to collect cancelled timers, which makes room.
         let (_, shard) = self.timer_and_shard(id);
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
@@ -451,7 +459,7 @@ impl Model {
         self.record_refused(id, reason, is_full, truth);
     }
 
-    /// Returns whether a shard refuses a remote add, if that is known.
+    /// Returns whether a shard refuses a remote add; `None` if unknown.
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;
@@ -482,8 +490,8 @@ impl Model {
 
     // ---- cancelling and moving
 
-    /// Returns whether the running core owns a timer; None if the core has no handle that it can
-    /// use.
+    /// Returns whether the running core owns a timer; `None` if the core has no usable handle of
+    /// it.
     pub(crate) fn owns(&self, id: Id, has_local: bool) -> Option<bool> {
         let timer = self.timers.get(id as usize)?;
         let own = timer.shard == self.own_shard();
@@ -491,7 +499,8 @@ impl Model {
         (is_known && timer.state != State::NotAdded).then_some(own)
     }
 
-    /// Counts a call of a handle: as the owner's, as remote or as stale.
+    /// Counts a call of a handle as a call by the owner, a remote call, or a call of a stale
+    /// handle.
     pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
         let &Timer { state, owner, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
@@ -526,7 +535,7 @@ impl Model {
         timer.state = State::Ended;
         shard.cancelled += 1;
         if own {
-            // The owner's cancel of an unadmitted timer also counts it as added.
+            // The owner's cancel of an unadmitted timer also counts the timer as added.
             if std::mem::take(&mut timer.unadmitted) {
                 shard.unadmitted = shard.unadmitted.saturating_sub(1);
             }
@@ -615,7 +624,8 @@ impl Model {
         let shard = &self.shards[timer.shard];
         let (now, turns) = (shard.turn_now, shard.turns);
         let order = shard.turn.as_ref().map(|turn| turn.order);
-        // The order is certain if, before the turn, the shard knew the tick and had not reached it.
+        // The order is certain if, before the turn, the shard knew the timer's tick and had not
+        // reached it.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
             timer.moved_in != turns
@@ -626,7 +636,7 @@ impl Model {
         self.check(order.is_some(), || format!("timer {id} fired outside of a turn"));
         let early = timer.due[0].saturating_sub(now);
         self.check(early == 0, || format!("timer {id} fired {early} ns early"));
-        // Another core may have moved a timer that this turn has added.
+        // A timer fires in the turn that added it only if another core has moved the timer.
         let is_known = timer.added_in != turns || timer.queued;
         self.check(is_known, || format!("timer {id} fired in the turn that added it"));
         let ticks = timer.ticks;
@@ -650,7 +660,8 @@ impl Model {
         script
     }
 
-    /// Checks an expired payload, which the loop takes or, if `is_lent`, borrows.
+    /// Checks an expired payload. The loop borrows the payload if `is_lent`, and otherwise takes
+    /// it.
     pub(crate) fn record_expiry(
         &mut self,
         expired: &Expired<&mut Payload>,
@@ -717,7 +728,7 @@ impl Model {
         timer.state = State::Live;
         timer.period_base = due;
         self.link(id, [due; 2], true);
-        // The next deadline is after this turn.
+        // Does not count as moved in this turn, because the next deadline is after it.
         self.timers[id as usize].moved_in = 0;
     }
 
@@ -802,9 +813,11 @@ impl ShardModel {
         tick.saturating_mul(self.tick)
     }
 
-    /// Records the ticks between which a timer is due. A sleep that ends later needs a wake-up.
+    /// Records the first and the last tick at which a timer may be due. A sleep that ends after the
+    /// first may end early, and a sleep that ends after the last must.
     fn record_due(&mut self, ticks: [u64; 2]) {
-        /// A timer that is due in this number of ticks, or later, may need a turn per level.
+        /// A timer that is due in this number of ticks, or later, may need a turn for each level of
+        /// the wheel.
         const FAR: u64 = (1 << 17) - (1 << 11);
         const NEEDLESS_PER_FAR_TIMER: u64 = 5;
         let [first, last] = ticks.map(|tick| self.start(tick));

@@ -1,4 +1,5 @@
-//! An episode as data. Its steps name timers by number, so that any step can be left out.
+//! The plan of an episode, which is a deterministic run: its settings and its steps. The steps name
+//! timers by number, so that any step can be left out.
 
 pub(crate) const CORES: usize = 4;
 
@@ -6,7 +7,7 @@ pub(crate) const CORES: usize = 4;
 /// other places.
 pub(crate) const PLACES: usize = 3;
 
-/// The length of a long flood: more than a turn consumes.
+/// The length of a long flood: more requests than a turn consumes.
 const LONG_FLOOD: u64 = 1_500;
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -25,7 +26,7 @@ pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// Upper bound of timer numbers; at least 1, because steps of an episode without adds name
+    /// The number of timers, at least 1: an episode that adds no timer still has steps that name
     /// timer 0.
     pub(crate) timers: usize,
 }
@@ -41,14 +42,15 @@ pub(crate) struct Setting {
     pub(crate) starts: [Nanos; CORES],
 }
 
-/// One act of one core. Each act uses some of the arguments.
+/// One act of one core, and arguments, of which each act uses some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) core: usize,
     pub(crate) act: Act,
     pub(crate) id: Id,
     pub(crate) place: usize,
-    /// The core whose clock moves, that gets a remote timer, or whose wake hook will panic.
+    /// The core that the act affects: its clock moves, it gets a remote timer, or its wake hook
+    /// will panic.
     pub(crate) to: usize,
     pub(crate) delay: Nanos,
     /// The slack or the spread of a timer.
@@ -61,13 +63,13 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Add(AddMethod),
-    /// Adds through a `ShardRef`. `Run` has no delay.
+    /// This act and the next two add through a `ShardRef`. `Run` has no delay.
     AddRemote,
     AddPeriodicRemote,
     Run,
     Cancel(CancelMethod),
     Reset,
-    /// Resets through the shard, if it belongs to this core.
+    /// Resets through the timer's `Shard` if this core has it, and otherwise through a handle.
     OwnReset,
     SetPeriod,
     IsPending,
@@ -80,7 +82,8 @@ pub(crate) enum Act {
     DropOwned,
     Turn,
     TurnWithin,
-    /// Turns at an instant before the clock's time, or after it if `count` is 0.
+    /// Turns at an instant that is later than the clock's time if `count` is 0, and otherwise
+    /// earlier.
     TurnAt,
     /// Begins a turn and takes at most `count` expired payloads.
     AbandonPass,
@@ -88,8 +91,8 @@ pub(crate) enum Act {
     Sleep,
     Drain,
     DropShard,
-    /// Puts a shard in transit. In exchange, takes the shard that was in transit, or makes a new
-    /// shard.
+    /// Puts a shard in transit between cores. Takes the shard that was in transit, or makes a new
+    /// one if there was none.
     SwapWithTransit,
     Clock(ClockMove),
     /// Repeats an act for many timers.
@@ -112,7 +115,7 @@ pub(crate) enum AddMethod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelMethod {
-    /// Cancels through the shard, if it belongs to this core.
+    /// Cancels through the timer's `Shard` if this core has it, and otherwise through a handle.
     Shard,
     Handle,
     Wait,
@@ -128,7 +131,7 @@ pub(crate) enum ClockMove {
     Back,
     Jump,
     Years,
-    /// Ignores the next `count` forward moves.
+    /// Makes the clock ignore its next `count` forward moves.
     Stall,
 }
 
@@ -145,9 +148,10 @@ pub(crate) enum Script {
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
-    /// Arms the callback's own `OwnedTimer`; in the callback of another timer, one of the core's.
+    /// In the callback of an `OwnedTimer`, arms this timer; elsewhere, one of the core's
+    /// `OwnedTimer`s.
     Arm(Id, Nanos),
-    /// Drops the callback's own `OwnedTimer`; in the callback of another timer, one of the core's.
+    /// In the callback of an `OwnedTimer`, drops this timer; elsewhere, one of the core's.
     DropOwned(Id, Nanos),
     /// Runs other cores in the middle of the callback.
     Pause,
@@ -241,7 +245,7 @@ struct Draw<'a, 'choose> {
     choose: &'a mut Choose<'choose>,
     timers: Id,
     ticks: [Nanos; PLACES],
-    /// Recent timers of each core that `add_local` has added.
+    /// For each core, the recent timers that it adds with `add_local`.
     local_timers: [Vec<Id>; CORES],
 }
 
@@ -367,7 +371,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Returns a random time below `most` ticks, each as long as the tick of a random place.
+    /// Returns a random time below `most` ticks of a random place.
     fn ticks(&mut self, most: u64) -> Nanos {
         let tick = self.ticks[self.index(PLACES)];
         self.below(most * tick)

@@ -1,11 +1,13 @@
-//! Random episodes keep the promises of a shard. A planted bug is found, shrunk and reproduced.
+//! Shards keep their promises in random episodes, which are runs of simulated cores. A planted bug
+//! is found, shrunk and reproduced.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
 use corewheel_simulator::{Coverage, episode, run_drawn_episode, simulate};
 
-// Spread timers depend on shard numbers, so an episode repeats only if no other one is running.
+// Spread timers depend on shard numbers, so an episode is reproducible only if no other one is
+// running.
 use common::{alone, operations, seeded};
 
 #[test]

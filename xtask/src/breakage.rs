@@ -42,7 +42,7 @@ struct Mutant {
     file: String,
     broken: String,
     is_planted: bool,
-    /// The stage and the test that should notice the mutant, if known.
+    /// The stage and the test that should notice the mutant; `None` if unknown.
     by: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The lane `cost`: instructions per operation of the library and its peers, counted by valgrind.
+//! The command `cost`: counts the instructions per operation of the library and its *peers*, which
+//! are other timers, with valgrind.
 //!
 //! Each case of the program in `cost/` runs twice, with different numbers of iterations. The
 //! difference of the counts, divided by the difference of the iterations, is the cost of one
@@ -147,7 +148,7 @@ impl Best {
 
 struct Program {
     path: PathBuf,
-    /// The suffix of its cases' names in the tables.
+    /// The suffix, in the tables, of the names of this program's cases.
     suffix: &'static str,
     locked: HashSet<String>,
 }

@@ -1,4 +1,4 @@
-//! The table of lanes, `lanes.txt`, and the tools that lanes need.
+//! The table of lanes, which are the shell commands of `lanes.txt`, and the tools that lanes need.
 
 use std::{env, path::PathBuf, sync::LazyLock, time::Duration};
 
@@ -11,7 +11,7 @@ pub(crate) struct Lane {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
     pub(crate) limit: Duration,
-    /// Whether the lane may run in parallel with adjacent parallel lanes.
+    /// True if the lane may run in parallel with adjacent parallel lanes.
     pub(crate) is_parallel: bool,
     pub(crate) command: String,
 }

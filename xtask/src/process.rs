@@ -52,8 +52,8 @@ pub(crate) fn supervise(
     }
 }
 
-/// Supervises a command whose output goes to the file `log`. Also returns the output. `should_stop`
-/// gets the output so far.
+/// Like [`supervise`], but writes the command's output to the file `log`, and also returns it.
+/// `should_stop` gets the output so far.
 pub(crate) fn supervise_log(
     log: &Path,
     command: &mut Command,

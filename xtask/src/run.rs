@@ -1,4 +1,4 @@
-//! Runs lanes and prints how each one ended.
+//! Runs lanes, which are the shell commands of `lanes.txt`, and prints how each one ended.
 
 use std::{
     fs,

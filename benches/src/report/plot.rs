@@ -99,8 +99,8 @@ fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", height).into_font().color(&colour)
 }
 
-/// Returns a peer's color: red to yellow for corewheel, gray for floors, and distinct hues for
-/// other adjacent peers.
+/// Returns a peer's color: red to yellow for corewheel, gray for `floor` and `floor-cas`, and
+/// distinct hues for other adjacent peers.
 fn colour(peer: Peer) -> RGBColor {
     let place = f64::from(peer as u8);
     let hue = match peer {

@@ -10,8 +10,8 @@
 //! is left. A timer of a higher level is late by at most the width of a slot, which is at most 8/63
 //! of the interval: the "12.5 %" of the kernel's comments. The range is 63 * 8^8 ticks, 12 days of
 //! milliseconds. The kernel fires a longer interval at the end of its range, which is early; this
-//! version panics. Unlike the kernel, it has no bitmap of used slots, which tells how long to
-//! sleep.
+//! version panics. The kernel also has a bitmap of used slots, which tells how long to sleep; this
+//! version has none.
 
 use super::store::slot;
 use super::{Scheme, Store};

@@ -21,8 +21,8 @@ const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(1);
 const UNTIL_DUE: Duration = Duration::from_millis(3);
 
-/// The name of each setting, and whether the owner fires timers while one thread cancels others.
-/// Otherwise four threads cancel.
+/// The name of each setting, and true if the owner fires timers while one thread cancels others, or
+/// false if four threads cancel.
 const SETTINGS: [(&str, bool); 2] = [("firing", true), ("four-threads", false)];
 
 /// The progress of a run. `phase` is odd during a round, and even between rounds. Acquire and

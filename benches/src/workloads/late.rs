@@ -133,13 +133,13 @@ pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
 pub struct Flood {
     due: Size,
     pending: usize,
-    /// Whether another core cancels the pending timers.
+    /// True if another core cancels the pending timers.
     is_flooded: bool,
     /// The budget of a turn, for peers that have one.
     budget: usize,
 }
 
-/// Whether there is a flood, and the budget of a turn.
+/// For each setting: whether there is a flood, and the budget of a turn.
 const SETTINGS: [(&str, (bool, usize)); 3] =
     [("alone", (false, usize::MAX)), ("flooded", (true, usize::MAX)), ("bounded", (true, 256))];
 

@@ -225,8 +225,8 @@ impl<T: Timers> Load for Idle<T> {
     }
 }
 
-/// Measures ns per timer for adds and for firing tick by tick, after a warm-up cycle. Timers of a
-/// floor never fire; all are cancelled, which is not reported.
+/// Measures ns per timer for adds and for firing tick by tick, after a warm-up cycle. The peers
+/// `floor` and `floor-cas` never fire: their timers are cancelled, which is not reported.
 pub fn drain<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let is_floor = matches!(job.peer, Peer::Floor | Peer::FloorCas);

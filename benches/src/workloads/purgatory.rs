@@ -193,7 +193,7 @@ pub trait Delayed: Sized + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub cores: usize,
-    /// Whether a key belongs to the core that makes its events, not to the waiting core.
+    /// True if a key belongs to the core that makes its events, false if to the waiting core.
     pub far: bool,
 }
 
@@ -233,7 +233,7 @@ impl SharedState {
 pub struct CoreCounts {
     /// Operations added that wait for a future event.
     pub added: AtomicU64,
-    /// Operations completed by their condition, and by force or expiry.
+    /// The number of operations completed by their condition, and the number by force or expiry.
     counts: [AtomicU64; 2],
 }
 

@@ -1,6 +1,6 @@
-//! The speed-up of a second core: churn on one core, and on both at once with separate timers. The
-//! cores share memory, caches and power, so the speed-up of the peer `floor` shows the limit of the
-//! machine.
+//! The speed-up of a second core: the load `churn` runs on one core, and on both at once with
+//! separate timers. The cores share memory, caches and power, so the speed-up of the peer `floor`
+//! shows the limit of the machine.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::peers::Floor;
 use crate::plan::Job;
 use crate::timers::Timers;
 
-/// How long one load runs before the other; long compared with the time to refill the cache.
+/// How long one load runs before the next one; much longer than refilling the cache takes.
 const SLICE: Duration = Duration::from_millis(40);
 
 /// For each slice of a round: whether the floor runs, and the cores that take part.

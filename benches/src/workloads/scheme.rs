@@ -54,7 +54,7 @@ struct Run<T: Timers> {
     live: Vec<T::Handle>,
     clock_nanos: f64,
     rng: Rng,
-    /// Starts that are timed together.
+    /// The number of starts that are timed together.
     batch: usize,
 }
 

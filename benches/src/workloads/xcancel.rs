@@ -41,7 +41,7 @@ pub struct Interval {
     pub handed: u64,
     /// Handed-over timers that this party collected.
     pub collected: u64,
-    /// Whether the thread had no involuntary context switch.
+    /// True if the thread had no involuntary context switch.
     pub undisturbed: bool,
 }
 

@@ -28,9 +28,9 @@ const TICK: Duration = Duration::from_micros(20);
 /// the output of the future. Unfinished tasks are then dropped. Pending timers stay in the wheel
 /// until the thread ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
-/// configuration, which by default has a tick of 1 ms. A thread without a wheel gets one with a
-/// tick of 20 us. For another tick, first install a [`Config`].
+/// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores). The wheels
+/// of `Cores` keep their configuration, which by default has a tick of 1 ms. A thread without a
+/// wheel gets one with a tick of 20 us. For another tick, first install a [`Config`].
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///

@@ -94,9 +94,9 @@ impl Driver {
     }
 
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
-    /// request of another thread. It may also return early, for example after a signal. After each
-    /// return, take the completions and call `turn`. The kernel measures the wait by its monotonic
-    /// clock, even if the wheel has another clock.
+    /// request of another thread. The call may also return early, for example after a signal. After
+    /// each return, take the completions and call `turn`. The kernel measures the wait by its
+    /// monotonic clock, even if the wheel has another clock.
     ///
     /// The last entry in the queue must not be linked to the next (`IO_LINK`): the driver queues
     /// its poll next, and this poll would wait for that entry. No entry may wait for all earlier
@@ -107,10 +107,10 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// The errors of [`IoUring::submit_and_wait`]. But an interruption, or `EBUSY`, after which
-    /// completions must be taken first, counts as success. [`io::ErrorKind::Unsupported`] before
-    /// Linux 5.11, or if the ring polls for completions (`setup_iopoll`) and so cannot poll the
-    /// driver's eventfd.
+    /// The errors of [`IoUring::submit_and_wait`], except for an interruption and `EBUSY`, which
+    /// count as success; after `EBUSY`, completions must be taken first.
+    /// [`io::ErrorKind::Unsupported`] before Linux 5.11, or if the ring polls for completions
+    /// (`setup_iopoll`) and so cannot poll the driver's eventfd.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         let unsupported = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         if !ring.params().is_feature_ext_arg() {

@@ -64,9 +64,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
-/// runtime, which must have its timer enabled. monoio never drops this task, because it waits for a
-/// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
-/// future instead, as [`run`] does.
+/// runtime, which must have its timer enabled. monoio never drops a task that waits for a
+/// descriptor, as this future does. So if the thread outlives its runtime, poll this future beside
+/// the runtime's main future instead, as [`run`] does.
 ///
 /// The call itself registers a driver, until the future is dropped. So other futures can wait even
 /// before this future is first polled. If the wheel cannot have a descriptor, because its time is

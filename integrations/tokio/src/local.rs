@@ -24,10 +24,10 @@ const TICK: Duration = Duration::from_micros(100);
 /// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped. Pending
 /// timers stay in the wheel until the thread ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
-/// configuration, which by default has a tick of 1 ms. A thread without a wheel gets one with a
-/// tick of 100 us. For another tick, first install a [`Config`]; with a longer tick, more timers
-/// share a wake-up.
+/// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores). The wheels
+/// of `Cores` keep their configuration, which by default has a tick of 1 ms. A thread without a
+/// wheel gets one with a tick of 100 us. For another tick, first install a [`Config`]; with a
+/// longer tick, more timers share a wake-up.
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
@@ -37,9 +37,8 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// Like [`Runtime::block_on`], if it is called inside another runtime. If `future` uses
-/// `tokio::time`, because this runtime has no tokio timer. To use both timers, build a runtime with
-/// `enable_all` and call [`run_in`].
+/// If it is called inside another runtime, or if `future` uses `tokio::time`: the runtime of `run`
+/// has no tokio timer. To use both timers, build a runtime with `enable_all` and call [`run_in`].
 ///
 /// # Examples
 ///
@@ -144,8 +143,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// Like [`Runtime::block_on`], if it is called inside another runtime. If `runtime` was built
-/// without `enable_io`.
+/// If it is called inside another runtime, or if `runtime` was built without `enable_io`.
 ///
 /// # Examples
 ///
@@ -234,7 +232,7 @@ impl Drop for DriverGuard {
     }
 }
 
-/// Registers the descriptor of this thread's wheel in the current runtime, and arms it.
+/// Registers the descriptor of this thread's wheel in the current runtime, and arms the descriptor.
 #[allow(unsafe_code)]
 fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
     let timer = local_timer().timer_fd()?;

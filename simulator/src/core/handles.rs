@@ -113,8 +113,8 @@ pub(super) fn is_pending(id: Id) {
     }
 }
 
-/// Runs in a payload's destructor. Cancels another timer if the script says so, and marks the
-/// payload's running timer as ended.
+/// Runs in the destructor of a timer's payload. Cancels another timer if the timer's script says
+/// so. Marks the timer as ended if it is running.
 pub(crate) fn on_payload_drop(id: Id) {
     if let Some(Script::DropCancel(other)) = try_with(|model| model.timer(id).script) {
         cancel(other, CancelMethod::Handle);

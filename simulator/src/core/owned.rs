@@ -1,4 +1,4 @@
-//! The `OwnedTimer`s of a core, in steps and callbacks.
+//! The calls of a core's `OwnedTimer`s, in steps and callbacks.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::plan::{AddMethod, Id, Script};
 const PLACES: usize = 4;
 
 thread_local! {
-    /// The `OwnedTimer`s that were not dropped, and their ids.
+    /// The `OwnedTimer`s that were not dropped, each with its id.
     static OWNED: RefCell<[Option<(Id, OwnedTimer)>; PLACES]> = RefCell::default();
 }
 
@@ -33,7 +33,7 @@ pub(super) fn with_owned(id: Id, act: impl FnOnce(&OwnedTimer, Id)) {
     });
 }
 
-/// Creates an `OwnedTimer`, and drops the one at its place.
+/// Creates an `OwnedTimer` at the place of `id`, and drops the one that was there.
 pub(super) fn create(id: Id) {
     let Some(payload) = with(|model| model.record_owned(id)) else { return };
     drop_owned(id);

@@ -22,12 +22,12 @@ pub(crate) struct Arming {
 pub(crate) enum Arm {
     /// Resets the pending timer.
     Resets,
-    /// Adds a timer. The value says whether the wheel is full, if that is known.
+    /// Adds a timer. The value says whether the wheel is full; `None` if unknown.
     Adds(Option<bool>),
 }
 
 impl Arming {
-    /// Arms by a delay, with a callback that does nothing.
+    /// Returns a request to arm after `delay`, with a callback that does nothing.
     pub(crate) fn plain(id: Id, delay: Nanos) -> Self {
         Self { id, script: Script::Nothing, way: AddMethod::Plain, delays: [delay, 0] }
     }
@@ -78,8 +78,8 @@ impl Model {
         arming.map_or(Cancel::Ended, |arming| self.record_cancel(arming, true))
     }
 
-    /// Records the drop of an `OwnedTimer`, after recording the cancel by this drop. Returns
-    /// whether the callback must be dropped at once.
+    /// Records the drop of an `OwnedTimer`; the caller first records the cancel that the drop
+    /// causes. Returns whether the callback must be dropped at once.
     pub(crate) fn record_owned_drop(&mut self, id: Id) -> bool {
         let shard = &mut self.shards[self.timers[id as usize].shard];
         shard.idle_owned -= 1;

@@ -1,4 +1,4 @@
-//! Checks of the turns, counts, sleeps and clock of a shard.
+//! Checks the turns, counts, sleeps and clock of a shard.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use corewheel::Counts;
 use super::{Asleep, Model, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, Step};
 
-/// Maximum number of messages that a turn consumes. This number of messages of one priority wakes a
+/// Maximum number of messages that a turn consumes. As many messages of one priority wake a
 /// sleeping owner.
 pub(super) const MESSAGES_MAX: u64 = 1_024;
 /// Maximum number of remote adds and resets that a turn puts in order.
@@ -16,8 +16,9 @@ const ORDERED_MAX: u64 = 4_096;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
-    /// The collected timers and touched entries; None for a `Shard`, which reports neither.
+    /// The number of collected timers; None for a `Shard`, which does not report it.
     pub(crate) collected: Option<usize>,
+    /// The number of touched entries; None for a `Shard`, which does not report it.
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
     /// The time until the shard's next turn.
@@ -29,7 +30,7 @@ pub(crate) struct TurnReport {
 const DROP_WITHIN: Nanos = 100_000_000;
 
 impl Model {
-    /// Records and returns the owner's reading of the clock, clamped to the latest one.
+    /// Records that the owner reads the clock. Returns the owner's greatest reading so far.
     pub(crate) fn read_clock(&mut self, shard: usize) -> Nanos {
         let now = self.clock(self.shards[shard].core);
         let shard = &mut self.shards[shard];
@@ -38,7 +39,8 @@ impl Model {
         shard.latest
     }
 
-    /// Records and returns an instant that the owner's loop has read, clamped to the latest reading.
+    /// Records the instant that the owner passes to `turn_at`. Returns the owner's greatest reading
+    /// so far.
     fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Nanos {
         let now = self.nanos_at(shard, instant);
         let shard = &mut self.shards[shard];
@@ -46,7 +48,8 @@ impl Model {
         shard.latest
     }
 
-    /// Returns the time of a request from another core: the latest time that the shard can know.
+    /// Returns the time of a request from another core: the clock's time, or the owner's greatest
+    /// reading if that is later.
     pub(crate) fn latest_time(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
         shard.latest.max(self.clock(shard.core))
@@ -185,7 +188,7 @@ impl Model {
         });
     }
 
-    /// Checks that a turn consumes its share of the messages, or all of them if they are fewer.
+    /// Checks that a turn consumes as many messages as its limits allow, or all if there are fewer.
     fn check_messages_consumed(
         &mut self,
         budget: Option<usize>,
@@ -196,8 +199,8 @@ impl Model {
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
-        // A message of this turn may be part of `left`, or replace an earlier message. If more than
-        // `ORDERED_MAX` adds and resets are queued, a turn may consume none of them.
+        // A message that arrives in this turn may be part of `left`, or replace an earlier message.
+        // If more than `ORDERED_MAX` adds and resets are queued, a turn may consume none of them.
         let is_flooded = before + arrived > ORDERED_MAX;
         let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned;
@@ -274,7 +277,7 @@ impl Model {
         self.check_sleep(number, wait, false);
     }
 
-    /// Checks the length of a sleep. Cancelled payloads may shorten an announced sleep.
+    /// Checks the length of a sleep. Payloads of cancelled timers may shorten an announced sleep.
     pub(crate) fn check_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let shard = &self.shards[number];
         let start = shard.live.first().map(|&(tick, _)| shard.start(tick));

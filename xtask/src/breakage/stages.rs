@@ -1,4 +1,5 @@
-//! The stages of tests that run on a mutant: the lanes of the group `break`.
+//! The stages of tests that run on a mutant, which is a library with one planted defect. The stages
+//! are the lanes of the group `break`. The *sound* library has no planted defect.
 
 use std::{
     collections::HashMap,

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 thread_local! {
-    /// Set by the first `pause` and never cleared, because this thread's instants stay virtual.
+    /// `Some` from the first `pause` on, because this thread's instants then stay virtual.
     static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
     /// True if [`auto_advance`] has made the runtime poll for events. Then the next call of
     /// `auto_advance` advances the clock.
@@ -139,7 +139,7 @@ enum Mode {
 /// Detects whether a runtime is idle.
 struct IdleDetector {
     runtime: RuntimeMetrics,
-    /// The count of parks and unparks at the previous check, if the runtime was parked.
+    /// The count of parks and unparks at the previous check; `None` if the runtime was not parked.
     last_park_count: Option<u64>,
 }
 
@@ -156,20 +156,23 @@ impl IdleDetector {
     }
 }
 
-/// Stops the clock of this thread, until [`resume`]. Futures that the thread creates after this
-/// call, even in a later runtime, use virtual time. [`advance`] moves this time, and an idle
-/// runtime moves it to the next deadline. If another thread sets a deadline while the runtime is
-/// idle, the runtime notices it only when something else wakes the runtime.
+/// Stops the clock of this thread until [`resume`]. Futures that the thread creates after this
+/// call, even in a later runtime, use virtual time. [`advance`] moves this time. In an idle
+/// runtime, the hook [`auto_advance`] moves the time to the next deadline. A deadline that another
+/// thread sets while the runtime is idle counts only after something else has woken the runtime.
 ///
-/// Call it first in a test, in [`run`](crate::run) or in a runtime with the hook [`auto_advance`].
-/// `#[tokio::test]` makes a runtime without the hook, in which only [`advance`] moves the clock.
+/// In a test, call `pause` first, inside [`run`](crate::run), which sets the hook, or in a runtime
+/// that you build with the hook.
+///
+/// In a runtime without the hook, such as that of `#[tokio::test]`, call [`advance`] to move the
+/// clock. If the runtime that calls `pause` has no hook and stays idle for 1 to 2 s, its waits fail
+/// instead of hanging: the clock moves to the next deadline, a waiting future of this module
+/// panics, and a future of [`timers`](super::timers) ends. In a later runtime without the hook,
+/// only [`advance`] ends a wait.
 ///
 /// # Panics
 ///
-/// If the clock is paused already, or outside of a current-thread runtime. If the runtime that
-/// calls `pause` has no [`auto_advance`], the clock advances to the next deadline after the runtime
-/// has been idle for 1 to 2 s. Then a waiting future of this module panics, and a future of
-/// [`timers`](super::timers) ends. In a later runtime without the hook, nothing ends a wait.
+/// If the clock is paused already, or outside of a current-thread runtime.
 ///
 /// # Examples
 ///
@@ -259,8 +262,8 @@ pub async fn advance(duration: Duration) {
 pub fn auto_advance() {
     let Some(current) = paused() else { return };
     current.stuck.try_iter().for_each(drop);
-    // If timers have fired, this hook must be called again. Otherwise, if the timers woke no task,
-    // the runtime would sleep for ever.
+    // If timers have fired, this hook must be called again: if they woke no task, the runtime would
+    // otherwise sleep for ever.
     let mut must_run_again = true;
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
