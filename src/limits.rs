@@ -40,10 +40,10 @@ pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536
 /// The first level of a wheel has 2^(`BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where `BITS`
 /// is the wheel's parameter. A *revolution* is 2^`BITS` of these slots. One slot of the second
 /// level covers a revolution. At a tick of a millisecond, a shard's first level reaches at least
-/// 129 s ahead, so most timers of a server never cascade.
+/// 129 s ahead, so most timers of a server never *cascade*, which means moving to a lower level.
 pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
-/// The number of coming ticks whose entries a pass prefetches.
+/// The number of coming ticks whose entries a *pass* prefetches. A pass is one advance of a wheel.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
@@ -144,8 +144,8 @@ pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 /// processor usually predicts the branches of a search correctly.
 pub(crate) const GROW_BELOW_CHAINS_PER_KEY: usize = 4;
 
-/// A purgatory removes chains if there were more than this many per key for a whole trim interval,
-/// or before a long sleep.
+/// A purgatory removes chains if it has had more than this many per key for a whole trim interval.
+/// Before a long sleep, it removes chains at once if it has more than this many per key.
 pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.

@@ -199,7 +199,7 @@ impl SpreadSequence {
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
     /// for any number of timers.
     pub(crate) fn next_delay_nanos(&self, range: Duration) -> u64 {
-        // A timer without a spread does not advance the sequence. Otherwise, if every 55th timer
+        // A timer without a spread does not advance the sequence. If it did, and every 55th timer
         // had a spread, the fractions of these timers would be almost equal, because 55 is a
         // Fibonacci number.
         if range.is_zero() {

@@ -133,9 +133,9 @@ impl Clock {
     /// counter's rate again. After repeated contradictions, it reads only the monotonic clock.
     ///
     /// If the counter goes wrong, the error lasts at most until the next reading of the monotonic
-    /// clock. Until then, timers may fire up to 10 us early if the counter runs ahead. If the
-    /// counter falls behind by a time t, the timers that the owner adds or resets until then may
-    /// fire up to t early.
+    /// clock. Before that reading, timers may fire up to 10 us early if the counter runs ahead. If
+    /// the counter falls behind by a time t, the timers that the owner adds or resets before that
+    /// reading may fire up to t early.
     ///
     /// # Examples
     ///

@@ -23,7 +23,7 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Raises each bound to the same bound of `newer`, if that is greater. Returns false if the
+    /// Raises each bound to that of `newer` if `newer` has the greater bound. Returns false if the
     /// clock went backwards: `newer.max` is before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, newer: Self) -> bool {
@@ -38,15 +38,16 @@ impl Reading {
 pub(crate) struct ShardClock {
     pub(crate) source: Clock,
     pub(crate) tick: TickLength,
-    /// The estimator of a fast clock, until a faulty time-stamp counter is abandoned.
+    /// The estimator of a fast clock. `None` for another clock, and once a faulty time-stamp
+    /// counter was abandoned.
     estimator: Option<ClockEstimator>,
     /// The latest reading, merged with the earlier ones. Neither bound ever decreases.
     pub(crate) latest: Reading,
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The `turn_start` of the turn before the latest non-idle turn; zero if all turns so far were
-    /// idle.
+    /// The `turn_start` of the turn before the latest turn that was not *idle*; zero if there is no
+    /// such turn. An idle turn finds nothing to do.
     pub(crate) previous_turn_start: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
@@ -69,7 +70,7 @@ impl ShardClock {
         shard_clock
     }
 
-    /// Estimates a fast clock. Returns false if the clock is not fast or must be read.
+    /// Estimates the time of a fast clock. Returns false if the clock is not fast or must be read.
     #[inline(always)]
     pub(crate) fn try_estimate(&mut self) -> bool {
         let Some(estimator) = &mut self.estimator else { return false };
@@ -116,8 +117,8 @@ impl ShardClock {
         }
     }
 
-    /// Returns the present time in nanoseconds, but not before the lower bound of the latest
-    /// reading.
+    /// Returns the present time in nanoseconds, or the lower bound of the latest reading if that is
+    /// later.
     pub(crate) fn now(&self) -> u64 {
         self.source.nanos().max(self.latest.min)
     }

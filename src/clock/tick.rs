@@ -28,9 +28,9 @@ pub(crate) struct TickLength {
     reciprocal: u64,
     /// l - 1.
     shift: u32,
-    /// Times before this one are rounded up by the fast division. Rounding up first adds a tick
-    /// minus a nanosecond, and the sum must be below [`SLOW_DIVISION_FROM`]. Zero if the tick is
-    /// longer than 292 years.
+    /// Times before this one are rounded up by the fast division. To round a time up, the division
+    /// adds a tick minus a nanosecond, and the sum must be below [`SLOW_DIVISION_FROM`]. Zero if
+    /// the tick is longer than 292 years.
     fast_round_up_until: u64,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct TickLength {
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
-    /// Creates a tick length; the maximum is 2^64 - 1 nanoseconds. Returns `None` if `length` is
-    /// shorter than a microsecond.
+    /// Creates a tick length of at most 2^64 - 1 nanoseconds. Returns `None` if `length` is shorter
+    /// than a microsecond.
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
         if nanos < TICK_NANOS_MIN {
@@ -88,8 +88,8 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the deadline `nanos`. If it has elapsed, first subtracts a tick minus a nanosecond.
-    /// This cancels the rounding up in [`deadline_tick`](Self::deadline_tick): the timer gets the
+    /// Returns the deadline `nanos`, moved back by a tick minus a nanosecond if it has elapsed. The
+    /// move cancels the rounding up in [`deadline_tick`](Self::deadline_tick): the timer gets the
     /// tick in progress at `nanos`, so the next turn fires it.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
@@ -107,7 +107,7 @@ impl TickLength {
         due.saturating_add(moved_back_max).min(max).max(due)
     }
 
-    /// Converts a period to nanoseconds; the minimum is a tick.
+    /// Converts a period to nanoseconds. A period shorter than a tick becomes a tick.
     pub(crate) fn period_nanos(self, period: Duration) -> u64 {
         saturating_nanos(period).max(self.nanos)
     }
@@ -137,7 +137,7 @@ impl TimerSchedule {
     }
 }
 
-/// Converts a duration to nanoseconds; the maximum is 584 years.
+/// Converts a duration to nanoseconds. A duration above 584 years becomes 584 years.
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
     let (seconds, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));

@@ -175,7 +175,7 @@ impl Histogram {
     ///
     /// The result may exceed the exact value by up to a quarter, or by up to 1,023 ns if the exact
     /// value is below 1,024 ns. If the exact value is above about 73 minutes, the result is the
-    /// longest duration. `percent` is clamped to 0..=100.
+    /// longest duration. A `percent` below 0 counts as 0, and one above 100 counts as 100.
     ///
     /// # Examples
     ///

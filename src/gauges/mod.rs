@@ -41,7 +41,8 @@ pub(crate) struct Gauges {
     pub(crate) refresh: OnceLock<RefreshHook>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
-    /// The clock's reading at the beginning of the latest turn that was not idle.
+    /// The clock's reading at the beginning of the latest turn that was not *idle*. An idle turn
+    /// finds nothing to do.
     turn_began_at: AtomicU64,
     /// The time at which the loop must begin its next turn, as last published.
     next_due: AtomicU64,
@@ -307,7 +308,8 @@ mod tests {
     }
 
     /// `turn_state` must not combine a turn's number with the beginning of the previous turn.
-    /// Otherwise `metrics::Watchdog` would count the sleep between the two turns as part of the turn.
+    /// Otherwise `metrics::Watchdog` would count the sleep between the two turns as part of the
+    /// turn.
     #[test]
     fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;

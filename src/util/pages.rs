@@ -4,8 +4,8 @@
 //! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
 //! has its own free list, so that a page can be freed without a search of other lists. The place
 //! that was freed last is reused first, because it is probably still in the cache. This place is
-//! kept outside the lists, so that the next add touches no list; its page counts it as used. The
-//! place joins the free list of its page when another place is freed, or before empty pages are
+//! kept outside the lists, so that the next add touches no list; the page counts the place as used.
+//! The place joins the free list of its page when another place is freed, or before empty pages are
 //! freed. The place also joins the list when the wheel or shard becomes empty, unless the fast path
 //! of `Wheel::remove` removed the last entry.
 //!
@@ -206,8 +206,8 @@ impl FreePlaces {
         link_of: impl FnOnce(usize, usize) -> u32,
     ) -> Option<u32> {
         let number = self.current_page;
-        // SAFETY: `current_page` is the number of a page that exists or existed (`new`,
-        // `put_in_free_list`, `switch_to_page_with_room`), and `free_lists_by_page` never shrinks.
+        // SAFETY: `new`, `put_in_free_list` and `switch_to_page_with_room` set `current_page` only
+        // to the number of an existing page, and `free_lists_by_page` never shrinks.
         let page = unsafe { self.free_lists_by_page.get_unchecked_mut(number) };
         let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
         page.first_free_plus_one = as_u16(link_of(number, place));
@@ -218,9 +218,9 @@ impl FreePlaces {
         Some(index_of(number, place))
     }
 
-    /// Puts a place into the free list of its page, which becomes the current page. Returns the
-    /// link that the caller must store in the place. The second value is true if the page is now
-    /// empty, and the owner has more empty pages than it keeps.
+    /// Puts a place into the free list of its page, and makes this page current. Returns the link
+    /// that the caller must store in the place. The second value is true if the page is now empty,
+    /// and the owner has more empty pages than it keeps.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.free_lists_by_page[number];
@@ -233,8 +233,8 @@ impl FreePlaces {
         (link, has_surplus_pages)
     }
 
-    /// Adds a page that has room to `pages_with_room`, and counts it if it is empty. Returns true
-    /// if it is empty, and the owner has more empty pages than it keeps.
+    /// Updates `pages_with_room` and `empty_page_count` for a page that has room. Returns true if
+    /// the page is empty, and the owner has more empty pages than it keeps.
     #[cold]
     #[inline(never)]
     fn record_room_and_check_surplus(&mut self, number: usize) -> bool {
@@ -371,8 +371,8 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
     // SAFETY: at least `ALLOCATION_ALIGN` bytes are before the page.
     let word_before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: the bytes are part of the memory; the page, and so `word_before`, is aligned for a
-    // pointer.
+    // SAFETY: the bytes are part of the memory. The page is aligned for a pointer, so `word_before`
+    // is too.
     unsafe { word_before.write(memory) };
     page
 }

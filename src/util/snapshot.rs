@@ -7,10 +7,10 @@
 //! during the read.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
-//! reader loads a word that a later `publish` wrote, its second load of the version returns a later
-//! version, so it tries again. Two fences ensure V2. In `publish`, a fence precedes the stores to
-//! the copy, so the previous call's store of the version is ordered before them. In `read`, a fence
-//! separates the loads of the copy from the second load of the version.
+//! reader loads a word that a later `publish` wrote, the reader's second load of the version
+//! returns a later version, so the reader tries again. Two fences ensure V2. In `publish`, a fence
+//! precedes the stores to the copy, so the previous call's store of the version is ordered before
+//! them. In `read`, a fence separates the loads of the copy from the second load of the version.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

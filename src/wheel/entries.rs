@@ -207,10 +207,11 @@ impl<T> Entries<T> {
         let entry = Self::find_in(&self.pages, key)?;
         // SAFETY: the entry is in the wheel, and is unlinked below.
         let value = unsafe { entry.take_value() };
-        // Unlike `free`, keeps the index outside the lists even if the wheel is empty now. While it
-        // stays there, each removal takes the slow path, which calls `free`.
+        // Unlike `free`, this keeps the index outside the lists even if the wheel is empty now.
+        // While an index is kept there, each removal takes the slow path, which calls `free`.
         Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
-        // Unlinks last, when few values are live, so that the function saves fewer registers.
+        // The unlink comes last, when few values are live, so that the function saves fewer
+        // registers.
         wheel.unlink_near(self, entry);
         Some(value)
     }
@@ -373,7 +374,8 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a place from a page with room, which becomes the current page, or from a new page.
+    /// Takes a place from a page with room, and makes this page current. If no page has room, takes
+    /// a place from a new page.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {

@@ -385,8 +385,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// must also move entries between slots, at these ticks:
     ///
     /// - The start of each occupied slot above the first level.
-    /// - The old deadlines of entries that were reset to later deadlines. Such a tick usually
-    ///   serves 96 of these entries. Each further entry can add another tick before its new
+    /// - The old deadlines of entries that were reset to later deadlines. At one such tick, usually
+    ///   up to 96 of these entries move. Each further entry may need another tick before its new
     ///   deadline.
     /// - The final ticks before the start of slots above the first level, if these slots together
     ///   have more than 8,192 entries.

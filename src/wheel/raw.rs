@@ -30,14 +30,15 @@
 //!
 //! # No pauses
 //!
-//! A slot of an upper level cascades in portions while the slot before it is current. A pass
-//! cascades a portion when it reaches its final tick. A portion is proportional to the time since
-//! the previous portion, so that the slot is usually empty when it starts. The portions of one pass
+//! A slot of an upper level cascades in portions while the slot before it is current. A pass that
+//! reaches its final tick cascades a portion. A portion is proportional to the time since the
+//! previous portion, so that the slot is usually empty when it starts. The portions of one pass
 //! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
-//! is cascading, because a lower level already reaches the slot's ticks. `next_deadline` returns a
-//! tick so early that, with one portion per tick, only the final portion is left at the slot's
-//! start. If the loop sleeps past this tick, the pass that reaches the slot's start cascades all
-//! remaining entries, within its budget.
+//! is cascading, because a lower level already reaches the slot's ticks. If a slot needs several
+//! portions, `next_deadline` returns a tick before the slot's start. One portion at this tick and
+//! one at each later tick leave only the final portion to the slot's start. If the loop sleeps past
+//! the returned tick, the pass that reaches the slot's start cascades all remaining entries, within
+//! its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -236,8 +237,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_postponable
     }
 
-    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry alone in its
-    /// slot. The slow path is a separate function, so that the fast path need not save registers.
+    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is
+    /// alone in its slot. The slow path is a separate function, so that the fast path need not save
+    /// registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().get().is_near();
@@ -419,7 +421,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Returns the slot that covers `tick` in the lowest upper level that reaches `tick`, for an
-    /// entry that is about to be linked. Lowers `idle_until` to the slot's start if it is later.
+    /// entry that is about to be linked. If `idle_until` is after the slot's start, lowers it to
+    /// that start.
     #[inline]
     fn far_slot_for(&mut self, tick: u64) -> u32 {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
@@ -665,8 +668,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Cascades a portion of the next slot of each upper level; all portions together have at most
     /// [`CASCADED_PER_TURN_MAX`] entries. A portion is proportional to the ticks since the previous
-    /// portion, but has at least the entries that do not fit into the portions of the later ticks
-    /// up to the slot's start.
+    /// portion. It is larger if the portions of the later ticks, up to the slot's start, could not
+    /// hold the rest of the slot's entries.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;

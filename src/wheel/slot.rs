@@ -62,7 +62,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     #[inline]
     fn head(&self, slot: u32) -> u32 {
-        // SAFETY: there are `SLOT_MASK + 1` heads (`new`).
+        // SAFETY: `new` has made `SLOT_MASK + 1` heads.
         unsafe { *self.heads.get_unchecked((slot & Self::SLOT_MASK) as usize) }
     }
 
@@ -74,7 +74,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     #[inline]
     fn occupied_mut(&mut self, slot: u32) -> &mut u64 {
-        // SAFETY: there are at least as many bits as heads (`new`).
+        // SAFETY: `new` has made at least as many bits as heads.
         unsafe { self.occupied.get_unchecked_mut((slot & Self::SLOT_MASK) as usize / 64) }
     }
 

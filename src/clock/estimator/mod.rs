@@ -12,14 +12,15 @@
 //! clock: it may change the clock's rate by at most 11 % either way, during the measurement and
 //! after it. So the true rate is at least 0.89 / 1.11 of the measured rate, which is more than 3/4,
 //! and at most 1.11 / 0.89, which is less than 5/4. The two bounds stay close together, because an
-//! anchor is used only for a few microseconds, its *window*.
+//! anchor is used only during its *window*, a few microseconds.
 //!
 //! # A faulty counter
 //!
 //! A count is *usable* if it is greater than the count of the latest estimate and within the
 //! window. If a count is not usable, the clock is read. So if the counter jumps ahead, the lower
 //! bound is ahead of the clock by at most the window. If the counter slows, stops or goes
-//! backwards, the upper bound can fall behind the clock, until a count is not usable.
+//! backwards, the upper bound can fall behind the clock. It stays behind until a count is not
+//! usable.
 //!
 //! Once the rate is known, each new anchor is checked against the previous one. If an anchor
 //! contradicts the previous one, this is a *fault*, and the rate is measured again. After eight
@@ -93,8 +94,8 @@ struct Window {
 #[derive(Clone, Copy, Debug)]
 enum Calibration {
     NoAnchor,
-    /// Measures the rate from the anchor `since` on. `previous_rate` was measured until `since`.
-    /// Two consecutive rates that agree end the calibration.
+    /// The rate is being measured between the anchor `since` and a later anchor. `previous_rate` is
+    /// the rate measured before `since`. Two consecutive rates that agree end the calibration.
     Calibrating {
         since: Anchor,
         previous_rate: Option<Rate>,
@@ -136,7 +137,8 @@ impl ClockEstimator {
             rate: Rate { min, max },
             ..
         } = *window;
-        // No overflow: the products are below 2^15 nanoseconds, in units of 2^-32 nanoseconds.
+        // No overflow: the products are in units of 2^-32 nanoseconds, and stand for less than 2^15
+        // nanoseconds.
         let least = ((count - count_after) * min) >> 32;
         let most = ((count - count_before) * max) >> 32;
         Some(Reading {
