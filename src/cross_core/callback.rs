@@ -65,8 +65,8 @@ impl VTable {
 ///
 /// `storage` points to storage that holds an `F`, which the call consumes.
 unsafe fn call_once<F: OneShot>(storage: *mut ClosureStorage) {
-    // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`build`).
+    // SAFETY: the storage holds an `F`, which this call consumes (caller). `build` has put the `F`
+    // at an address aligned for it.
     unsafe { storage.cast::<F>().read() }.run();
 }
 
@@ -74,8 +74,8 @@ unsafe fn call_once<F: OneShot>(storage: *mut ClosureStorage) {
 ///
 /// `storage` points to storage that holds an `F` and is not used by any other code during the call.
 unsafe fn call_mut<F: FnMut()>(storage: *mut ClosureStorage) {
-    // SAFETY: the storage holds an `F`, which no other code uses (caller), at an address aligned
-    // for it (`build`).
+    // SAFETY: the storage holds an `F`, which no other code uses (caller). `build` has put the `F`
+    // at an address aligned for it.
     let closure = unsafe { &mut *storage.cast::<F>() };
     closure();
 }
@@ -84,8 +84,8 @@ unsafe fn call_mut<F: FnMut()>(storage: *mut ClosureStorage) {
 ///
 /// `storage` points to storage that holds an `F`, which the call drops.
 unsafe fn drop_in_storage<F>(storage: *mut ClosureStorage) {
-    // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`build`).
+    // SAFETY: the storage holds an `F`, which this call consumes (caller). `build` has put the `F`
+    // at an address aligned for it.
     unsafe { storage.cast::<F>().drop_in_place() }
 }
 
@@ -156,7 +156,7 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
     }
 }
 
-// SAFETY: `build` writes both fields of nonzero size.
+// SAFETY: `build` writes `storage` and `vtable`. The remaining field has size zero.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
     /// Writes the callback of a closure to its final address. Moving a new `Callback` there would
     /// read several recent small stores by one wide load, and processors stall on such a load.
@@ -239,12 +239,12 @@ impl CallbackPtr {
 
     #[inline]
     pub(crate) fn run(self) {
-        // SAFETY: the callback is initialized (`new`), and this borrow ends before the call.
+        // SAFETY: the pointer is to a callback (promised to `new`). This borrow ends before `call`.
         let call = unsafe { self.0.as_ref() }.vtable.call;
-        // SAFETY: the callback is initialized (`new`), and `&raw mut` borrows nothing.
+        // SAFETY: the pointer is to a callback (promised to `new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
-        // SAFETY: the storage holds a value of the vtable's type, and no other code uses it
-        // (`new`).
+        // SAFETY: the storage holds a value of the vtable's type, and no other code uses the
+        // callback (promised to `new`).
         unsafe { call(storage) }
     }
 
@@ -254,17 +254,17 @@ impl CallbackPtr {
     #[inline]
     pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
         const { assert!(fits_inline::<C::Closure>()) };
-        // SAFETY: the callback is initialized (`new`).
+        // SAFETY: the pointer is to a callback (promised to `new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;
         assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
-        // SAFETY: the callback was built from a `C` (the vtable), and no other code uses it
-        // (`new`).
+        // SAFETY: its vtable shows that the callback was built from a `C`. No other code uses the
+        // callback (promised to `new`).
         unsafe { take_closure::<C>(self.0) }
     }
 
     #[inline]
     pub(crate) fn drop_in_place(self) {
-        // SAFETY: the callback exists, and no other code uses it (`new`).
+        // SAFETY: the callback exists, and no other code uses it (both promised to `new`).
         unsafe { self.0.drop_in_place() }
     }
 }
@@ -277,10 +277,11 @@ impl CallbackPtr {
 /// this call, the memory counts as uninitialized.
 pub(crate) unsafe fn take_closure<C: IntoCallback>(callback: NonNull<Callback>) -> C::Closure {
     if const { fits_inline::<C::Closure>() } {
-        // SAFETY: the storage, which is the first field, holds the closure (caller, `build`).
+        // SAFETY: the callback is from a `C` (caller), so `build` has put the closure in the first
+        // field.
         unsafe { callback.cast::<C::Closure>().read() }
     } else {
-        // SAFETY: the storage, which is the first field, holds the box (caller, `build`).
+        // SAFETY: the callback is from a `C` (caller), so `build` has put a box in the first field.
         *unsafe { callback.cast::<Box<C::Closure>>().read() }
     }
 }
@@ -293,7 +294,7 @@ pub(crate) struct SendCallback {
     _callback: Callback,
 }
 
-// SAFETY: the original closure is `Send` (`SendCallback::assume_send`).
+// SAFETY: the caller of `assume_send` has promised that the original closure is `Send`.
 unsafe impl Send for SendCallback {}
 
 impl SendCallback {

@@ -43,8 +43,8 @@ pub(crate) struct Parker {
     /// The number of the latest sleep, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
     sleep_word: AtomicU64,
-    /// The latest time at which the most recently announced sleep ends, in nanoseconds of the
-    /// clock.
+    /// The time, in nanoseconds of the clock, at which the most recently announced sleep ends at
+    /// the latest.
     until: AtomicU64,
 }
 

@@ -263,8 +263,9 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no closure, the owner's sweep, or a cancel or reset by a guessed
-                // handle, has found the timer. Then the add counts as successful.
+                // `disarm` returns no closure, one of these came first: the owner's sweep
+                // (`state`), or a cancel or reset with a guessed handle. Then the add counts as
+                // successful.
                 armed.disarm().map_or(Ok(RemoteOutcome::without_wake(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
@@ -294,9 +295,9 @@ impl Shared {
         }
     }
 
-    /// Returns a reading of the clock for a request of another thread. The owner may estimate a
-    /// fast clock, but no later turn has an earlier lower bound. So the next turn fires a timer
-    /// that is due at this reading's lower bound.
+    /// Returns a reading of the clock for a request of another thread. No later turn has an earlier
+    /// lower bound, even if the owner estimates a fast clock. So the next turn fires a timer that
+    /// is due at this reading's lower bound.
     #[inline]
     fn reading(&self) -> Reading {
         let max = self.nanos_after(0);
@@ -306,7 +307,7 @@ impl Shared {
 
     /// Returns the deadline of a timer that is reset now, in nanoseconds of the clock. An elapsed
     /// deadline is moved back by almost a tick (`backdate_if_elapsed`). The second value is the
-    /// deadline without this move: a periodic timer counts its next periods from it.
+    /// deadline without this move. A periodic timer counts its next periods from the second value.
     pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, u64) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -340,7 +341,8 @@ impl Shared {
             return self.tick.start_nanos(coarsest_tick(first_tick, last_tick));
         }
         let has_elapsed = match when.deadline {
-            // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
+            // A nonzero delay has not elapsed, not even if `spread_due` has saturated and equals
+            // `now.max`.
             Deadline::After(delay) => delay.is_zero() && spread_due <= now.max,
             // If the deadline is between the bounds of `now`, only an exact reading shows whether
             // the deadline has elapsed.
@@ -397,8 +399,8 @@ fn is_wake_depth(depth: u32) -> bool {
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
 impl Protected<'_, Shared> {
-    /// Cancels a timer by one CAS and one push, if the owner has added it and its word is `Armed`
-    /// without flags. Otherwise returns `None`.
+    /// Cancels a timer by one CAS and one push, if the owner has added the timer and its state word
+    /// is `Armed` without flags (`state`). Otherwise returns `None`.
     #[inline]
     pub(crate) fn try_cancel_fast(
         &self,
@@ -465,7 +467,7 @@ impl Protected<'_, Shared> {
             ResetOutcome::Begun { postponable } => {
                 let needs_no_message = postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
-                // A postponable timer is never periodic.
+                // A *postponable* timer (`state`) is never periodic.
                 if !postponable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_base);
                 }

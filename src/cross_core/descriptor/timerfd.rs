@@ -46,8 +46,8 @@ pub(crate) struct Descriptor {
 }
 
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
-/// makes the descriptor readable. This thread sees the descriptor, if the descriptor was opened
-/// before the fence F1 of that sleep (`parker`).
+/// makes the descriptor readable. This thread sees the descriptor if it was opened before the fence
+/// F1 of that sleep (`parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 
@@ -89,8 +89,8 @@ impl Descriptor {
         self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Makes the descriptor readable at once, until it is read or the owner arms it again. Any
-    /// thread may call this.
+    /// Makes the descriptor readable at once. It stays readable until it is read or the owner arms
+    /// it again. Any thread may call this.
     pub(crate) fn trigger(&self) {
         // Relaxed: the kernel's lock orders this increment before the effect of the system call.
         self.triggers_begun.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Descriptor {
         let ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
         // does not arm the descriptor, that call makes the descriptor readable. If the owner arms
-        // the descriptor, it may undo that call, but it then checks for requests.
+        // the descriptor, this may undo that call, but the owner then checks for requests.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == ended).then_some(begun)
     }

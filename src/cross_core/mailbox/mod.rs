@@ -149,7 +149,8 @@ impl Mailbox {
     /// Closes the mailbox and discards its messages. Called once.
     pub(crate) fn close(&self) {
         for stack in [&self.urgent, &self.low] {
-            // Acquire (M1): the pushers' writes happen before the owner's sweep.
+            // Acquire (M1): the pushers' writes happen before the owner's sweep of all state words
+            // (`state`).
             stack.head.swap(CLOSED, Ordering::Acquire);
         }
     }

@@ -98,9 +98,9 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
         debug_assert!(was_empty);
     }
 
-    /// Retracts the value, if there is one. Deferred work later calls `release_ref` with the
-    /// reference that the cell owned, after every currently pinned thread has unpinned.
-    /// `release_ref` must be fast, because it may run on any thread that pins, such as a canceller.
+    /// Retracts the value, if there is one. When every currently pinned thread has unpinned,
+    /// deferred work calls `release_ref` with the reference that the cell owned. `release_ref` must
+    /// be fast, because it may run on any thread that pins, such as a canceller.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         self.0.retract(move |pointer| {
@@ -134,8 +134,8 @@ impl<T> Deref for Protected<'_, T> {
     #[inline]
     #[allow(unsafe_code)]
     fn deref(&self) -> &T {
-        // SAFETY: `EpochArc::publish` made the pointer from an `Arc`, which is alive. The cell's
-        // reference is released only after this thread has unpinned (`retract`).
+        // SAFETY: `EpochArc::publish` made the pointer from an `Arc`, which is alive. `retract`
+        // releases the cell's reference only after this thread has unpinned.
         unsafe { self.pointer.as_ref() }
     }
 }
@@ -159,9 +159,9 @@ impl<T> EpochPointer<T> {
             .is_ok()
     }
 
-    /// Empties the cell. If the cell had a pointer, deferred work later calls `release` with the
-    /// pointer, after every currently pinned thread has unpinned. The target's owner must not free
-    /// the target before that call.
+    /// Empties the cell. If the cell had a pointer, deferred work calls `release` with the pointer
+    /// when every currently pinned thread has unpinned. The target's owner must not free the target
+    /// before that call.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();

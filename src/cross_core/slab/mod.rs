@@ -266,7 +266,7 @@ impl Slab {
     fn take_from_page(&self, page_number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let page = self.page(page_number, pinned)?;
         // SAFETY: a published page lives while the thread is pinned. Only a remote page has nodes
-        // in its `free_list`, and its payloads are callbacks.
+        // in its `free_list`, and a remote page's payloads are callbacks.
         let link = |place: usize| unsafe { &page.as_typed::<Callback>().nodes[place].header.link };
         // SAFETY: the page lives while the thread is pinned.
         let (place, free_count) = unsafe { page.header() }.free_list.pop(link)?;
@@ -440,7 +440,7 @@ impl NodeView<'_> {
         let page: &page::Page<Callback> = unsafe { self.page.as_typed() };
         // SAFETY: the state word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place_in_page].payload().read() };
-        // SAFETY: the timer was armed with a callback that is `Send` (`TakenNode::arm`).
+        // SAFETY: `TakenNode::arm` has armed the timer, and accepts only a callback that is `Send`.
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
         self.state.end_reset_or_cancel(ResetBy::OtherThread).unwrap_or(NextStep::Nothing)
     }
@@ -506,8 +506,8 @@ impl<C: IntoCallback> ArmedNode<C> {
     pub(crate) fn disarm(self) -> Option<C::Closure> {
         let node = self.node.node();
         node.header.state.undo_arm_remote().then(|| {
-            // SAFETY: `undo_arm_remote` has given the payload to this thread, which has built it
-            // from a `C` (`arm`).
+            // SAFETY: `undo_arm_remote` has given the payload to this thread, whose `arm` has built
+            // the payload from a `C`.
             unsafe { take_closure::<C>(node.payload()) }
         })
     }

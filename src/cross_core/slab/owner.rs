@@ -86,14 +86,14 @@ impl<T> OwnerSlab<T> {
 
     #[inline]
     fn page_at(&self, page_number: usize) -> &Page<T> {
-        // SAFETY: the table's pages are of type `T` (`new`). Retiring a page takes `&mut self` and
-        // removes the page from the table. Other pages live as long as the slab.
+        // SAFETY: the slab's pages are of type `T` (promised to `new`). Retiring a page removes the
+        // page from the table, and takes `&mut self`. Other pages live as long as the slab.
         unsafe { self.pages.get(page_number).as_typed() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if this page is not published. Does
-    /// nothing and returns true if the owner added the timer: then `generation` lacks
-    /// `REMOTE_GENERATION_BIT`. Even if this returns true, the node may hold a timer of another
+    /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
+    /// the owner added the timer, `generation` lacks `REMOTE_GENERATION_BIT`, and this does nothing
+    /// and returns true. Even if this returns true, the node may hold a timer of another
     /// generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
@@ -310,7 +310,8 @@ impl<T> OwnerSlab<T> {
             self.retire_page(page_number);
         }
         // This second call also hands the deferred work of the retractions to all threads
-        // (`reclaim`). Only this thread can do so, and the shard may move to another thread.
+        // (`reclaim`). Only this thread can hand the work over, and the shard may later move to
+        // another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
@@ -407,16 +408,16 @@ impl<T> OwnerSlab<T> {
     /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
-        // SAFETY: the payload is present (`is_pending_owner_added`). Only the owner takes it, and
-        // borrows its shard mutably to do so.
+        // SAFETY: `is_pending_owner_added` has returned true, so the payload is present. Only the
+        // owner takes the payload, and only while it borrows its shard mutably.
         self.is_pending_owner_added(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
 
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
-        // SAFETY: the payload is present (`is_pending_owner_added`), no other thread uses it, and
-        // the borrow of `self` is exclusive.
+        // SAFETY: `is_pending_owner_added` has returned true, so the payload is present and no
+        // other thread uses it. The borrow of `self` is exclusive.
         self.is_pending_owner_added(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }

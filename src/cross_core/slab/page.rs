@@ -74,7 +74,7 @@ pub(super) struct PageHeader {
     /// How often the owner has returned a node to `free_list`.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
-    /// Set when the page has been retracted and no thread but the owner can read it.
+    /// True once the page has been retracted and only the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
     /// Frees this page. The function knows the page's payload type.
     free_page: unsafe fn(NonNull<PageHeader>),

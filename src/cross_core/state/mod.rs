@@ -131,23 +131,24 @@
 //! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
 //! that stalls between its CASes delays no other timer.
 //!
-//! If the shard ends between the CASes, the reset returns false, although other resets that found
-//! the timer `Resetting` may have returned true. The timer is then handed back with its old
-//! deadline. But if the timer still has *new deadline* from an earlier request, it is handed back
-//! with the requested deadline, which the failed reset may have overwritten.
+//! If the shard ends between the CASes, the reset fails and returns false, although other resets
+//! that found the timer `Resetting` may have returned true. The sweep hands the timer back with its
+//! old deadline, unless an earlier request has set *new deadline*. In that case the timer is handed
+//! back with its requested deadline: the earlier request's, or the failed reset's if that reset has
+//! already overwritten it.
 //!
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
 //! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
-//! level, it usually allows resets without a message. It stores in the node the deadline at which
-//! it has linked the timer, the *linked deadline*, and then sets *postponable*. A later remote
-//! reset that finds this flag sends no message, unless the new deadline is before the linked
-//! deadline. It only writes the requested deadline and sets *new deadline*. At the linked deadline,
-//! the owner's `claim` finds *new deadline*, and the owner applies the most recently requested
-//! deadline. The work at one tick must be bounded (P7 in `ARCHITECTURE.md`). So each slot of the
-//! first level counts its timers that are postponable, or that the owner itself has postponed
-//! without relinking them. If this count is at its limit, the owner does not set *postponable*.
+//! level, it usually allows resets without a message. It stores the *linked deadline*, at which it
+//! has linked the timer, in the node, and then sets *postponable*. A later remote reset that finds
+//! this flag sends no message, unless the new deadline is before the linked deadline. It only
+//! writes the requested deadline and sets *new deadline*. At the linked deadline, the owner's
+//! `claim` finds *new deadline*, and the owner applies the most recently requested deadline. The
+//! work at one tick must be bounded (P7 in `ARCHITECTURE.md`). So each slot of the first level
+//! counts its timers that are postponable, or that the owner itself has postponed without relinking
+//! them. If this count is at its limit, the owner does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer at that moment, that thread's `end_reset_without_message` fails, and the
