@@ -38,10 +38,10 @@
 //! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and
 //!   [`interval`](future::interval) for any executor; [`Timers`](future::Timers) for tasks that
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
-//! * [`metrics`]: the counts and the lateness of each thread's timers; [`Watchdog`](metrics::Watchdog)
-//!   reports a loop that hangs.
-//! * [`Config`]: the tick length, the limits and the hooks of a wheel. [`Clock`]: its clock, such as
-//!   [`ManualClock`] in tests.
+//! * [`metrics`]: the counts and the lateness of each thread's timers;
+//!   [`Watchdog`](metrics::Watchdog) reports a loop that hangs.
+//! * [`Config`]: the tick length, the limits and the hooks of a wheel. [`Clock`]: its clock, such
+//!   as [`ManualClock`] in tests.
 //! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
 //! * [`Wheel`]: the data structure alone. The caller passes the time as a tick number.
 //!

@@ -41,8 +41,8 @@ pub trait Backend: BackendOps {}
 impl<B: BackendOps> Backend for B {}
 
 /// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock. Handles have the type `TimerHandle`, which is `Send`, even for this thread's
-/// wheel. So a compiler error about a `!Send` future names only `LocalTimer`.
+/// wheel's clock. Even for this thread's wheel, handles have the type `TimerHandle`, which is
+/// `Send`. So a compiler error about a `!Send` future names only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 
@@ -59,7 +59,8 @@ pub trait BackendOps: Debug + Unpin {
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
     /// Adds a timer with the deadline `nanos` and the callback `waker`. If another wheel of the
-    /// `Timers` accepts the timer, `self` becomes that wheel, and `nanos` a time of its clock.
+    /// `Timers` accepts the timer, `self` becomes that wheel, and `nanos` becomes a time of that
+    /// wheel's clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,

@@ -109,8 +109,9 @@ impl<B: Backend> Interval<B> {
         interval
     }
 
-    /// Counts the period from now if the interval was started or reset without a delay. Its sleep
-    /// counts from the lower bound of a reading, so the next tick would be early.
+    /// Counts the period from now, after a start or a reset without a delay. Without this call, the
+    /// period would count from the lower bound of a clock reading, and the next tick would be
+    /// early.
     pub(super) fn count_from_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
@@ -293,9 +294,9 @@ impl<B: Backend> Interval<B> {
         Duration::from_nanos(self.period_nanos)
     }
 
-    /// Changes the time between two ticks. The minimum is one tick of the wheel. The next tick
-    /// keeps its deadline. To change this deadline too, call [`reset`](Self::reset) afterwards: the
-    /// next tick comes one new period after the reset.
+    /// Changes the time between two ticks. A period below one tick of the wheel becomes one tick.
+    /// The next tick keeps its deadline. To change this deadline too, call [`reset`](Self::reset)
+    /// afterwards: the next tick comes one new period after the reset.
     ///
     /// # Examples
     ///

@@ -20,7 +20,7 @@ pin_project! {
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it.
     ///
-    /// The poll that adds the timer first compares the deadline with the clock, unless the duration
+    /// Before a poll adds the timer, it compares the deadline with the clock, unless the duration
     /// exceeds a second. While the timer is pending, an elapsed deadline ends the timeout only
     /// after a turn.
     ///

@@ -83,9 +83,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, each in its own
-/// `Arc`. A future clones the `Arc` at the index of its first wheel. So threads that use different
-/// wheels do not contend for one reference count.
+/// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, and each copy has
+/// its own `Arc`. A future clones the `Arc` at the index of its first wheel. So threads that use
+/// different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {
@@ -508,15 +508,16 @@ impl Remote {
         &self.wheel_set.shards[self.wheel_index]
     }
 
-    /// Returns the wheel at `index`, or `None` if the wheels belong to threads.
+    /// Returns the wheel at `index` of [`Timers::per_worker`]. Returns `None` if each wheel belongs
+    /// to a thread.
     #[inline]
     fn worker_wheel(&self, index: usize) -> Option<&WorkerWheel> {
         Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
     }
 
     /// Tries one wheel after another, from this wheel on, until one accepts a timer. Then `self`
-    /// refers to that wheel, and `nanos` is a time of its clock. If no wheel accepts the timer,
-    /// drops `callback` without waking the task.
+    /// refers to that wheel, and `nanos` is a time of that wheel's clock. If no wheel accepts the
+    /// timer, drops `callback` without waking the task.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
@@ -647,7 +648,7 @@ impl BackendOps for Remote {
 }
 
 per_thread! {
-    /// Selects a wheel for the futures of this thread; 0 if no number is assigned yet.
+    /// The number that selects the wheel for this thread's futures; 0 if no number is assigned yet.
     static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 

@@ -43,7 +43,8 @@ impl OneShot for WakerCallback {
 /// The vtable of every `WakerCallback`. A static, so that its address identifies the type.
 static VTABLE: VTable = VTable::once::<WakerCallback>();
 
-// SAFETY: the first vtable is for `WakerCallback`, which fits inline (`CallbackPtr::take`).
+// SAFETY: the first vtable is for `WakerCallback`. The second is not used, because a
+// `WakerCallback` fits inline (asserted in `CallbackPtr::take`).
 unsafe impl IntoCallback for WakerCallback {
     type Closure = Self;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] = [&VTABLE; 2];
@@ -60,7 +61,7 @@ impl Drop for WakerCallback {
         // that the task polls again and notices the end. A wheel that ends also drops callbacks of
         // remotely cancelled timers. Waking their tasks is needless but harmless.
         let Some(waker) = self.0.take() else { return };
-        // The flag does not apply to callbacks that are dropped by the waker's own code.
+        // `WAKES_ON_DROP` does not apply to callbacks that the waker's own code drops.
         let flag = WakesOnDrop::set(None);
         if flag.previous.unwrap_or_else(ThreadWheel::has_ended) {
             waker.wake();

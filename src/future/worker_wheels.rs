@@ -1,7 +1,8 @@
 //! The wheels of [`Timers::per_worker`](super::Timers::per_worker), which belong to no thread.
 //!
 //! Such a wheel is a shard whose owner changes: a thread claims the wheel by one compare-and-swap,
-//! acts as the owner, and releases the wheel.
+//! acts as the owner, and releases the wheel. A *worker* is a thread that adds, cancels or resets a
+//! timer. The *watcher* is the thread that turns the wheels.
 //!
 //! ```text
 //! a worker                                    the watcher
@@ -18,7 +19,7 @@
 //! before the claim, and called or dropped after the release. So a claim is short and never nested.
 //! If another thread has claimed the wheel, a worker retries a few times. If all attempts fail, the
 //! worker acts as a remote thread, and sends a message if necessary. Only the watcher waits until
-//! it can claim a wheel. It does so after each callback, and when it ends the wheels.
+//! it can claim a wheel: after each callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
@@ -40,8 +41,8 @@
 //! If the deadline of an add or reset under the claim is before the end of the latest announced
 //! sleep, `sleep_limit` is lowered to this deadline. Until `sleep_limit` has elapsed, no newly
 //! announced sleep ends after it, even if the timer was cancelled. So adds with later deadlines do
-//! not wake the watcher. If a program keeps adding and cancelling timeouts of equal length, only
-//! about one add per timeout length and wheel wakes the watcher.
+//! not wake the watcher. If a program keeps adding and cancelling timeouts of equal length, then in
+//! each span of that length, only about one add per wheel wakes the watcher.
 //!
 //! # The end
 //!
@@ -428,7 +429,7 @@ impl WorkerWheel {
 pub(super) struct WorkerWheels {
     pub(super) wheels: Vec<WorkerWheel>,
     pub(super) shards: Arc<[ShardRef]>,
-    /// Set when all clones and futures of the `Timers` have been dropped.
+    /// True once all clones and futures of the `Timers` have been dropped.
     is_stopping: AtomicBool,
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct ClientId(u32);
 pub(super) struct Clients {
     /// The client with each identifier; `None` if the identifier is free.
     by_id: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free identifiers. Some may be beyond the end of `by_id`, which `remove` shortens; `add`
-    /// ignores them.
+    /// The free identifiers. `remove` shortens `by_id`, so some of them may be beyond its end;
+    /// `add` ignores those.
     free_ids: BinaryHeap<Reverse<u32>>,
 }
 

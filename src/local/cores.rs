@@ -127,9 +127,9 @@ impl StopState {
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
-/// message. Dropping the request sets `is_processed` and wakes the futures of [`Core::stopped`]. The
-/// callback of the last message drops the request. If the wheel has ended or has no free node, a failed send
-/// drops the request earlier.
+/// message, and the last callback drops the request. If the wheel has ended or has no free node, a
+/// failed send drops the request earlier. The drop sets `is_processed` and wakes the futures of
+/// [`Core::stopped`].
 struct PendingStop {
     shared: Arc<CoresShared>,
     thread_index: usize,
@@ -146,8 +146,9 @@ impl PendingStop {
 impl Drop for PendingStop {
     fn drop(&mut self) {
         let state = &self.shared.stop_by_thread[self.thread_index];
-        // Relaxed: the flag publishes no other data, and may be seen late. A future reads it under
-        // the lock, after this store, or its waker is in the map below.
+        // Relaxed: the flag publishes no other data. A future reads the flag and adds its waker
+        // under the lock that is taken below. So it either sees this store, or its waker is in the
+        // map.
         state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *state.wakers());
         let hooks = &self.shared.shards[self.thread_index].shared.hooks;
@@ -363,7 +364,7 @@ impl Cores<()> {
     /// If there are more threads than cores, pinning continues from the first core. To exclude a
     /// core, start the program under `taskset` or in a cpuset. If several containers share the same
     /// cores and are limited only by CPU quotas, disable [pinning](CoresBuilder::pin). Otherwise
-    /// all of them pin their threads to the same cores.
+    /// all these containers pin their threads to the same cores.
     ///
     /// # Examples
     ///
@@ -462,8 +463,8 @@ impl<R> Cores<R> {
     ///
     /// A thread in an announced sleep is woken. Without a backlog, each thread processes the
     /// request within three turns. After that, [`Core::is_stopping`] returns true for this thread,
-    /// and the thread decides when to end: a loop must check `is_stopping`, and the main future of a
-    /// runtime awaits [`Core::stopped`]. Further calls of `stop` have no effect.
+    /// and the thread decides when to end: a loop must check `is_stopping`, and the main future of
+    /// a runtime awaits [`Core::stopped`]. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is a
@@ -614,8 +615,8 @@ impl CoresBuilder {
     /// Starts a thread for each element of `args`, and runs `run` on it with that element.
     ///
     /// An element is a value prepared for one thread, such as a `mio::Poll` that the thread's wake
-    /// hook can wake. The number of threads is the number of elements; [`threads`](Self::threads) has
-    /// no effect. `run` starts only after every thread has its wheel and, where possible, is
+    /// hook can wake. The number of threads is the number of elements; [`threads`](Self::threads)
+    /// has no effect. `run` starts only after every thread has its wheel and, where possible, is
     /// pinned.
     ///
     /// # Errors
@@ -669,8 +670,8 @@ impl CoresBuilder {
                 let installed = config_of_thread(index).install();
                 let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
-                // Otherwise `start_signal` would keep the memory of all wheels, even after `run`
-                // has dropped its `Core`.
+                // Without this drop, `start_signal` would keep the memory of all wheels, even after
+                // `run` has dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
                 Some(run(Core { index, pinned_to, thread_id, shared }, arg))

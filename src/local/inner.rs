@@ -109,7 +109,7 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// The number of cancelled callbacks whose destructors are running, each in its node.
+    /// The number of cancelled callbacks that are being dropped in their nodes.
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
@@ -467,7 +467,8 @@ impl ThreadWheel {
                 self.announced_until.set(AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_without_loop();
-                    // The second add from now checks for an overdue timer.
+                    // Allows one add without a check; the add after that one checks for an overdue
+                    // timer.
                     let _ = engine.allow_adds(1);
                 });
             }

@@ -440,9 +440,10 @@ impl LocalTimer {
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
     /// passed, and `None` if the wheel needs no turn.
     ///
-    /// This call announces no sleep, so other threads cannot wake the loop: use it only where they
-    /// never need to. It reads the clock, sends the messages of the thread's purgatories to other
-    /// cores, and records the loop's wake-up time for [`metrics`](crate::metrics).
+    /// This call announces no sleep, so other threads cannot wake the loop. Use it only if they
+    /// never need to wake the loop. It reads the clock, sends the messages of the thread's
+    /// purgatories to other cores, and records the loop's wake-up time for
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

@@ -112,13 +112,14 @@ pub struct ShardMetrics {
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
-    /// delay, the lateness counts from the beginning of the tick of the add or reset, or under
-    /// [`Clock::fast`](crate::Clock::fast) of the tick up to 10 us before.
+    /// delay, the lateness counts from the beginning of the tick of the add or reset. Under
+    /// [`Clock::fast`](crate::Clock::fast), this may be the tick of a time up to 10 us earlier.
     pub loop_lateness: Histogram,
     /// The lateness of due timers that a turn left to a later turn.
     ///
-    /// Also contains timers that were added or reset between such an unfinished turn and the next
-    /// one, if their deadlines are not after the beginning of the unfinished turn.
+    /// Also contains the lateness of timers that were added or reset between such an unfinished
+    /// turn and the next one, if their deadlines are not after the beginning of the unfinished
+    /// turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included. It is zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.

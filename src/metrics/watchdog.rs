@@ -61,8 +61,8 @@ pub struct Stall {
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` or `next_expiry` returns `None`, or until the loop's next turn or call of
 ///   `prepare_sleep` or `time_until_next`.
-/// * Its next turn is late by more than the limit. The time at which this turn is due is set by the
-///   loop's `TimerFd`, and by each call of `prepare_sleep` or `time_until_next`. If a loop uses
+/// * Its next turn is late by more than the limit. The loop's `TimerFd`, and each call of
+///   `prepare_sleep` or `time_until_next`, set the time at which this turn is due. If a loop uses
 ///   none of these, its late turns are usually not reported.
 /// * A remote add, reset or closure has waited for longer than the limit, the next turn has not
 ///   begun, and the loop is not in an announced sleep.

@@ -70,7 +70,7 @@ pub trait DelayedOperation: 'static {
     /// `on_complete` runs inside it, up to 16 calls deep. Deeper calls run after the outermost
     /// call.
     ///
-    /// An operation that holds a clone of the purgatory in which it waits keeps that purgatory
+    /// If an operation holds a clone of the purgatory in which it waits, it keeps this purgatory
     /// alive. If the thread ends while such an operation waits, the operation and the purgatory
     /// leak.
     fn on_complete(self, how: Completion)

@@ -2,8 +2,9 @@
 //! operation.
 //!
 //! One record holds an operation, its timer and its *inline watch*, the operation's first watch on
-//! this core. An *extra watch* is a separate record: a further watch of an operation, or a watch of
-//! another core's operation.
+//! this core. While the purgatory checks the operation's condition, the operation is *checked out*
+//! of its record. An *extra watch* is a separate record: a further watch of an operation, or a
+//! watch of another core's operation.
 //!
 //! The watches of a key form a ring, in the order in which they were added. The first watch holds
 //! the key. An event walks along the ring of its key with a *cursor*. When the watch at a cursor is
@@ -47,8 +48,9 @@ pub(super) struct Table<K, Op> {
     /// [`grow_chains`](Self::grow_chains). The value is:
     ///
     /// - Zero while the table grows.
-    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
-    ///   and from the end of a trim interval with surplus chains until an add calls `grow_chains`.
+    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] in two cases: chains are
+    ///   being removed, or no add has called `grow_chains` since a trim interval (`limits`) ended
+    ///   with surplus chains.
     /// - Otherwise, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
@@ -85,7 +87,7 @@ struct ParkedOperation<K, Op> {
     /// How the operation was completed, if not by its condition. If the operation was checked out
     /// at that time, [`end_check`](Table::end_check) returns this value.
     completion: Option<Completion>,
-    /// Set if another check was requested while the operation was checked out.
+    /// True if another check was requested while the operation was checked out.
     check_again: bool,
 }
 
@@ -206,7 +208,8 @@ pub(super) enum KeyWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out.
     /// The caller must check the operation's condition.
     Single(u32, Op),
-    /// All other cases: the caller calls [`Table::step`] until the event is no longer suspended.
+    /// All other cases. The caller must call [`Table::step`] until the event is no longer
+    /// suspended.
     Walk(EventWalk),
 }
 
@@ -349,8 +352,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
     /// operation. Returns `None` if the operation is checked out: it completes after its check.
-    /// Also returns `None` if the operation has already ended, because a program may drain the
-    /// wheel and later run the timer of an ended operation.
+    /// Also returns `None` if the operation has already ended: a program may drain the wheel and
+    /// later run the timer of an ended operation.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -657,8 +660,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Moves an event to its next watch, and returns the operation of this watch. The caller must
-    /// check the operation, or ask its core to do so. Returns `None` once no watch older than the
-    /// event is left.
+    /// check the operation, or ask the operation's core to check it. Returns `None` once no watch
+    /// older than the event is left.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
         if mem::take(&mut event.is_suspended) {
@@ -778,7 +781,7 @@ impl<K, Op> Table<K, Op> {
 /// An event in progress, which walks along the watches of a key.
 pub(super) struct EventWalk {
     next_watch: WatchIndex,
-    /// Set between two steps, while one of the table's cursors holds the next watch.
+    /// True between two steps if one of the table's cursors holds the next watch.
     pub(super) is_suspended: bool,
     /// The latest number that the table had assigned when the event began.
     last_id_number_at_start: NonZeroU64,

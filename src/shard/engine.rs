@@ -62,7 +62,7 @@ pub(crate) struct Engine<T> {
     pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
     /// Until this time, no sleep exceeds `drop_within_nanos`. So the owner drops remotely cancelled
-    /// payloads in time, and no cancel need end the sleep.
+    /// payloads in time, and cancels need not end these sleeps.
     short_sleeps_until: Cell<u64>,
     /// True if the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
@@ -209,8 +209,8 @@ impl<T> Engine<T> {
 
     /// Returns the time `delay_nanos` from now, in nanoseconds of the clock. Counts from the upper
     /// bound of a clock reading, so the result is never too early. For a zero delay, returns the
-    /// lower bound: the next turn may have the same reading, and fires timers only up to its lower
-    /// bound.
+    /// lower bound: the next turn may have the same reading, and a turn fires timers only up to the
+    /// lower bound.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay_nanos: u64) -> u64 {
         let now = self.read_clock();
@@ -451,8 +451,8 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Resets a remotely added timer before its admission, with the steps of a remote reset.
-    /// Returns false if the timer has ended.
+    /// Resets a remotely added timer that the owner has not yet *admitted* (`slab`), with the steps
+    /// of a remote reset. Returns false if the timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -467,7 +467,7 @@ impl<T> Engine<T> {
                 let Reading { min, max } = self.clock.latest;
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
-                // not use this field, because the timer is not *postponable* yet.
+                // not use this field, because the timer is not *postponable* (`state`) yet.
                 node.linked_deadline().store_nanos(self.clock.tick.period_base(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), MessageKind::AddedOrReset);
@@ -923,9 +923,9 @@ impl<T> Engine<T> {
         }
     }
 
-    /// If the shard has a limit, publishes the number of live timers, which remote adds compare
-    /// with the limit. First subtracts up to [`WAKE_DEPTH`] cancelled timers whose messages are in
-    /// the backlog. A remote add subtracts cancelled timers whose messages are in the mailbox.
+    /// If the shard has a limit, publishes the number of live timers, minus up to [`WAKE_DEPTH`]
+    /// cancelled timers whose messages are in the backlog. Remote adds compare the published number
+    /// with the limit. They also subtract cancelled timers whose messages are in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -1228,8 +1228,8 @@ impl<T> Engine<T> {
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(max_adds)`](Self::allow_adds) succeeds,
-    /// and then returns `None`. If this returns a payload, the caller must drop the payload and
-    /// call again. Returns an error if no timer can be added.
+    /// and then returns `None`. If it returns a payload, the caller must drop the payload and call
+    /// this again. Returns an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(max_adds) {
@@ -1263,7 +1263,7 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the link of a message, and true if the message's timer counts as
+    /// Returns the link of a message, and whether the message's timer counts as
     /// [`uncollected`](Counts::uncollected): it was admitted, and another thread has cancelled it.
     fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
@@ -1303,8 +1303,8 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
-            // A timer that was due by the last turn and is still pending was usually added or reset
-            // later, by another thread. Such a timer counts as overdue since `remote_due`.
+            // If a timer was due by the last turn and is still pending, another thread has usually
+            // added or reset it since then. Such a timer counts as overdue since `remote_due`.
             let due =
                 pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
             let overdue = self.shared.clock.nanos().saturating_sub(due.min().unwrap_or(u64::MAX));

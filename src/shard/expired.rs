@@ -37,7 +37,8 @@ pub struct Expired<T> {
     pub(super) times: ExpiryTimes,
 }
 
-/// When a timer was due, and when the turn in which it expired began, in nanoseconds of the clock.
+/// The time at which a timer was due, and the beginning of the turn in which it expired. Both are
+/// in nanoseconds of the clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the clock shows zero.

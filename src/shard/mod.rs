@@ -499,7 +499,7 @@ impl<T> Shard<T> {
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
     /// than 1,024; each request may yield a due timer. The pass also handles at most `budget`
-    /// entries of the wheel: it returns an entry or moves it to another slot. If the budget leaves
+    /// entries of the wheel: each is returned or moved to another slot. If the budget leaves
     /// requests or entries, the next pass continues with them, in order. Until then,
     /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
     /// returns zero. A budget of zero makes no progress.
@@ -646,8 +646,8 @@ impl<T> Shard<T> {
     /// also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
-    /// - A timer that was reset to a later deadline may need a turn at its old tick. This turn
-    ///   usually serves 96 such timers. A further timer may need a turn at another tick.
+    /// - A timer that was reset to a later deadline may need a turn at its old tick. One turn
+    ///   usually serves up to 96 such timers. A further timer may need a turn at another tick.
     /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
     ///   Each of the ticks just before that tick may need a turn.
     ///
@@ -1120,7 +1120,7 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let (claimed, ended) = self.claim_in_pass(EndedTimer::finish)?;
         if claimed.run.is_periodic() {
-            // The claim has counted a run of the periodic timer, but not its end.
+            // The timer is periodic, so the claim has counted only its run. Now the timer ends.
             self.engine.stats.count_fired();
         }
         Some(self.end_expired(claimed, ended))

@@ -33,9 +33,9 @@ pub(super) struct Stats {
     unpublished_due_count: u32,
     /// True if the latest pass has ended, but the length of its turn has not been measured yet.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
-    /// When the counts were last published: a sum of counters, and the number of messages in the
-    /// backlog. `Engine::publish` publishes the counts again only if one of these two numbers has
-    /// changed.
+    /// A sum of counters, and the number of messages in the backlog, both from the latest
+    /// publication of the counts. `Engine::publish` publishes the counts again only if one of these
+    /// two numbers has changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,

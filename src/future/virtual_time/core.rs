@@ -105,8 +105,7 @@ impl VirtualCore {
         (core, shard)
     }
 
-    /// Takes a step. Returns true if the step had an effect, after which any core may need another
-    /// turn.
+    /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(position) => tasks.try_poll(position),

@@ -21,8 +21,9 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
-/// A panic in a poll of a task propagates to the method that runs the task. The task's future is
-/// dropped after its last poll, or else with the executor. A panic of its destructor is caught.
+/// A panic in a poll of a task propagates to the method that runs the task. A task's future is
+/// dropped after its last poll. A future that is still unfinished is dropped with the executor. A
+/// panic of the future's destructor is caught.
 ///
 /// # Examples
 ///
@@ -219,7 +220,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If the future is not ready, all cores are idle, and there is no deadline. If `make` or a
+    /// If all cores are idle and there is no deadline, but the future is not ready. If `make` or a
     /// task panics.
     ///
     /// # Examples
