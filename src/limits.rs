@@ -39,7 +39,7 @@ pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536
 
 /// The first level of a wheel has 2^(`BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where `BITS`
 /// is the wheel's parameter. A *revolution* is 2^`BITS` of these slots. One slot of the second
-/// level covers a revolution. At a tick of a millisecond, a shard's first level reaches at least
+/// level covers a revolution. At a tick of a millisecond, a shard's first level covers at least
 /// 129 s ahead, so most timers of a server never *cascade*, which means moving to a lower level.
 pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
@@ -59,7 +59,7 @@ pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
 pub(crate) const SHARD_WHEEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
 
-/// The number of levels of a shard's wheel. Together the levels reach every `u64` tick.
+/// The number of levels of a shard's wheel. Together the levels cover every `u64` tick.
 pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS as usize);
 
 /// The largest index of a node or wheel entry. In every link, index 0 means "none", and the bits

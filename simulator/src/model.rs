@@ -598,7 +598,7 @@ impl Model {
         answer
     }
 
-    /// Records a new period before its call. Returns the expected answer.
+    /// Records a call of `set_period` before it is made. Returns the expected answer.
     pub(crate) fn record_set_period(&mut self, id: Id, period: Nanos) -> bool {
         let &Timer { state, period: before, .. } = self.timer(id);
         let answer = before > 0 && matches!(state, State::Live | State::Running);

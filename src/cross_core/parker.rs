@@ -144,7 +144,7 @@ impl Parker {
     /// this swap serves as the fence F2. A request that failed because the shard has ended needs no
     /// fence.
     #[inline]
-    pub(crate) fn sleep_in_progress_after_swap(&self) -> Option<SleepId> {
+    pub(crate) fn sleep_in_progress_after_request(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `sleeps_past` then reads the end of this sleep or of a later one. The owner sees
@@ -153,9 +153,9 @@ impl Parker {
     }
 
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
-    /// [`sleep_in_progress_after_swap`](Self::sleep_in_progress_after_swap) before.
+    /// [`sleep_in_progress_after_request`](Self::sleep_in_progress_after_request) before.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: `sleep_in_progress_after_swap` has acquired `until` with the announcement.
+        // Relaxed: `sleep_in_progress_after_request` has acquired `until` with the announcement.
         deadline < self.until.load(Ordering::Relaxed)
     }
 }
@@ -186,7 +186,7 @@ mod tests {
 
     /// Returns the sleep in progress if it ends after `deadline`.
     fn sleep_past(parker: &Parker, deadline: u64) -> Option<SleepId> {
-        parker.sleep_in_progress_after_swap().filter(|_| parker.sleeps_past(deadline))
+        parker.sleep_in_progress_after_request().filter(|_| parker.sleeps_past(deadline))
     }
 
     #[test]

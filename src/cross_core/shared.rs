@@ -32,7 +32,7 @@ use crate::{
 /// cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The number by which handles find the shard. The registry sets it, and `serial`.
+    /// The number by which handles find the shard. The registry sets this and `serial`.
     pub(crate) number: u32,
     /// Identifies the shard: no other shard of the process has this serial.
     pub(crate) serial: u64,
@@ -365,7 +365,7 @@ impl Shared {
         ends_any_sleep: bool,
         nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
-        let sleep = self.parker.sleep_in_progress_after_swap()?;
+        let sleep = self.parker.sleep_in_progress_after_request()?;
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {

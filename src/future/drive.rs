@@ -68,8 +68,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             local_timer().turn_within(DRIVE_BUDGET);
             wait_for_next_poll(None::<S>, true).await;
             // This turn usually fires timers that came due while other tasks ran. More timers may
-            // come due while the woken tasks run. So the next turn follows these tasks after a
-            // short sleep.
+            // come due while the woken tasks run. So the sleep before the next turn is
+            // short.
             let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {

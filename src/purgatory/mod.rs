@@ -88,7 +88,7 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{CheckOutcome, EventWalk, KeyWatchers, RemoteWatch, Table, Watcher},
+    table::{CheckOutcome, EventWalk, KeyWatchers, OutgoingWatch, Table, Watcher},
 };
 use crate::{
     cross_core::hooks::PanicPlace,
@@ -862,8 +862,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = call_try_complete(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                CheckOutcome::ConditionHeld { last_remote_watch_index } => {
-                    self.finish_removal(table, last_remote_watch_index);
+                CheckOutcome::ConditionHeld { last_outgoing_watch_index } => {
+                    self.finish_removal(table, last_outgoing_watch_index);
                     self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
@@ -904,18 +904,18 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         self.change_count.update(|count| count + 1);
-        let last_remote_watch_index = table.remove(index);
-        self.finish_removal(table, last_remote_watch_index);
+        let last_outgoing_watch_index = table.remove(index);
+        self.finish_removal(table, last_outgoing_watch_index);
     }
 
     /// Drops unneeded keys, and removes an operation's watches on other cores.
-    /// `last_remote_watch_index` may be [`NONE`].
+    /// `last_outgoing_watch_index` may be [`NONE`].
     #[inline(always)]
-    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, last_remote_watch_index: u32) {
+    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, last_outgoing_watch_index: u32) {
         drop(table);
         self.drop_unneeded_keys();
-        if last_remote_watch_index != NONE {
-            self.unwatch_remote(last_remote_watch_index);
+        if last_outgoing_watch_index != NONE {
+            self.unwatch_remote(last_outgoing_watch_index);
         }
     }
 
@@ -989,8 +989,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.drop_unneeded_keys();
             }
             Message::WatchAck { operation, watch } => {
-                let waits =
-                    self.table.borrow_mut().try_add_remote_watch(operation, sender_core, watch);
+                let waits = self.table.borrow_mut().try_record_outgoing_watch(
+                    operation,
+                    sender_core,
+                    watch,
+                );
                 if waits {
                     // An event on the key may have preceded the watch.
                     self.check_by_id(operation);
@@ -1020,11 +1023,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Sends messages that remove an operation's watches on other cores. `remote_watch_index` is
-    /// the index of the operation's latest [`RemoteWatch`].
+    /// the index of the operation's latest [`OutgoingWatch`].
     fn unwatch_remote(&self, mut remote_watch_index: u32) {
         while remote_watch_index != NONE {
-            let taken = self.table.borrow_mut().take_remote_watch(remote_watch_index);
-            let RemoteWatch { core, watch, previous_index } = taken;
+            let taken = self.table.borrow_mut().take_outgoing_watch(remote_watch_index);
+            let OutgoingWatch { core, watch, previous_index } = taken;
             self.add_message_to_batch(core, Message::Unwatch { watch });
             remote_watch_index = previous_index;
         }

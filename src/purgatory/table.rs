@@ -37,7 +37,7 @@ use crate::{
 pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
-    remote_watches: Records<RemoteWatch>,
+    outgoing_watches: Records<OutgoingWatch>,
     /// The first watch of the first key of each chain; see
     /// [`chain_head_mut`](Self::chain_head_mut).
     chain_heads: Vec<WatchIndex>,
@@ -81,9 +81,9 @@ struct ParkedOperation<K, Op> {
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
+    /// The index of the operation's latest [`OutgoingWatch`], or [`NONE`]. Each `OutgoingWatch` links
     /// to the previous one. In a free record, the index of the next free record.
-    last_remote_watch_index: u32,
+    last_outgoing_watch_index: u32,
     /// How the operation was completed, if not by its condition. If the operation was checked out
     /// at that time, [`end_check`](Table::end_check) returns this value.
     completion: Option<Completion>,
@@ -94,7 +94,7 @@ struct ParkedOperation<K, Op> {
 /// The contents of an operation's record, taken when the record was freed.
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
-    last_remote_watch_index: u32,
+    last_outgoing_watch_index: u32,
     /// The record's index if the caller must still pass it to
     /// [`put_in_free_list`](Records::put_in_free_list), or [`NONE`].
     unlisted_index: u32,
@@ -179,10 +179,10 @@ impl<K> Watch<K> {
 
 /// A watch on another core, for an operation of this core.
 #[derive(Clone, Copy)]
-pub(super) struct RemoteWatch {
+pub(super) struct OutgoingWatch {
     pub(super) core: u32,
     pub(super) watch: Id,
-    /// The index of the operation's previous `RemoteWatch`, or [`NONE`].
+    /// The index of the operation's previous `OutgoingWatch`, or [`NONE`].
     pub(super) previous_index: u32,
 }
 
@@ -215,9 +215,9 @@ pub(super) enum KeyWatchers<Op> {
 
 #[must_use]
 pub(super) enum CheckOutcome {
-    /// The condition holds, and the table has removed the operation. `last_remote_watch_index` may
+    /// The condition holds, and the table has removed the operation. `last_outgoing_watch_index` may
     /// be [`NONE`].
-    ConditionHeld { last_remote_watch_index: u32 },
+    ConditionHeld { last_outgoing_watch_index: u32 },
     /// The operation was forced or expired during the check. The caller must remove it.
     ForcedOrExpired(Completion),
     /// Another check was requested during this check. The caller must check once more.
@@ -248,12 +248,12 @@ impl<K, Op> ParkedOperation<K, Op> {
 impl<K> FreedOperation<K> {
     #[inline(always)]
     fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
-        let last_remote_watch_index = occupied.record.last_remote_watch_index;
+        let last_outgoing_watch_index = occupied.record.last_outgoing_watch_index;
         let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "the operation would stay in a free record");
         parked.id_number = None;
         let inline_watch = parked.inline_watch.copy_and_take_key();
-        Self { inline_watch, last_remote_watch_index, unlisted_index }
+        Self { inline_watch, last_outgoing_watch_index, unlisted_index }
     }
 }
 
@@ -262,7 +262,7 @@ impl<K, Op> Table<K, Op> {
         Self {
             operations: Records::new(),
             extra_watches: Records::new(),
-            remote_watches: Records::new(),
+            outgoing_watches: Records::new(),
             chain_heads: Vec::new(),
             chain_mask: 0,
             key_count: 0,
@@ -331,8 +331,8 @@ impl<K, Op> Table<K, Op> {
         } else if condition_holds && parked.try_cancel_timer() {
             let freed = FreedOperation::free(occupied);
             self.count_completion(Completion::Condition);
-            let last_remote_watch_index = self.unlink_watches(index, freed);
-            CheckOutcome::ConditionHeld { last_remote_watch_index }
+            let last_outgoing_watch_index = self.unlink_watches(index, freed);
+            CheckOutcome::ConditionHeld { last_outgoing_watch_index }
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
             CheckOutcome::CheckAgain
@@ -369,7 +369,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
-    /// its latest [`RemoteWatch`], or [`NONE`].
+    /// its latest [`OutgoingWatch`], or [`NONE`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let freed = FreedOperation::free(self.operations.occupied_record(index));
         self.unlink_watches(index, freed)
@@ -378,10 +378,10 @@ impl<K, Op> Table<K, Op> {
     /// Unlinks an operation's watches on this core, and frees the records of its extra watches. The
     /// operation's own record is already free; `freed` has its former contents. Puts this record
     /// into the free list of its page, unless it is already there. Returns
-    /// `freed.last_remote_watch_index`.
+    /// `freed.last_outgoing_watch_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
-        let FreedOperation { inline_watch, last_remote_watch_index, unlisted_index } = freed;
+        let FreedOperation { inline_watch, last_outgoing_watch_index, unlisted_index } = freed;
         if inline_watch.next_in_ring != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
@@ -391,7 +391,7 @@ impl<K, Op> Table<K, Op> {
         if unlisted_index != NONE {
             self.put_operation_in_free_list(unlisted_index);
         }
-        last_remote_watch_index
+        last_outgoing_watch_index
     }
 
     #[inline(never)]
@@ -413,20 +413,25 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Records an operation's watch on another core. Returns false if the operation has ended.
-    pub(super) fn try_add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
-        let index = self.remote_watches.vacant_index();
+    pub(super) fn try_record_outgoing_watch(
+        &mut self,
+        operation: Id,
+        core: u32,
+        watch: Id,
+    ) -> bool {
+        let index = self.outgoing_watches.vacant_index();
         let Some(parked) = self.get(operation) else { return false };
-        let previous_index = mem::replace(&mut parked.last_remote_watch_index, index);
-        *self.remote_watches.occupy(index) = RemoteWatch { core, watch, previous_index };
+        let previous_index = mem::replace(&mut parked.last_outgoing_watch_index, index);
+        *self.outgoing_watches.occupy(index) = OutgoingWatch { core, watch, previous_index };
         true
     }
 
     /// Frees the record of a watch on another core, and returns its contents.
-    pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
-        let occupied = self.remote_watches.occupied_record(index);
+    pub(super) fn take_outgoing_watch(&mut self, index: u32) -> OutgoingWatch {
+        let occupied = self.outgoing_watches.occupied_record(index);
         let watch = *occupied.record;
         let (_, unlisted_index) = occupied.free();
-        if unlisted_index != NONE && self.remote_watches.put_in_free_list(unlisted_index) {
+        if unlisted_index != NONE && self.outgoing_watches.put_in_free_list(unlisted_index) {
             self.request_trim();
         }
         watch
@@ -757,7 +762,7 @@ impl<K, Op> Table<K, Op> {
             self.turns_in_trim_interval = 0;
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
-            self.remote_watches.end_trim_interval(is_long_sleep);
+            self.outgoing_watches.end_trim_interval(is_long_sleep);
             self.end_trim_interval_of_chains();
         }
         self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
@@ -773,7 +778,7 @@ impl<K, Op> Table<K, Op> {
             || self.is_removing_chains
             || self.operations.has_spare_page()
             || self.extra_watches.has_spare_page()
-            || self.remote_watches.has_spare_page();
+            || self.outgoing_watches.has_spare_page();
         self.trim_is_requested
     }
 }
@@ -843,7 +848,7 @@ impl<K: Eq, Op> Table<K, Op> {
         parked.timer = timer;
         parked.operation = Some(operation);
         parked.inline_watch = inline_watch;
-        parked.last_remote_watch_index = NONE;
+        parked.last_outgoing_watch_index = NONE;
         parked.completion = None;
         Id { number, index }
     }
@@ -979,14 +984,14 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
         timer: LocalHandle::NONE,
         operation: None,
         inline_watch: Watch::UNLINKED,
-        last_remote_watch_index: NONE,
+        last_outgoing_watch_index: NONE,
         completion: None,
         check_again: false,
     };
 
     #[inline]
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.last_remote_watch_index
+        &mut self.last_outgoing_watch_index
     }
 }
 
@@ -1000,7 +1005,7 @@ impl<K> Record for ExtraWatch<K> {
     }
 }
 
-impl Record for RemoteWatch {
+impl Record for OutgoingWatch {
     const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, previous_index: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
@@ -1057,7 +1062,7 @@ mod tests {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
         assert_eq!(size_of::<ExtraWatch<u64>>(), size_of::<Watch<u64>>() + 24);
         assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 64);
-        assert_eq!(size_of::<RemoteWatch>(), 20);
+        assert_eq!(size_of::<OutgoingWatch>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
 
@@ -1282,15 +1287,15 @@ mod tests {
         add_and_remove(&mut table, operations);
         let stays = add(&mut table, &[5]);
         let goes = add(&mut table, &[]);
-        (0..watches).for_each(|_| assert!(table.try_add_remote_watch(goes, 3, goes)));
+        (0..watches).for_each(|_| assert!(table.try_record_outgoing_watch(goes, 3, goes)));
         table.operations.record_mut(goes.index).operation = None;
         let mut latest = table.remove(goes.index);
         while latest != NONE {
-            latest = table.take_remote_watch(latest).previous_index;
+            latest = table.take_outgoing_watch(latest).previous_index;
         }
-        assert!(table.remote_watches.capacity() > 4);
+        assert!(table.outgoing_watches.capacity() > 4);
         table.trim(true);
-        assert!(table.remote_watches.capacity() <= 4);
+        assert!(table.outgoing_watches.capacity() <= 4);
         assert_eq!(watchers(&table, 5), [stays]);
         remove(&mut table, stays);
         assert!(!table.trim(true));

@@ -947,7 +947,7 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.clock.latest.min)
     }
 
-    /// Returns the number of adds after which an add checks again whether the loop has begun.
+    /// Returns the number of adds until the next check whether the loop has begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.stats.counts.added.clamp(1, 256)
     }

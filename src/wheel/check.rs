@@ -84,7 +84,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entries.len()
     }
 
-    /// Checks that `level` reaches an entry's slot, that the slot does not start after the
+    /// Checks that `level` covers an entry's slot, that the slot does not start after the
     /// deadline, and that a pass will visit the slot. Also checks that a `NEAR` entry is in the
     /// slot of its deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
@@ -101,9 +101,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             start == deadline || location != Location::NEAR,
             "the slot starts before the deadline, but the entry is `NEAR`"
         );
-        let is_within_reach =
-            Geometry::<BITS, LEVELS>::reaches(level, self.current, start.max(self.current));
-        assert!(is_within_reach, "the level does not reach the slot");
+        let is_covered =
+            Geometry::<BITS, LEVELS>::covers(level, self.current, start.max(self.current));
+        assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(
                 self.stage != Stage::Done,

@@ -5,8 +5,8 @@
 //! A *revolution* is a group of 2^`BITS` slots of one level. It covers the same ticks as one slot
 //! of the level above, and has that slot's number.
 //!
-//! A ring has room for several revolutions: the current one and the next ones. The level *reaches*
-//! the ticks of these revolutions. The *upper levels*, which are all except the first, reach only
+//! A ring has room for several revolutions: the current one and the next ones. The level *covers*
+//! the ticks of these revolutions. The *upper levels*, which are all except the first, cover only
 //! one next revolution. In names, *near* means the first level, and *far* an upper level.
 
 use core::ops::Range;
@@ -37,7 +37,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         );
         assert!(
             Self::slot_width_log2(LEVELS) >= 64,
-            "the levels must reach every tick: BITS * LEVELS must be at least 64"
+            "the levels must cover every tick: BITS * LEVELS must be at least 64"
         );
     };
 
@@ -95,15 +95,15 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The *late* slot; see the module `raw`.
     pub(super) const LATE_SLOT: u32 = Self::far_slot(LEVELS, 0);
 
-    /// Returns the last tick that the first level reaches when the time is `now`.
+    /// Returns the last tick that the first level covers when the time is `now`.
     pub(super) fn last_near_tick(now: u64) -> u64 {
         let revolution_start = Self::slot_start(1, Self::slot_number(1, now));
         revolution_start.saturating_add(Self::NEAR_SLOT_COUNT as u64 - 1)
     }
 
-    /// Returns true if `level` reaches `deadline` when the time is `now`.
+    /// Returns true if `level` covers `deadline` when the time is `now`.
     #[inline]
-    pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
+    pub(super) fn covers(level: usize, now: u64, deadline: u64) -> bool {
         debug_assert!(now <= deadline);
         let revolution = |tick| Self::slot_number(level, tick) >> BITS;
         if level == 0 {
@@ -113,18 +113,18 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns the lowest level that reaches `deadline`. The first level must not reach this
+    /// Returns the lowest level that covers `deadline`. The first level must not cover this
     /// deadline. In the returned level, the deadline's slot is at least two slots after the current
     /// slot, so it is not the next slot, which may be cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
-        if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }
+        if Self::covers(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }
     }
 
     #[cold]
     fn far_level_of_slow(now: u64, deadline: u64) -> usize {
-        let reaches = |&level: &usize| Self::reaches(level, now, deadline);
-        (2..LEVELS).find(reaches).expect("the last level reaches all")
+        let covers = |&level: &usize| Self::covers(level, now, deadline);
+        (2..LEVELS).find(covers).expect("the last level covers all")
     }
 
     /// Returns the highest level that has a slot starting at `tick`.
@@ -148,7 +148,7 @@ mod tests {
     type Tiny = Geometry<2, 32>;
 
     #[test]
-    fn far_level_of_returns_the_lowest_level_that_reaches() {
+    fn far_level_of_returns_the_lowest_level_that_covers() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
             for deadline in
@@ -158,7 +158,7 @@ mod tests {
                 let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
                 assert!(ahead < Tiny::FAR_SLOT_COUNT as u64, "two slot numbers share a position");
                 assert!(ahead > 1, "the current or the next slot");
-                assert!(!Tiny::reaches(level - 1, now, deadline), "a lower level reaches");
+                assert!(!Tiny::covers(level - 1, now, deadline), "a lower level covers");
             }
         }
         assert_eq!(Geometry::<11, 6>::far_level_of(0, u64::MAX), 5);

@@ -3,11 +3,11 @@
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
 //! SOSP 1987). It is single-threaded, without atomics, callbacks or a clock. A slot of the first
 //! level is one tick wide. A slot of each further level is as wide as 2^`BITS` slots of the level
-//! below. The first level has the most slots, so that it reaches the deadlines of most of a
-//! server's timers. Together the levels reach every `u64` tick, so no overflow list is needed. With
+//! below. The first level has the most slots, so that it covers the deadlines of most of a
+//! server's timers. Together the levels cover every `u64` tick, so no overflow list is needed. With
 //! the default geometry and a tick of a millisecond, the levels are:
 //!
-//! | level | slots | a slot covers | the level reaches, at least |
+//! | level | slots | a slot covers | the level covers, at least |
 //! |---|---|---|---|
 //! | 0 | 131,072 | 1 ms | 2 minutes |
 //! | 1 | 4,096 | 2 s | 70 minutes |
@@ -16,7 +16,7 @@
 //! | 4 | 4,096 | 557 years | a million years |
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! A new entry goes to the lowest level that reaches its deadline, or to a separate list if the
+//! A new entry goes to the lowest level that covers its deadline, or to a separate list if the
 //! entry is already due. At the latest when a slot above the first level starts, its entries
 //! *cascade*: they move to lower levels, in portions, so that each `advance` stays short. Each
 //! entry expires from the first level, so deadlines are exact to the tick. A bitmap marks the

@@ -1,12 +1,12 @@
 //! A timing wheel that identifies entries by index. [`Wheel`](super::Wheel) and the shard use it.
 //!
-//! The module `level` defines *upper levels*, and the ticks that a level *reaches*. Each linked
+//! The module `level` defines *upper levels*, and the ticks that a level *covers*. Each linked
 //! entry is in exactly one slot:
 //!
-//! * If the first level reaches an entry's deadline, the entry is linked into the first level's
+//! * If the first level covers an entry's deadline, the entry is linked into the first level's
 //!   slot of this deadline.
 //! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
-//!   level that reaches it. At the latest when this slot starts, its entries *cascade*: they are
+//!   level that covers it. At the latest when this slot starts, its entries *cascade*: they are
 //!   relinked, usually into lower levels.
 //! * An entry added or reset to a deadline up to `pass_end`, the final tick of the latest pass, is
 //!   linked into the *late* slot with the deadline `pass_end`. The next pass begins by moving the
@@ -34,7 +34,7 @@
 //! reaches its final tick cascades a portion. A portion is proportional to the time since the
 //! previous portion, so that the slot is usually empty when it starts. The portions of one pass
 //! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
-//! is cascading, because a lower level already reaches the slot's ticks. If a slot needs several
+//! is cascading, because a lower level already covers the slot's ticks. If a slot needs several
 //! portions, `next_deadline` returns a tick before the slot's start. One portion at this tick and
 //! one at each later tick leave only the final portion to the slot's start. If the loop sleeps past
 //! the returned tick, the pass that reaches the slot's start cascades all remaining entries, within
@@ -64,7 +64,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// revolution of the first level ends. A pass that ends before this tick only stores `pass_end`
     /// and `current`.
     pub(crate) idle_until: u64,
-    /// The last tick that the first level reaches.
+    /// The last tick that the first level covers.
     last_near_tick: u64,
     pub(super) stage: Stage,
     /// True if the slot after the current one may have entries in some upper level. These entries
@@ -402,7 +402,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.location().set(location);
     }
 
-    /// Links an entry into the slot that covers `slot_tick`, in the lowest upper level that reaches
+    /// Links an entry into the slot that covers `slot_tick`, in the lowest upper level that covers
     /// this tick. `slot_tick` must not be after `deadline`.
     #[inline(never)]
     fn link_far<S: Storage>(
@@ -420,7 +420,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.location().set(Location::far(slot));
     }
 
-    /// Returns the slot that covers `tick` in the lowest upper level that reaches `tick`, for an
+    /// Returns the slot that covers `tick` in the lowest upper level that covers `tick`, for an
     /// entry that is about to be linked. If `idle_until` is after the slot's start, lowers it to
     /// that start.
     #[inline]
@@ -489,7 +489,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
-    /// pass. They keep the location `LATE`. If the first level does not reach this deadline, the
+    /// pass. They keep the location `LATE`. If the first level does not cover this deadline, the
     /// slot belongs to an upper level. Then the late entries cascade with the slot's other entries,
     /// but `far_counts_by_slot` does not count them.
     #[cold]

@@ -28,7 +28,7 @@ mod with_tiny_limits {
 
 #[test]
 fn a_retired_index_is_never_reused() {
-    // The first level reaches only the first deadline.
+    // The first level covers only the first deadline.
     for deadline in [1, 100] {
         let mut wheel = Tiny::starting_at(0);
         let mut keys = std::collections::HashSet::new();

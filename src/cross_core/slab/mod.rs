@@ -315,8 +315,8 @@ impl Slab {
         let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Reads the first generation after the publication. So this generation exceeds all
-        // generations of earlier remote pages with this number.
+        // Read after the publication, so the first generation exceeds all generations of earlier
+        // remote pages with this number.
         header.init_remote(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));

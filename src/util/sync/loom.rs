@@ -45,26 +45,26 @@ impl<T> TryLock<T> {
 /// operation: loom may then run another thread that uses the value.
 pub(crate) struct Exclusive<T> {
     value: T,
-    get_calls: UnsafeCell<()>,
+    access_check: UnsafeCell<()>,
 }
 
 #[allow(unsafe_code)]
 impl<T> Exclusive<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value, get_calls: UnsafeCell::new(()) }
+        Self { value, access_check: UnsafeCell::new(()) }
     }
 
     /// # Safety
     ///
     /// No other thread uses the value while this one uses the returned reference.
     pub(crate) unsafe fn get(&self) -> &T {
-        self.get_calls.with_mut(|_| ());
+        self.access_check.with_mut(|_| ());
         &self.value
     }
 }
 
-/// A value that is set once and then visible to all threads. The flag shows loom the memory order
-/// of the `OnceLock`.
+/// A value that is set once and then visible to all threads. `is_set` models the memory
+/// order of the `OnceLock` for loom.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,

@@ -164,7 +164,7 @@ impl<T> DelayQueue<T> {
             }
             ready!(delay.poll_unconstrained(cx));
             if delay.clock_deadline() < next {
-                return Poll::Pending; // The clock has reached its end, and `next` is later.
+                return Poll::Pending; // `next` is beyond the clock's range.
             }
             // A sleep created before `pause` can have elapsed by the real clock.
             self.delay = None;

@@ -320,7 +320,7 @@ pub(super) fn timers() -> Option<Timers> {
     Some(current()?.timers.clone())
 }
 
-/// Panics if the helper has advanced a clock that nothing else would advance.
+/// Panics if the helper had to advance the clock because nothing else did.
 pub(super) fn assert_advancing() {
     assert!(
         current().is_none_or(|current| current.stuck.try_iter().count() == 0),
