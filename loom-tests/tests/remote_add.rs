@@ -416,13 +416,26 @@ fn one_of_two_concurrent_adds_at_the_limit_succeeds() {
 /// The adder's reservation counts toward the limit until the owner counts the timer.
 #[test]
 fn a_timer_counts_toward_the_limit_during_admission() {
-    explore(96, || {
+    explore(4_300, || {
         let (clock, core) = install_core_with(|config| config.limit(1));
         add_remotely(&core, TICK, || ());
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
         local_timer().turn();
         assert_eq!(other.join().unwrap(), Err(AddErrorReason::Full));
         assert_eq!(run_ticks(&clock, 2), [1]);
+    });
+}
+
+/// The owner's admission replaces the reservation by the live timer in one step.
+#[test]
+fn a_timer_never_counts_twice_toward_the_limit() {
+    explore(3_800, || {
+        let (clock, core) = install_core_with(|config| config.limit(2));
+        add_remotely(&core, TICK, || ());
+        let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
+        local_timer().turn();
+        assert!(other.join().unwrap().is_ok());
+        assert_eq!(run_ticks(&clock, 2), [1; 2]);
     });
 }
 

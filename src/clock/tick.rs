@@ -99,12 +99,13 @@ impl TickLength {
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
     /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
-    /// elapsed, the reset may have moved it back: to `min`, and then by almost a tick
-    /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function moves `due` forward
-    /// by the greatest possible sum of both moves, but not beyond `max`. A `due` after `max` stays.
+    /// elapsed, the reset has moved it back: to `min` if it was later, and then by almost a tick
+    /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function first undoes the
+    /// second move. If the result is not before `min`, the requested deadline may have been
+    /// anywhere up to `max`, so the period counts from `max`. A `due` after `max` stays.
     pub(crate) fn period_base(self, due: u64, min: u64, max: u64) -> u64 {
-        let moved_back_max = self.nanos - 1 + (max - min);
-        due.saturating_add(moved_back_max).min(max).max(due)
+        let not_backdated = due.saturating_add(self.nanos - 1);
+        if not_backdated < min { not_backdated } else { max.max(due) }
     }
 
     /// Converts a period to nanoseconds. A period shorter than a tick becomes a tick.

@@ -17,36 +17,39 @@
 
 use crate::{
     limits::INDEX_MAX,
-    util::sync::{AtomicU32, Ordering},
+    util::sync::{AtomicU64, Ordering},
 };
 
 #[derive(Debug)]
 pub(crate) struct AdmissionLimit {
     limit: u32,
-    published_live_count: AtomicU32,
-    reserved_count: AtomicU32,
+    /// The reserved count in the upper half, and the published live count in the lower half. If an
+    /// adder read the two one after the other, it could count a timer twice that the owner admits
+    /// between the two readings.
+    counts: AtomicU64,
 }
+
+const RESERVED_ONE: u64 = 1 << 32;
 
 impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { limit, published_live_count: AtomicU32::new(0), reserved_count: AtomicU32::new(0) }
+        Self { limit, counts: AtomicU64::new(0) }
     }
 
-    /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract from
-    /// the sum.
+    /// Reserves room for a remote timer until [`release`](Self::release) or
+    /// [`publish_admission`](Self::publish_admission). Returns false if there is no room.
+    /// `cancelled_in_mailbox` returns the number of cancelled timers to subtract from the sum.
     pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `release`, so that `published_live_count`, read next, includes every
-        // admitted timer that `reserved_count` no longer includes.
-        let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
-        // Relaxed: the Acquire above orders this load.
-        let occupied =
-            reserved_count.saturating_add(self.published_live_count.load(Ordering::Relaxed));
+        // Acquire: pairs with `publish`. If the live count no longer includes cancelled timers that
+        // the owner has taken out of the mailbox, `cancelled_in_mailbox` does not return them.
+        let before = self.counts.fetch_add(RESERVED_ONE, Ordering::Acquire);
+        let occupied = (before >> 32) + (before & (RESERVED_ONE - 1));
+        let limit = u64::from(self.limit);
         let has_room =
-            occupied < self.limit || occupied.saturating_sub(cancelled_in_mailbox()) < self.limit;
+            occupied < limit || occupied.saturating_sub(cancelled_in_mailbox().into()) < limit;
         if !has_room {
             self.release();
         }
@@ -57,26 +60,38 @@ impl AdmissionLimit {
     /// such as a batch of a purgatory.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
-            // Relaxed: only the count matters, and no other data is read with it.
-            self.reserved_count.fetch_add(1, Ordering::Relaxed);
+            // Relaxed: only the counts matter.
+            self.counts.fetch_add(RESERVED_ONE, Ordering::Relaxed);
         }
     }
 
-    /// Releases the reservation of a remote timer that the owner has admitted or found cancelled,
-    /// or whose add has failed.
+    /// Releases the reservation of a remote timer that the owner has found cancelled, or whose add
+    /// has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
-            // Release: publishes `published_live_count` to `try_reserve`.
-            self.reserved_count.fetch_sub(1, Ordering::Release);
+            // Relaxed: only the counts matter.
+            self.counts.fetch_sub(RESERVED_ONE, Ordering::Relaxed);
         }
     }
 
     #[inline]
     pub(crate) fn publish_live_count(&self, live: u32) {
-        // Both `Relaxed`: only the owner writes the count. After an admission, the Release in
-        // `release` publishes it.
-        if self.published_live_count.load(Ordering::Relaxed) != live {
-            self.published_live_count.store(live, Ordering::Relaxed);
+        self.publish(live, 0);
+    }
+
+    /// Publishes the live count, which now includes an admitted remote timer, and releases the
+    /// reservation of this timer.
+    pub(crate) fn publish_admission(&self, live: u32) {
+        self.publish(live, RESERVED_ONE);
+    }
+
+    fn publish(&self, live: u32, released: u64) {
+        // Relaxed: only the owner changes the lower half.
+        let published = self.counts.load(Ordering::Relaxed) & (RESERVED_ONE - 1);
+        let change = u64::from(live).wrapping_sub(published).wrapping_sub(released);
+        if change != 0 {
+            // Release: publishes the owner's use of the mailbox to `try_reserve`.
+            self.counts.fetch_add(change, Ordering::Release);
         }
     }
 
@@ -112,6 +127,6 @@ mod tests {
         let admission = AdmissionLimit::new(INDEX_MAX);
         assert!((0..100).all(|_| admission.try_reserve(|| 0)));
         // Relaxed: one thread.
-        assert_eq!(admission.reserved_count.load(Ordering::Relaxed), 0);
+        assert_eq!(admission.counts.load(Ordering::Relaxed), 0);
     }
 }

@@ -845,6 +845,7 @@ impl<T> Engine<T> {
             stats.skip_passes_until_turn.set(0);
         }
         gauges.set_next_due(wake_up);
+        stats.turn_due.set(wake_up);
         if stats.in_pass {
             // The loop sleeps before the pass has ended, so the turn ends here.
             gauges.record_turn_end(stats.counts.turns);
@@ -929,9 +930,18 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
-            let cancelled = self.backlog.cancelled_count().min(WAKE_DEPTH);
-            self.shared.admission.publish_live_count(self.stats.live.saturating_sub(cancelled));
+            self.publish_live_count_slow();
         }
+    }
+
+    #[inline(never)]
+    fn publish_live_count_slow(&self) {
+        self.shared.admission.publish_live_count(self.published_live());
+    }
+
+    #[inline]
+    fn published_live(&self) -> u32 {
+        self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_DEPTH))
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives: the loop has not
@@ -971,7 +981,12 @@ impl<T> Engine<T> {
         if turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }
-        if !is_behind {
+        // The first turn at or after `turn_due` must begin a pass, which publishes the beginning of
+        // the turn. If the wheel is idle at that time, no turn up to it skips its pass.
+        let turn_due = self.stats.turn_due.get();
+        let is_due_while_idle = self.clock.turn_start < turn_due
+            && turn_due < self.clock.tick.start_nanos(self.wheel.idle_until);
+        if !is_behind && !is_due_while_idle {
             self.stats.skip_passes_until_turn.set(self.stats.publish_at_turn.get());
         }
         is_behind
@@ -1138,7 +1153,8 @@ impl<T> Engine<T> {
             // `link` is the index of the message after the next one, so nodes are prefetched two
             // messages ahead.
             self.nodes.prefetch(link);
-            match node.state().consume_message() {
+            let consumed = node.state().consume_message();
+            match consumed {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
                     let generation = node.state().generation();
@@ -1168,7 +1184,10 @@ impl<T> Engine<T> {
                 // Admits a remotely added timer: counts it as live, and links it. If the pass has
                 // already reached the timer's deadline, tries to claim the timer instead. This code
                 // is inline, because a separate function would look up the node again.
-                ConsumedMessage::NewDeadline { periodic } if node.is_not_admitted() => {
+                ConsumedMessage::NewDeadline { periodic }
+                | ConsumedMessage::ResetInProgress { periodic }
+                    if node.is_not_admitted() =>
+                {
                     let mut node = node;
                     if periodic {
                         // Until its admission, the node's `deadline` holds the period.
@@ -1179,11 +1198,11 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.live_limit < INDEX_MAX {
-                        // The timer is published in the live count before its reservation is
-                        // released. A remote add reads first the reservations and then the live
-                        // count, so it never misses the timer; see `admission`.
-                        self.publish_live_count();
-                        self.shared.admission.release();
+                        self.shared.admission.publish_admission(self.published_live());
+                    }
+                    if let ConsumedMessage::ResetInProgress { .. } = consumed {
+                        // The timer is live, but not linked: the resetting thread will push it.
+                        continue;
                     }
                     let nanos = node.requested_deadline().load_nanos();
                     let deadline = self.clock.tick.deadline_tick(nanos);
@@ -1212,7 +1231,7 @@ impl<T> Engine<T> {
                         return Some(PassStep::Due(claimed, result));
                     }
                 }
-                ConsumedMessage::Nothing => (),
+                ConsumedMessage::ResetInProgress { .. } | ConsumedMessage::Nothing => (),
             }
         }
     }
@@ -1224,7 +1243,11 @@ impl<T> Engine<T> {
             self.nodes.adopt_page_of_message(index);
             self.nodes.entry(index).link().replace(link)
         };
-        self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link)
+        let has_message = self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link);
+        // The check of remote adds now finds these cancelled timers in the backlog, not in the
+        // mailbox.
+        self.publish_live_count();
+        has_message
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(max_adds)`](Self::allow_adds) succeeds,

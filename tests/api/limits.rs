@@ -210,3 +210,16 @@ fn cancelled_timers_that_a_turn_has_left_make_room_for_remote_adds() {
         assert_eq!(count_accepted_remote_adds(12), 10);
     });
 }
+
+#[test]
+fn cancelled_timers_that_an_add_has_taken_make_room_for_remote_adds() {
+    with_limit(10, |_| {
+        let handles = [(); 10].map(|()| local_timer().add(HOUR, || ()));
+        local_timer().turn();
+        cancel_all_remotely(&handles);
+        // Takes all messages out of the mailbox, and consumes one.
+        local_timer().add(HOUR, must_not_run);
+        assert_eq!((local_timer().counts().uncollected, local_timer().len()), (9, 10));
+        assert!(count_accepted_remote_adds(12) >= 9);
+    });
+}

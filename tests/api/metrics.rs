@@ -4,6 +4,7 @@ use std::{
     panic::panic_any,
     sync::mpsc,
     task::{Context, Waker},
+    thread,
     time::Duration,
 };
 
@@ -513,6 +514,27 @@ fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
         assert!(!stall.is_in_turn && stall.has_turned && stall.lasted > limit, "{stall}");
         local_timer().turn();
         assert_eq!(next_stall(), None, "the request was consumed");
+    });
+}
+
+/// The turn that was due finds nothing to do, because its timer was cancelled.
+#[test]
+fn a_loop_whose_due_turns_are_idle_is_not_reported() {
+    const NAME: &str = "a loop with idle turns";
+    let (_watch, stalls) = watch_shard(TICK * 50, NAME);
+    configured(Config::new().name(NAME), move |clock| {
+        local_timer().add(HOUR, must_not_run);
+        turn_after(clock, 5);
+        let next = local_timer().add(TICK * 10, must_not_run);
+        local_timer().sleep_with(|_| ());
+        next.cancel();
+        from_another_thread(|shard| _ = shard.run(|| ()));
+        turn_after(clock, 1);
+        for _ in 0..10 {
+            turn_after(clock, 20);
+            thread::sleep(Duration::from_millis(15));
+        }
+        assert!(stalls.try_recv().is_err());
     });
 }
 

@@ -1,9 +1,12 @@
 //! Periodic timers added by `ShardRef::add_periodic` and `Shard::add_periodic`. The module
 //! `callbacks` tests a thread's own periodic timers, and the simulator tests the schedules.
 
-use std::{mem, time::Duration};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
-use corewheel::{Cancel, Config, ShardRef, When, local_timer};
+use corewheel::{Cancel, Clock, Config, ShardRef, When, local_timer};
 
 use crate::support::{
     Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured, configured_shard,
@@ -149,4 +152,33 @@ fn a_reset_in_the_first_tick_counts_the_period_from_the_reset() {
         let next = clock.elapsed() + shard.time_left(handle).expect("it is pending");
         assert_eq!(next, TICK * 110, "remote: {is_remote}");
     }
+}
+
+#[test]
+fn a_reset_to_a_past_instant_keeps_its_phase_with_the_fast_clock() {
+    on_a_thread(|| {
+        Config::new().clock(Clock::fast()).install().expect("a new thread");
+        let turn_until = |end| {
+            while Instant::now() < end {
+                local_timer().turn();
+            }
+        };
+        turn_until(Instant::now() + 20 * TICK);
+        let handle = local_timer().add_periodic(10 * TICK, || ());
+        let other = local_timer().add(TICK, || ());
+        let start_of_a_tick = local_timer().deadline(other).expect("it is pending");
+        turn_until(start_of_a_tick + 3 * TICK);
+        for is_remote in [false, true] {
+            let past = When::at(start_of_a_tick - 10 * TICK);
+            assert!(if is_remote {
+                on_a_thread(|| handle.reset(past))
+            } else {
+                handle.reset(past)
+            });
+            (0..2).for_each(|_| _ = local_timer().turn());
+            let next = local_timer().deadline(handle).expect("it is pending");
+            let offset = (next - start_of_a_tick).as_nanos() % (10 * TICK).as_nanos();
+            assert_eq!(offset, 0, "remote: {is_remote}");
+        }
+    });
 }

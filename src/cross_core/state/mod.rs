@@ -380,6 +380,8 @@ pub(crate) enum ConsumedMessage {
     /// Another thread has added or reset the timer, so the owner must link it at its requested
     /// deadline.
     NewDeadline { periodic: bool },
+    /// Another thread is resetting the timer, and will push the node again.
+    ResetInProgress { periodic: bool },
     /// The message requires no action.
     Nothing,
 }
@@ -665,8 +667,12 @@ impl StateWord {
                 ),
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::AlreadyEnded),
                 Phase::Cancelled => return self.consume_message(),
-                // In `Resetting` and `Cancelling`, another thread will push the node again. Other
-                // phases need no action.
+                Phase::Resetting => (
+                    word & !QUEUED,
+                    ConsumedMessage::ResetInProgress { periodic: word & PERIODIC != 0 },
+                ),
+                // In `Cancelling`, another thread will push the node again. Other phases need no
+                // action.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
             // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use

@@ -192,7 +192,7 @@ fn a_cancel_after_a_reset_sends_no_second_message() {
 fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
+    assert_eq!(state.consume_message(), ConsumedMessage::ResetInProgress { periodic: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
 }
