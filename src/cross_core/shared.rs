@@ -295,9 +295,10 @@ impl Shared {
         }
     }
 
-    /// Returns a reading of the clock for a request of another thread. No later turn has an earlier
-    /// lower bound, even if the owner estimates a fast clock. So the next turn fires a timer that
-    /// is due at this reading's lower bound.
+    /// Returns a reading of the clock for a request of another thread. No turn that reads the
+    /// clock later has an earlier lower bound, even if the owner estimates a fast clock, unless a
+    /// manual clock was set back. So the next turn fires a timer that is due at this reading's
+    /// lower bound.
     #[inline]
     fn reading(&self) -> Reading {
         let max = self.nanos_after(0);

@@ -353,8 +353,8 @@ impl ShardRef {
     /// its counts before each announced sleep, and about every 64 turns. A remotely added timer is
     /// missing until the owner has consumed the add and then published its counts. Remotely
     /// cancelled timers are subtracted, except those with a queued remote reset. So during an
-    /// announced sleep, the answer is exact if the mailbox is empty and the owner has not added or
-    /// cancelled a timer since the announcement. A wheel of `Timers::per_worker` publishes its
+    /// announced sleep, the answer is exact if the mailbox is empty, fewer than 3,072 cancelled timers wait
+    /// for their removal, and the owner has not added or cancelled a timer since the announcement. A wheel of `Timers::per_worker` publishes its
     /// counts for this call, unless another thread is using the wheel at this moment. Once the
     /// wheel has ended, the answer is zero.
     ///
