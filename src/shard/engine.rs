@@ -1159,8 +1159,8 @@ impl<T> Engine<T> {
                     *collected += 1;
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
-                    // A timer is not linked if the owner has not admitted it, or has popped it from
-                    // the wheel but could not claim it.
+                    // A timer is not linked if the owner has not admitted it, has admitted it
+                    // during a reset, or has popped it from the wheel but could not claim it.
                     if node.location().get().is_linked() {
                         self.wheel.unlink(&self.nodes, node);
                         self.stats.count_cancelled();
@@ -1181,9 +1181,9 @@ impl<T> Engine<T> {
                     let generation = node.state().generation();
                     self.free(index, generation);
                 }
-                // Admits a remotely added timer: counts it as live, and links it. If the pass has
-                // already reached the timer's deadline, tries to claim the timer instead. This code
-                // is inline, because a separate function would look up the node again.
+                // Admits a remotely added timer: counts it as live, and usually links it. If the
+                // pass has already reached the timer's deadline, tries to claim the timer instead.
+                // This code is inline, because a separate function would look up the node again.
                 ConsumedMessage::NewDeadline { periodic }
                 | ConsumedMessage::ResetInProgress { periodic }
                     if node.is_not_admitted() =>

@@ -21,8 +21,9 @@
 //! the values (S3 in `state`). The adder pushes the node onto the mailbox as a message, which the
 //! owner consumes. If the owner's private table lacks the page, the owner *adopts* the page: it
 //! adds the page to that table. Then the owner *admits* the timer: it counts the timer as live, and
-//! links the node into its wheel or fires the timer. After the timer has ended and its last message
-//! was consumed, the owner returns the node to the free list of its page.
+//! links the node into its wheel or fires the timer. If another thread is resetting the timer at
+//! that moment, the end of the reset lets the owner link the node. After the timer has ended and
+//! its last message was consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!

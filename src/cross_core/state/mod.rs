@@ -104,7 +104,8 @@
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
 //!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
 //!    entry of a pending or cancelled timer may be in no slot: the owner has not admitted the
-//!    timer, has cancelled it, or has unlinked it as due and failed to claim it. Such a timer is
+//!    timer, has admitted it during another thread's reset, has cancelled it, or has unlinked it as
+//!    due and failed to claim it. Such a timer is
 //!    `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the owner
 //!    unlinks or relinks the entry of a timer in one of these states, it checks whether the entry
 //!    is in a slot.
