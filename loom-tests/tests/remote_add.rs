@@ -416,7 +416,7 @@ fn one_of_two_concurrent_adds_at_the_limit_succeeds() {
 /// The adder's reservation counts toward the limit until the owner counts the timer.
 #[test]
 fn a_timer_counts_toward_the_limit_during_admission() {
-    explore(4_300, || {
+    explore(3_300, || {
         let (clock, core) = install_core_with(|config| config.limit(1));
         add_remotely(&core, TICK, || ());
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
@@ -429,7 +429,7 @@ fn a_timer_counts_toward_the_limit_during_admission() {
 /// The owner's admission replaces the reservation by the live timer in one step.
 #[test]
 fn a_timer_never_counts_twice_toward_the_limit() {
-    explore(3_800, || {
+    explore(2_900, || {
         let (clock, core) = install_core_with(|config| config.limit(2));
         add_remotely(&core, TICK, || ());
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
