@@ -149,6 +149,13 @@ impl Gauges {
         }
     }
 
+    /// Returns the published time at which the next turn is due; `u64::MAX` if there is none.
+    #[inline]
+    pub(crate) fn next_due(&self) -> u64 {
+        // Relaxed: only the owner, who calls this, writes the word.
+        if self.is_enabled() { self.next_due.load(Ordering::Relaxed) } else { u64::MAX }
+    }
+
     /// Records that no loop drives the shard, and sets the shorter grace period. Queued remote
     /// requests count as due at `remote_due`; `u64::MAX` means that none is queued.
     pub(crate) fn record_undriven(&self, remote_due: u64) {

@@ -323,7 +323,8 @@ impl Core {
     }
 
     /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
-    /// executor, may wait.
+    /// executor, may wait. If the thread drains its wheel after a stop request, a task that waits is
+    /// woken when the drained timers are dropped.
     ///
     /// # Examples
     ///

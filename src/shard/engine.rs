@@ -845,7 +845,6 @@ impl<T> Engine<T> {
             stats.skip_passes_until_turn.set(0);
         }
         gauges.set_next_due(wake_up);
-        stats.turn_due.set(wake_up);
         if stats.in_pass {
             // The loop sleeps before the pass has ended, so the turn ends here.
             gauges.record_turn_end(stats.counts.turns);
@@ -983,7 +982,7 @@ impl<T> Engine<T> {
         }
         // The first turn at or after `turn_due` must begin a pass, which publishes the beginning of
         // the turn. If the wheel is idle at that time, no turn up to it skips its pass.
-        let turn_due = self.stats.turn_due.get();
+        let turn_due = self.shared.gauges.next_due();
         let is_due_while_idle = self.clock.turn_start < turn_due
             && turn_due < self.clock.tick.start_nanos(self.wheel.idle_until);
         if !is_behind && !is_due_while_idle {

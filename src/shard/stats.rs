@@ -39,8 +39,6 @@ pub(super) struct Stats {
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
-    /// The time at which the next turn is due, as last published.
-    pub(super) turn_due: Cell<u64>,
 }
 
 impl Stats {

@@ -113,7 +113,7 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// What a message is about. The kind selects its stack.
+/// The kind of a message, which selects its stack. A message is about one of these timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     /// A cancelled timer whose payload the owner must drop.
