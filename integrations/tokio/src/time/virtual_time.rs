@@ -229,12 +229,14 @@ pub fn resume() {
 ///
 /// If the clock is not paused.
 pub async fn advance(duration: Duration) {
-    let current =
-        paused().expect("the clock is not paused: first call `time::pause()` on this thread");
-    current.clock.advance(duration);
-    current.stuck.try_iter().for_each(drop);
-    current.request(Request::Turn);
-    drop(current);
+    // A block, because `current` is not `Send`.
+    {
+        let current =
+            paused().expect("the clock is not paused: first call `time::pause()` on this thread");
+        current.clock.advance(duration);
+        current.stuck.try_iter().for_each(drop);
+        current.request(Request::Turn);
+    }
     yield_now().await;
 }
 
