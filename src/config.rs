@@ -45,8 +45,8 @@ pub struct Config {
 
 impl Config {
     /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
-    /// memory, the largest limit and no hooks. No callbacks are measured. Cancelled callbacks are
-    /// dropped within 100 ms.
+    /// memory, the largest limit and no hooks. No callbacks are measured, and
+    /// [`drop_within`](Self::drop_within) is 100 ms.
     ///
     /// # Examples
     ///

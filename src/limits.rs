@@ -21,7 +21,7 @@ pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 /// When a page's free list is empty, up to this many never-used places of the page are added to the
 /// list. A *place* holds one entry or node. The memory of the other never-used places stays
 /// untouched.
-pub(crate) const PLACES_ADDED_AT_ONCE: usize = if SMALL_LIMITS { 1 } else { 64 };
+pub(crate) const FREE_LIST_REFILL_MAX: usize = if SMALL_LIMITS { 1 } else { 64 };
 
 /// The length of a purgatory's *trim interval*, in turns. At the end of each interval, the
 /// purgatory frees a part of the memory that it did not need during the interval.
@@ -37,10 +37,11 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^(`BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where `BITS`
-/// is the wheel's parameter. A *revolution* is 2^`BITS` of these slots. One slot of the second
-/// level covers a revolution. At a tick of a millisecond, a shard's first level covers at least
-/// 129 s ahead, so most timers of a server never *cascade*, which means moving to a lower level.
+/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where
+/// `LEVEL_BITS` is a parameter of the wheel. A *revolution* is 2^`LEVEL_BITS` of these slots. One
+/// slot of the second level covers a revolution. At a tick of a millisecond, a shard's first level
+/// covers at least 129 s ahead, so most timers of a server never *cascade*, which means moving to a
+/// lower level.
 pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a *pass* prefetches. A pass is one advance of a wheel.
@@ -166,7 +167,7 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
 /// The grace period, in nanoseconds. If no loop drives a wheel, a timer that is overdue by the
-/// grace period is reported, usually by an add or a remote request (see `metrics`).
+/// grace period is reported, usually by an add or a reset (see `metrics`).
 pub(crate) const OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
 /// The longer grace period of a `Shard`, of a wheel of `Timers::per_worker`, and of a thread whose

@@ -107,9 +107,8 @@ impl When {
     /// Lets the wheel postpone the deadline by up to `slack`.
     ///
     /// Of the future ticks within the slack, the wheel chooses the one divisible by the largest
-    /// power of two. Timers with slack often share such ticks. If more than 96 timers share a tick,
-    /// a reset may link one of them at a tick before its deadline. This can cause an extra wake-up
-    /// of the loop.
+    /// power of two. Timers with slack often share such ticks. If many timers share a tick, the
+    /// reset of one of them may cause an extra wake-up of the loop, at an earlier tick.
     ///
     /// # Examples
     ///

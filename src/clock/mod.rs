@@ -122,10 +122,10 @@ impl Clock {
     ///
     /// # Why it can be trusted
     ///
-    /// In its first two milliseconds or more, a shard always reads the monotonic clock, to measure
-    /// the counter's rate. Later, a shard that has read the monotonic clock in the last 13 us
-    /// usually reads only the counter. The bounds allow for changes of the monotonic clock's rate,
-    /// which the kernel limits to 11 %.
+    /// For at least its first two milliseconds, a shard always reads the monotonic clock, to
+    /// measure the counter's rate. Later, a shard that has read the monotonic clock in the last 13
+    /// us usually reads only the counter. The bounds allow for changes of the monotonic clock's
+    /// rate, which the kernel limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks the counters, because
     /// its own clock depends on them. A shard uses a counter value only within 13 us after a
@@ -190,9 +190,9 @@ impl Clock {
     /// Returns a clock of your own, such as the clock of a simulator. It shows the instant
     /// `origin` plus `elapsed()`, at most 584 years after `origin`.
     ///
-    /// Any thread may call `elapsed`, which must not block or panic, and whose result must never
-    /// decrease. If the clock stands still or jumps, a loop that sleeps in real time must be woken
-    /// by its own means.
+    /// Any thread may call `elapsed`, which must not block, panic or use a wheel, and whose result
+    /// must never decrease. If the clock stands still or jumps, a loop that sleeps in real time
+    /// must be woken by its own means.
     ///
     /// # Examples
     ///

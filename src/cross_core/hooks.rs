@@ -213,10 +213,10 @@ impl Hooks {
         if let Some(hook) = &self.wake_hook {
             return self.call_unless_nested(sleep, || hook());
         }
-        // If the lock is taken, no wake-up is lost. Its holder is either a thread that is about to
-        // unpark the owner, or the owner, which then announces a sleep and checks for requests.
-        // Unparks after releasing the lock: the woken thread may run at once, and must not find
-        // the lock taken.
+        // If another thread holds the lock, no wake-up is lost: the holder is about to unpark the
+        // owner, or is the owner, which then announces a sleep and checks for requests. Unparks
+        // after releasing the lock: the woken thread may run at once, and must not find the lock
+        // held.
         let thread = self.thread_to_unpark.if_unlocked(|thread| thread.clone());
         thread.inspect(Thread::unpark).is_some()
     }

@@ -23,11 +23,11 @@
 //! thread whose F2 is later reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
-//! then, other requesting threads find the announcement and wake the owner too. So no thread
-//! depends on another waking thread, which may stall or whose hook may panic. There is one
-//! exception: while a waking thread copies the owner's thread handle or the driver task's waker, it
-//! holds a lock (`hooks`). A thread that finds this lock taken does not wait, and relies on the
-//! thread that holds the lock.
+//! then, other requesting threads find the announcement and wake the owner too. So no thread relies
+//! on a wake-up by another thread, because that thread may stall, or its hook may panic. There is
+//! one exception: while a waking thread copies the owner's thread handle or the driver task's
+//! waker, it holds a lock (`hooks`). A thread that finds this lock held does not wait, and relies
+//! on the thread that holds the lock.
 //!
 //! If the hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.

@@ -26,14 +26,14 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// /// Waits twice, on any backend.
-/// async fn twice<B: Backend>(mut sleep: Sleep<B>, again: Duration) {
+/// async fn sleep_twice<B: Backend>(mut sleep: Sleep<B>, again: Duration) {
 ///     (&mut sleep).await;
 ///     sleep.reset_after(again);
 ///     sleep.await;
 /// }
 ///
 /// let time = VirtualTime::new();
-/// time.block_on(|| twice(sleep(Duration::from_secs(1)), Duration::from_secs(2)));
+/// time.block_on(|| sleep_twice(sleep(Duration::from_secs(1)), Duration::from_secs(2)));
 /// assert_eq!(time.elapsed(), Duration::from_secs(3));
 /// ```
 pub trait Backend: BackendOps {}

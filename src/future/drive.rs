@@ -10,11 +10,11 @@ use crate::{
 
 /// Maximum length of the sleep after a turn that has fired timers. It is not zero: a sleep of this
 /// length is usually pending at its first poll, so other tasks run.
-const SLEEP_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
+const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. The turns between these sleeps only send
 /// messages of purgatories.
-const SLEEP_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
+const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
 /// executor. Dropping the future stops the driving.
@@ -80,7 +80,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             })
             .await;
             let timeout = if ThreadWheel::has_ended() {
-                Some(SLEEP_AFTER_WHEEL_END)
+                Some(SLEEP_LENGTH_AFTER_WHEEL_END)
             } else {
                 announced_sleep.timeout()
             };
@@ -88,7 +88,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // turn.
             let must_yield = timeout == Some(Duration::ZERO);
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
-                sleep(if fired_timers { time.min(SLEEP_AFTER_FIRING_MAX) } else { time })
+                sleep(if fired_timers { time.min(SLEEP_LENGTH_AFTER_FIRING_MAX) } else { time })
             });
             wait_for_next_poll(executor_sleep, must_yield).await;
         }

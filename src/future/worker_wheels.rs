@@ -15,11 +15,12 @@
 //! # The claim
 //!
 //! A claim is an Acquire operation, and a release is a Release operation, so each owner sees the
-//! writes of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
-//! before the claim, and called or dropped after the release. So a claim is short and never nested.
-//! If another thread has claimed the wheel, a worker retries a few times. If all attempts fail, the
-//! worker acts as a remote thread, and sends a message if necessary. Only the watcher waits until
-//! it can claim a wheel: after each callback, and when it ends the wheels.
+//! writes of all previous owners. While a wheel is claimed, no user code runs except the function
+//! of a `Clock::from_fn`: wakers are cloned before the claim, and called or dropped after the
+//! release. So a claim is short and never nested. If another thread has claimed the wheel, a worker
+//! retries a few times. If all attempts fail, the worker acts as a remote thread, and sends a
+//! message if necessary. Only the watcher waits until it can claim a wheel: after each callback,
+//! and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
@@ -168,7 +169,7 @@ impl WorkerWheel {
     }
 
     /// Claims the wheel, or returns `None` if another thread has claimed it. The caller must not
-    /// call user code before it drops the guard.
+    /// call user code, except a clock's function, before it drops the guard.
     #[inline]
     fn try_claim(&self) -> Option<ClaimGuard<'_>> {
         // Acquire: sees the writes of the previous owner (pairs with the Release of `ClaimGuard`).
@@ -495,7 +496,8 @@ pub struct Watcher(pub(super) Arc<WorkerWheels>);
 
 impl Watcher {
     /// Fires the due timers of all wheels. Skips a wheel that another thread is using. If timers
-    /// are due on a skipped wheel, the next timeout of [`sleep_with`](Self::sleep_with) is short.
+    /// are due on a skipped wheel, the timeout of the next [`sleep_with`](Self::sleep_with) is at
+    /// most 100 us.
     ///
     /// # Examples
     ///

@@ -127,8 +127,8 @@ impl StopState {
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
-/// message, and the last callback drops the request. If the wheel has ended or has no free node, a
-/// failed send drops the request earlier. The drop sets `is_processed` and wakes the futures of
+/// message, and the last callback drops the request. A send fails if the wheel has ended or has no
+/// free node, and then drops the request. The drop sets `is_processed` and wakes the futures of
 /// [`Core::stopped`].
 struct PendingStop {
     shared: Arc<CoresShared>,

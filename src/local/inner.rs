@@ -455,9 +455,9 @@ impl ThreadWheel {
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Handles `new_deadline` while no sleep is announced. If no loop drives the wheel, publishes
-    /// the wheel's next deadline for other threads. In the state `Undriven`, also reports a timer
-    /// that has been overdue for too long.
+    /// Called after this thread has requested `new_deadline` while no sleep is announced. If no
+    /// loop drives the wheel, publishes the wheel's next deadline for other threads. In the state
+    /// `Undriven`, also reports a timer that has been overdue for too long.
     fn handle_deadline_without_sleep(&self, new_deadline: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -799,7 +799,7 @@ impl ThreadWheel {
 
     #[cold]
     fn for_each_client(&self, mut act: impl FnMut(&dyn WheelClient)) {
-        let ids = self.clients.borrow().ids();
+        let ids = self.clients.borrow().possibly_used_ids();
         ids.filter_map(|id| self.clients.borrow().get(id)).for_each(|client| act(&*client));
     }
 

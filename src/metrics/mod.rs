@@ -20,12 +20,12 @@
 //! # Wheels without a loop
 //!
 //! If no loop drives a wheel, each add or reset by its owner looks for a timer that is overdue by
-//! at least 100 ms, and reports it. On a thread's own wheel, remote adds and resets look for such a
-//! timer too, and so does the thread's exit. The reported timer may already have been
-//! cancelled or reset, or may be the timer that is being reset. The report is an error event of
-//! `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a thread, the
-//! report is a line on standard error. Each wheel is reported at most once, and at most once more
-//! each time that it loses its last driver.
+//! at least 100 ms, and reports it. If the wheel is a thread's, adds and resets by other threads
+//! look for such a timer too, and so does the end of the thread. The reported timer may already
+//! have been cancelled or reset, or may be the timer that is being reset. The report is an error
+//! event of `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a
+//! thread, the report is a line on standard error. Each wheel is reported at most once, and at most
+//! once more each time that it loses its last driver.
 //!
 //! Three kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
 //! 256 of their owner's adds looks for such a timer, and the owner's resets never do. These wheels

@@ -445,7 +445,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[must_use = "the removed operation"]
     pub fn cancel(&self, OperationId(id): OperationId) -> Option<Op> {
-        self.0.remove_waiting(id)
+        self.0.remove_if_waiting(id)
     }
 
     /// Removes the operations of this core that watch `key`, and returns them in the order in which
@@ -479,7 +479,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         };
         let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
-        ids.into_iter().filter_map(|id| self.0.remove_waiting(id)).collect()
+        ids.into_iter().filter_map(|id| self.0.remove_if_waiting(id)).collect()
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -505,7 +505,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[must_use = "the removed operations"]
     pub fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.0.table.borrow().ids().collect();
-        ids.into_iter().filter_map(|id| self.0.remove_waiting(id)).collect()
+        ids.into_iter().filter_map(|id| self.0.remove_if_waiting(id)).collect()
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -707,7 +707,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout) else {
             return Err((operation, entry.map(|entry| entry.key)));
         };
-        let id = table.park(index, operation, timer, entry);
+        let id = table.insert_parked(index, operation, timer, entry);
         drop(table);
         self.drop_unneeded_keys();
         ThreadWheel::wake_for_client_timer(timer);
@@ -954,7 +954,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Removes an operation and returns it, unless it is checked out or has ended.
-    fn remove_waiting(&self, id: Id) -> Option<Op> {
+    fn remove_if_waiting(&self, id: Id) -> Option<Op> {
         let mut table = self.table.borrow_mut();
         let operation = table.cancel_timer_and_take(id)?;
         // Counts the operation before its removal, which may call a wake hook that reads the

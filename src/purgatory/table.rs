@@ -54,7 +54,7 @@ pub(super) struct Table<K, Op> {
     /// - Otherwise, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
-    /// The cursors of the events in progress, the outermost event first.
+    /// The cursors of the suspended events, the outermost event first.
     cursors: Vec<WatchIndex>,
     /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
     /// are dropped while the table is not borrowed, because dropping runs user code.
@@ -116,9 +116,8 @@ struct Watch<K> {
 
 /// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// The watch's sequence number. For an operation of this core, it is the number in the
-    /// operation's [`Id`], otherwise the number in the watch's own `Id`. `None` if the record is
-    /// free.
+    /// If the watch belongs to an operation of this core, the number in the operation's [`Id`].
+    /// Otherwise, the number in the watch's own `Id`. `None` if the record is free.
     id_number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
@@ -829,10 +828,10 @@ impl<K: Eq, Op> Table<K, Op> {
         KeyLookup { first_watch: self.find_key(hash, &key), key, hash }
     }
 
-    /// Parks an operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If
+    /// Inserts a parked operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If
     /// there is an `entry`, adds a watch on the key of this entry.
     #[inline(always)]
-    pub(super) fn park(
+    pub(super) fn insert_parked(
         &mut self,
         index: u32,
         operation: Op,
@@ -1030,7 +1029,7 @@ mod tests {
     }
 
     fn add(table: &mut TestTable, keys: &[u32]) -> Id {
-        let id = table.park(table.vacant_index(), 0, LocalHandle::NONE, None);
+        let id = table.insert_parked(table.vacant_index(), 0, LocalHandle::NONE, None);
         watch(table, id, keys);
         id
     }
@@ -1125,7 +1124,7 @@ mod tests {
         assert_empty(&table);
     }
 
-    fn event(table: &TestTable) -> EventWalk {
+    fn begin_walk(table: &TestTable) -> EventWalk {
         table.walk_from(table.find_key(hash(9), &9))
     }
 
@@ -1143,9 +1142,9 @@ mod tests {
         for gone in 0..5 {
             let mut table = TestTable::new();
             let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();
-            let mut outer = event(&table);
+            let mut outer = begin_walk(&table);
             let mut seen = vec![step(&mut table, &mut outer).expect("the first")];
-            let mut inner = event(&table);
+            let mut inner = begin_walk(&table);
             assert_eq!(step(&mut table, &mut inner), Some(ids[0].index));
             remove(&mut table, ids[gone]);
             let late = add(&mut table, &[9]);

@@ -275,9 +275,9 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset. A turn in progress does not fire a timer that was
-    /// reset. Returns false if the timer has ended, another thread has cancelled it, or the handle
-    /// is of another shard.
+    /// Returns true if the timer was reset. A turn in progress does not fire the timer after this
+    /// reset, even if the new deadline has already passed. Returns false if the timer has ended,
+    /// another thread has cancelled it, or the handle is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///

@@ -26,7 +26,7 @@ use alloc::{
 };
 use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
-use crate::limits::{PAGE_BITS, PLACES_ADDED_AT_ONCE, SPARE_PAGES};
+use crate::limits::{FREE_LIST_REFILL_MAX, PAGE_BITS, SPARE_PAGES};
 
 pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
@@ -258,7 +258,7 @@ impl FreePlaces {
             let page = &mut self.free_lists_by_page[number];
             let first = usize::from(page.first_never_used);
             if page.first_free_plus_one == 0 && page.is_own && first < PAGE_LEN {
-                page.first_never_used = as_u16(as_u32(PAGE_LEN.min(first + PLACES_ADDED_AT_ONCE)));
+                page.first_never_used = as_u16(as_u32(PAGE_LEN.min(first + FREE_LIST_REFILL_MAX)));
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
             if page.first_free_plus_one != 0 {

@@ -8,16 +8,16 @@ use super::{
     storage::{Entry, Location, Storage},
 };
 
-impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
+impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Panics if an invariant is broken. `indices` must include all linked entries.
     pub(super) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
         assert!(self.current <= self.pass_end, "`current` is past the end of the pass");
         let check_level = |level| -> usize {
-            let slots = Geometry::<BITS, LEVELS>::slot_range(level);
+            let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_range(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
         let entries: usize = (0..LEVELS).map(check_level).sum();
-        let late = self.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE_SLOT);
+        let late = self.slots.entries(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
         for &index in &late {
             assert!(
                 storage.entry(index).deadline().get() >= self.pass_end,
@@ -88,21 +88,21 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// deadline, and that a pass will visit the slot. Also checks that a `NEAR` entry is in the
     /// slot of its deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
-        let current = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
-        let current_slot = Geometry::<BITS, LEVELS>::slot_range(level).start
-            + Geometry::<BITS, LEVELS>::position(level, current);
-        let slots_ahead = u64::from(Geometry::<BITS, LEVELS>::position(
+        let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
+        let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_range(level).start
+            + Geometry::<LEVEL_BITS, LEVELS>::position(level, current);
+        let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position(
             level,
             u64::from(slot.wrapping_sub(current_slot)),
         ));
-        let start = Geometry::<BITS, LEVELS>::slot_start(level, current + slots_ahead);
+        let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, current + slots_ahead);
         assert!(start <= deadline, "the entry would fire late");
         assert!(
             start == deadline || location != Location::NEAR,
             "the slot starts before the deadline, but the entry is `NEAR`"
         );
         let is_covered =
-            Geometry::<BITS, LEVELS>::covers(level, self.current, start.max(self.current));
+            Geometry::<LEVEL_BITS, LEVELS>::covers(level, self.current, start.max(self.current));
         assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(

@@ -155,9 +155,9 @@ impl<T> Entries<T> {
     /// they save no registers. The caller inlines this function, so that the value stays in
     /// registers.
     #[inline(always)]
-    pub(super) fn insert<const BITS: u32, const LEVELS: usize>(
+    pub(super) fn insert<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
+        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
@@ -173,9 +173,9 @@ impl<T> Entries<T> {
     }
 
     #[inline(never)]
-    fn insert_slow<const BITS: u32, const LEVELS: usize>(
+    fn insert_slow<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
+        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
@@ -196,9 +196,9 @@ impl<T> Entries<T> {
 
     /// Removes an entry, and returns its value. Returns `None` if the entry has left the wheel.
     #[inline]
-    pub(super) fn remove<const BITS: u32, const LEVELS: usize>(
+    pub(super) fn remove<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
+        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
         if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
@@ -217,9 +217,9 @@ impl<T> Entries<T> {
     }
 
     #[inline(never)]
-    fn remove_slow<const BITS: u32, const LEVELS: usize>(
+    fn remove_slow<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
+        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
         let entry = self.find(key)?;
@@ -231,9 +231,9 @@ impl<T> Entries<T> {
     }
 
     /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value.
-    pub(super) fn pop_due<const BITS: u32, const LEVELS: usize>(
+    pub(super) fn pop_due<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
-        wheel: &mut RawWheel<BITS, LEVELS>,
+        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
     ) -> Option<(u64, T)> {
         let (entry, deadline) = wheel.pop_due(self)?;
         // SAFETY: the entry was in the wheel until now.
@@ -245,9 +245,9 @@ impl<T> Entries<T> {
 
     /// Frees an index whose value the caller has taken. The index's generation is now `generation`.
     #[inline]
-    fn free<const BITS: u32, const LEVELS: usize>(
+    fn free<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
-        wheel: &RawWheel<BITS, LEVELS>,
+        wheel: &RawWheel<LEVEL_BITS, LEVELS>,
         index: u32,
         generation: u32,
     ) {

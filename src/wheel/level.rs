@@ -2,7 +2,7 @@
 //!
 //! A level is a ring of slots. Its slots are *numbered* consecutively from the slot of tick 0, and
 //! the numbers never wrap. A slot's *position* in the ring is its number modulo the ring's length.
-//! A *revolution* is a group of 2^`BITS` slots of one level. It covers the same ticks as one slot
+//! A *revolution* is a group of 2^`LEVEL_BITS` slots of one level. It covers the same ticks as one slot
 //! of the level above, and has that slot's number.
 //!
 //! A ring has room for several revolutions: the current one and the next ones. The level *covers*
@@ -21,23 +21,23 @@ pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
 }
 
 #[derive(Debug)]
-pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
+pub(super) struct Geometry<const LEVEL_BITS: u32, const LEVELS: usize>;
 
-impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
+impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// The number of slots of the first level.
-    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + FIRST_LEVEL_REVOLUTIONS_LOG2);
+    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_REVOLUTIONS_LOG2);
     /// The number of slots of each upper level.
-    pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
+    pub(super) const FAR_SLOT_COUNT: usize = 2 << LEVEL_BITS;
     /// A check at compile time: a wheel with an invalid geometry does not compile.
     pub(super) const ASSERT_VALID: () = {
-        assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
+        assert!(LEVEL_BITS >= 1 && LEVEL_BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(
             Self::slot_width_log2(LEVELS - 1) < 64,
             "a level beyond 64 bits could never be used"
         );
         assert!(
             Self::slot_width_log2(LEVELS) >= 64,
-            "the levels must cover every tick: BITS * LEVELS must be at least 64"
+            "the levels must cover every tick: LEVEL_BITS * LEVELS must be at least 64"
         );
     };
 
@@ -45,7 +45,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         // There are at most 64 levels, so the cast is exact.
         #[allow(clippy::cast_possible_truncation)]
         let level = level as u32;
-        BITS * level
+        LEVEL_BITS * level
     }
 
     /// Returns the number of the slot of `level` that covers `tick`.
@@ -105,7 +105,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[inline]
     pub(super) fn covers(level: usize, now: u64, deadline: u64) -> bool {
         debug_assert!(now <= deadline);
-        let revolution = |tick| Self::slot_number(level, tick) >> BITS;
+        let revolution = |tick| Self::slot_number(level, tick) >> LEVEL_BITS;
         if level == 0 {
             deadline <= Self::last_near_tick(now)
         } else {
@@ -130,7 +130,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the highest level that has a slot starting at `tick`.
     pub(super) fn highest_level_starting_at(tick: u64) -> usize {
         let zeros = tick.trailing_zeros().min(63);
-        (zeros / BITS) as usize
+        (zeros / LEVEL_BITS) as usize
     }
 
     /// Returns the slots of upper levels that start at `tick`.

@@ -2,7 +2,7 @@
 //!
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
 //! SOSP 1987). It is single-threaded, without atomics, callbacks or a clock. A slot of the first
-//! level is one tick wide. A slot of each further level is as wide as 2^`BITS` slots of the level
+//! level is one tick wide. A slot of each further level is as wide as 2^`LEVEL_BITS` slots of the level
 //! below. The first level has the most slots, so that it covers the deadlines of most of a
 //! server's timers. Together the levels cover every `u64` tick, so no overflow list is needed. With
 //! the default geometry and a tick of a millisecond, the levels are:
@@ -45,9 +45,9 @@ pub(crate) use self::{
 /// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
 /// and no thread: [`advance`](Self::advance) moves its time and returns the due entries.
 ///
-/// A slot of each level above the first covers as many ticks as 2^`BITS` slots of the level below.
-/// `BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
-/// `BITS * LEVELS` is at least 64; other geometries do not compile.
+/// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level below.
+/// `LEVEL_BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
+/// `LEVEL_BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
 /// frees the first page, and keeps at most two other empty pages, or more after
@@ -73,8 +73,8 @@ pub(crate) use self::{
 /// assert_eq!(wheel.advance(1_000).next(), Some((400, "retry")));
 /// assert!(wheel.is_empty());
 /// ```
-pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
-    raw: RawWheel<BITS, LEVELS>,
+pub struct Wheel<T, const LEVEL_BITS: u32 = 11, const LEVELS: usize = 6> {
+    raw: RawWheel<LEVEL_BITS, LEVELS>,
     entries: Entries<T>,
 }
 
@@ -174,7 +174,7 @@ impl<T> Wheel<T> {
     }
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS> {
     /// Creates an empty wheel whose time is `now`.
     ///
     /// # Examples
@@ -332,7 +332,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.now(), 10);
     /// ```
     #[inline]
-    pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
+    pub fn advance(&mut self, now: u64) -> Due<'_, T, LEVEL_BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
     }
 
@@ -352,7 +352,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert!(wheel.is_behind());
     /// ```
     #[inline]
-    pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
+    pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, LEVEL_BITS, LEVELS> {
         let now = now.max(self.raw.pass_end);
         if !self.raw.try_idle_pass(now) {
             self.raw.begin_pass(&self.entries, now, budget);
@@ -700,7 +700,7 @@ impl<T> Default for Wheel<T> {
     }
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVELS> {
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, LEVEL_BITS, LEVELS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wheel")
             .field("now", &self.now())
@@ -724,11 +724,11 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
 /// assert_eq!(due.next(), None);
 /// ```
 #[must_use = "lazy: entries not taken from this iterator wait for the next `advance`"]
-pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
-    wheel: &'wheel mut Wheel<T, BITS, LEVELS>,
+pub struct Due<'wheel, T, const LEVEL_BITS: u32, const LEVELS: usize> {
+    wheel: &'wheel mut Wheel<T, LEVEL_BITS, LEVELS>,
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVELS> {
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, LEVEL_BITS, LEVELS> {
     type Item = (u64, T);
 
     #[inline]
@@ -738,9 +738,12 @@ impl<T, const BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, BITS, LEVE
     }
 }
 
-impl<T, const BITS: u32, const LEVELS: usize> FusedIterator for Due<'_, T, BITS, LEVELS> {}
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> FusedIterator
+    for Due<'_, T, LEVEL_BITS, LEVELS>
+{
+}
 
-impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, BITS, LEVELS> {
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, LEVEL_BITS, LEVELS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Due").field("wheel", &self.wheel).finish()
     }

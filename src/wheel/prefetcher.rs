@@ -25,15 +25,15 @@ impl Prefetcher {
     /// Looks at the slots of the [`PREFETCHED_TICKS`] ticks after `tick`, except those that an
     /// earlier call looked at. Starts a walker for each slot that has entries.
     #[inline]
-    pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(
+    pub(super) fn start_walkers<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
         tick: u64,
-        slots: &Slots<BITS, LEVELS>,
+        slots: &Slots<LEVEL_BITS, LEVELS>,
         storage: &impl Storage,
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
         for coming_tick in self.checked_until_tick.max(tick).saturating_add(1)..=last {
-            let first = slots.first(Geometry::<BITS, LEVELS>::near_slot_at(coming_tick));
+            let first = slots.first(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(coming_tick));
             if first != 0 {
                 self.walker_cursors[self.next_walker] = first;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;

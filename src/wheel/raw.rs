@@ -55,7 +55,7 @@ use crate::limits::{
 /// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
 /// calls of one wheel must pass the same storage.
 #[derive(Debug)]
-pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
+pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
     pub(crate) current: u64,
     /// The final tick of the latest pass.
@@ -85,7 +85,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) far_total: u32,
     /// How often an entry was linked, reset, relinked, unlinked or returned.
     pub(crate) touched: u64,
-    pub(super) slots: Slots<BITS, LEVELS>,
+    pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
 }
 
 /// The next step of the pass at tick `current`.
@@ -108,21 +108,24 @@ pub(crate) fn shard_level_slots() -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
+impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         Self {
             current: now,
             pass_end: now,
             idle_until: 0,
-            last_near_tick: Geometry::<BITS, LEVELS>::last_near_tick(now),
+            last_near_tick: Geometry::<LEVEL_BITS, LEVELS>::last_near_tick(now),
             stage: Stage::Done,
             cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
             prefetcher: Prefetcher::default(),
             len: 0,
-            far_counts_by_slot: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
-                .into_boxed_slice(),
+            far_counts_by_slot: vec![
+                0;
+                (LEVELS - 1) * Geometry::<LEVEL_BITS, LEVELS>::FAR_SLOT_COUNT
+            ]
+            .into_boxed_slice(),
             far_total: 0,
             touched: 0,
             slots: Slots::new(),
@@ -229,7 +232,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// `NEAR`, or if the slot has counted the maximum.
     #[inline]
     fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
-        let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline().get());
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(entry.deadline().get());
         let is_postponable = location == Location::NEAR && self.slots.try_count_postponable(slot);
         if is_postponable {
             entry.location().set(Location::POSTPONABLE);
@@ -243,7 +246,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().get().is_near();
-        if is_near && Slots::<BITS, LEVELS>::is_alone(entry.links()) {
+        if is_near && Slots::<LEVEL_BITS, LEVELS>::is_alone(entry.links()) {
             self.slots.unlink(storage, entry.links());
             self.link_after_reset(storage, entry, deadline);
         } else {
@@ -269,10 +272,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Relinks an entry of a *crowded* slot, which has counted the maximum of postponable entries.
-    /// Links the entry into an upper level, or as postponable into the slot of the new deadline, so
-    /// that its next reset to a later deadline only stores the deadline. If that slot is crowded
-    /// too, tries a pseudo-random earlier slot. If both are crowded, links the entry at its
-    /// deadline as `NEAR`.
+    /// If the new deadline is beyond the first level, links the entry into an upper level.
+    /// Otherwise, links it as postponable into the slot of the new deadline. In both cases, its
+    /// next reset to a later deadline only stores the deadline. If that slot is crowded too, tries
+    /// a pseudo-random earlier slot. If both are crowded, links the entry at its deadline as
+    /// `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -289,7 +293,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if tick > self.last_near_tick {
                 return self.link_far(storage, entry, deadline, tick);
             }
-            if self.slots.try_count_postponable(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
+            if self.slots.try_count_postponable(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(tick))
+            {
                 return self.link_near(storage, entry, deadline, tick, Location::POSTPONABLE);
             }
         }
@@ -321,7 +326,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline: u64,
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
-        let slot = Geometry::<BITS, LEVELS>::near_slot_at(deadline);
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(deadline);
         if deadline > self.last_near_tick || !self.slots.can_count_postponable(slot) {
             self.reset_or_link(storage, entry, deadline);
             return false;
@@ -368,8 +373,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns how many slots of each level have entries.
     pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..LEVELS)
-            .map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slot_range(level)))
+        (0..LEVELS).map(|level| {
+            self.slots.count_occupied(Geometry::<LEVEL_BITS, LEVELS>::slot_range(level))
+        })
     }
 
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
@@ -393,7 +399,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         slot_tick: u64,
         location: Location,
     ) {
-        let slot = Geometry::<BITS, LEVELS>::near_slot_at(slot_tick);
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(slot_tick);
         if slot_tick < self.idle_until {
             self.idle_until = slot_tick;
         }
@@ -413,7 +419,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         slot_tick: u64,
     ) {
         let slot = self.far_slot_for(slot_tick);
-        self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
+        self.far_counts_by_slot[slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT] +=
+            1;
         self.far_total += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
@@ -425,10 +432,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// that start.
     #[inline]
     fn far_slot_for(&mut self, tick: u64) -> u32 {
-        let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
-        let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
-        self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
-        Geometry::<BITS, LEVELS>::far_slot(level, number)
+        let level = Geometry::<LEVEL_BITS, LEVELS>::far_level_of(self.current, tick);
+        let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
+        self.idle_until =
+            self.idle_until.min(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
+        Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number)
     }
 
     /// Unlinks an entry, without updating `len` and `touched`.
@@ -455,7 +463,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.slots.before_unlinking_late(entry);
         }
         if let Some(slot) = location.far_slot() {
-            self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
+            self.far_counts_by_slot
+                [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
             self.far_total -= 1;
         }
         self.slots.unlink(storage, entry.links());
@@ -497,7 +506,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let tick = self.pass_end;
         let slot = if tick <= self.last_near_tick {
             self.idle_until = self.idle_until.min(tick);
-            Geometry::<BITS, LEVELS>::near_slot_at(tick)
+            Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(tick)
         } else {
             self.far_slot_for(tick)
         };
@@ -533,7 +542,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                     }
                 }
             }
-            let slot = Geometry::<BITS, LEVELS>::near_slot_at(self.current);
+            let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(self.current);
             let first = self.slots.first(slot);
             if first == 0 {
                 self.stage = Stage::Done;
@@ -597,7 +606,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.cascade_pending {
             self.cascade_portions(storage);
         }
-        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next_tick)) {
+        if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(next_tick)) {
             self.update_idle_until();
         } else {
             self.stage = Stage::Expire;
@@ -612,7 +621,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let enters_revolution = !self.is_in_current_revolution(new_current);
         self.current = new_current;
         if enters_revolution {
-            self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(new_current);
+            self.last_near_tick = Geometry::<LEVEL_BITS, LEVELS>::last_near_tick(new_current);
             self.cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.far_slot_after_current(level)));
         }
@@ -620,11 +629,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.cascade_portions(storage);
         }
         if new_current == slot_start {
-            self.stage = if Geometry::<BITS, LEVELS>::highest_level_starting_at(self.current) > 0 {
-                Stage::Cascade
-            } else {
-                Stage::Expire
-            };
+            self.stage =
+                if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current) > 0 {
+                    Stage::Cascade
+                } else {
+                    Stage::Expire
+                };
             self.start_prefetcher(storage);
         } else {
             self.update_idle_until();
@@ -637,7 +647,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
-            let revolution_end = self.current | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
+            let revolution_end =
+                self.current | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
             self.next_slot_start().unwrap_or(u64::MAX).min(revolution_end)
         };
     }
@@ -650,14 +661,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn is_in_current_revolution(&self, tick: u64) -> bool {
-        Geometry::<BITS, LEVELS>::slot_number(1, tick ^ self.current) == 0
+        Geometry::<LEVEL_BITS, LEVELS>::slot_number(1, tick ^ self.current) == 0
     }
 
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
     /// false if the budget is used up first.
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
-        for slot in Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current) {
+        for slot in Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current) {
             if !self.cascade_and_check_empty(storage, slot, u64::MAX) {
                 return false;
             }
@@ -675,7 +686,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascade_pending = false;
         // The slots that start at `current` may still have entries. These entries also cascade in
         // this pass, so their number is subtracted from the maximum.
-        let due_counts = Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current)
+        let due_counts = Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current)
             .map(|slot| u64::from(self.far_count_in(slot)));
         let mut allowance = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(due_counts.sum());
         for level in 1..LEVELS {
@@ -683,10 +694,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
+            let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
             let (current_start, next_start) = (
-                Geometry::<BITS, LEVELS>::slot_start(level, number),
-                Geometry::<BITS, LEVELS>::slot_start(level, number + 1),
+                Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number),
+                Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
             );
             let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
             let entries = u64::from(self.far_count_in(slot));
@@ -705,13 +716,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     pub(super) fn far_count_in(&self, slot: u32) -> u32 {
-        self.far_counts_by_slot[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
+        self.far_counts_by_slot[slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
     /// Returns the slot after an upper level's current slot.
     fn far_slot_after_current(&self, level: usize) -> u32 {
-        let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
-        Geometry::<BITS, LEVELS>::far_slot(level, number)
+        let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current) + 1;
+        Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number)
     }
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
@@ -747,7 +758,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             _ => {
                 let start = |level| {
                     let number = self.next_occupied_slot_number(level)?;
-                    Some(Geometry::<BITS, LEVELS>::slot_start(level, number))
+                    Some(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number))
                 };
                 (1..LEVELS).filter_map(start).chain(near).min()
             }
@@ -757,15 +768,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the number of the first occupied slot after the current slot of a level.
     #[inline]
     fn next_occupied_slot_number(&self, level: usize) -> Option<u64> {
-        let slots = Geometry::<BITS, LEVELS>::slot_range(level);
-        let current = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
-        let from = Geometry::<BITS, LEVELS>::position(level, current.wrapping_add(1));
+        let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_range(level);
+        let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
+        let from = Geometry::<LEVEL_BITS, LEVELS>::position(level, current.wrapping_add(1));
         let found = self
             .slots
             .first_occupied(slots.start + from..slots.end)
             .or_else(|| self.slots.first_occupied(slots.clone()))?;
         let ahead = (found - slots.start).wrapping_sub(from);
-        Some(current + 1 + u64::from(Geometry::<BITS, LEVELS>::position(level, ahead.into())))
+        Some(current + 1 + u64::from(Geometry::<LEVEL_BITS, LEVELS>::position(level, ahead.into())))
     }
 
     /// Returns the first tick at which the wheel needs a pass; `None` if there are no entries.
@@ -787,11 +798,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level)?;
                 total_entries +=
-                    self.far_count_in(Geometry::<BITS, LEVELS>::far_slot(level, number));
+                    self.far_count_in(Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number));
                 let portions =
                     u64::from(total_entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
-                let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
-                let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);
+                let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
+                let slot_before = start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
                 (portions > 0)
                     .then(|| start.saturating_sub(portions).max(slot_before).max(self.current + 1))
             })
@@ -800,13 +811,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     fn has_late_entries(&self) -> bool {
-        !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE_SLOT)
+        !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT)
     }
 
     fn has_work_at_current(&self) -> bool {
         let is_busy = |slot| !self.slots.is_empty(slot);
         self.stage != Stage::Done
-            && (is_busy(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
-                || Geometry::<BITS, LEVELS>::far_slots_starting_at(self.current).any(is_busy))
+            && (is_busy(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(self.current))
+                || Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current).any(is_busy))
     }
 }

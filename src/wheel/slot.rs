@@ -35,7 +35,7 @@ const _: () = assert!(
 );
 
 #[derive(Debug)]
-pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
+pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
     /// One bit per slot.
     occupied: Box<[u64]>,
@@ -43,11 +43,11 @@ pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
     last_late: u32,
 }
 
-impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
+impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Keeps a slot's index below the number of heads, which is a power of two.
     const SLOT_MASK: u32 = {
-        let () = Geometry::<BITS, LEVELS>::ASSERT_VALID;
-        (Geometry::<BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
+        let () = Geometry::<LEVEL_BITS, LEVELS>::ASSERT_VALID;
+        (Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
     };
 
     pub(super) fn new() -> Self {
@@ -169,7 +169,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Links an entry to the front of the late slot.
     pub(super) fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let late = Geometry::<BITS, LEVELS>::LATE_SLOT;
+        let late = Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
         if self.is_empty(late) {
             self.last_late = entry.index();
         }
@@ -237,7 +237,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// slot must not be empty.
     pub(super) fn splice_late_into(&mut self, storage: &impl Storage, slot: u32) {
         self.mark_occupied(slot);
-        let first_late = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE_SLOT));
+        let first_late = mem::take(self.head_mut(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT));
         let head = self.head_mut(slot);
         let first = *head & FIRST_ENTRY_MASK;
         *head ^= first ^ first_late;
@@ -260,7 +260,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
             (previous, index) = (index, entry.links().next.get());
         }
         let last = entries.last().copied().unwrap_or(0);
-        let is_late = slot == Geometry::<BITS, LEVELS>::LATE_SLOT;
+        let is_late = slot == Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
         assert!(!is_late || self.last_late == last, "the last entry of the late slot");
         entries
     }

@@ -14,8 +14,8 @@ use corewheel::{Key, Wheel};
 pub(crate) type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 
 /// A wheel and its model: a sorted set of deadlines.
-pub(crate) struct Pair<const BITS: u32, const LEVELS: usize> {
-    pub(crate) wheel: Wheel<usize, BITS, LEVELS>,
+pub(crate) struct Pair<const LEVEL_BITS: u32, const LEVELS: usize> {
+    pub(crate) wheel: Wheel<usize, LEVEL_BITS, LEVELS>,
     now: u64,
     deadlines: BTreeSet<(u64, usize)>,
     live: Vec<Live>,
@@ -33,7 +33,7 @@ struct Live {
     was_reset: bool,
 }
 
-impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
+impl<const LEVEL_BITS: u32, const LEVELS: usize> Pair<LEVEL_BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         Self {
             wheel: Wheel::starting_at(now),
@@ -111,8 +111,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     /// Returns the start of a later slot of some level, or the tick before or after it.
     fn any_boundary(&self, choose: &mut Choose<'_>) -> u64 {
-        let bits = u64::from(BITS) * choose((LEVELS as u64).min(64 / u64::from(BITS)));
-        let ahead = 1 + magnitude(choose) % (4 << BITS);
+        let bits = u64::from(LEVEL_BITS) * choose((LEVELS as u64).min(64 / u64::from(LEVEL_BITS)));
+        let ahead = 1 + magnitude(choose) % (4 << LEVEL_BITS);
         let start = (self.now >> bits).saturating_add(ahead).saturating_mul(1 << bits);
         start.saturating_add(choose(3)).saturating_sub(1)
     }
@@ -237,7 +237,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         assert_eq!(next.is_some(), truth.is_some());
         if let (Some(next), Some(truth)) = (next, truth) {
             assert!(next <= truth, "{next} is later than {truth}");
-            let mut levels = (0..64).step_by(BITS as usize).take(LEVELS);
+            let mut levels = (0..64).step_by(LEVEL_BITS as usize).take(LEVELS);
             let is_start = levels.any(|bits| truth >> bits << bits == next);
             let may_be_early = self.reset_count > 0 || self.may_be_cascade_start(next);
             assert!(is_start || may_be_early, "{next} is not the start of a slot of {truth}");
@@ -246,7 +246,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     /// Returns whether a cascade may begin at `tick`, because a slot with an entry starts soon.
     fn may_be_cascade_start(&self, tick: u64) -> bool {
-        let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
+        let levels = || (0..64).step_by(LEVEL_BITS as usize).take(LEVELS);
         let starts_of =
             |&(deadline, _): &(u64, usize)| levels().map(move |it| deadline >> it << it);
         let starts = self.deadlines.iter().flat_map(starts_of);
@@ -287,17 +287,17 @@ pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
 }
 
 /// Performs about `operation_count` random operations, `per_wheel` of them on each wheel.
-pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
+pub(crate) fn agrees_with_the_model<const LEVEL_BITS: u32, const LEVELS: usize>(
     operation_count: u64,
     per_wheel: u64,
     live_max: usize,
 ) {
     // Printed only if the test fails.
-    println!("{BITS} bits, {LEVELS} levels");
+    println!("{LEVEL_BITS} bits, {LEVELS} levels");
     seeded(0..(operation_count / per_wheel).max(1), |random| {
         let mut checks = random.fork();
         let choose: &mut Choose<'_> = &mut |bound| random.u64(..bound);
-        let mut pair = Pair::<BITS, LEVELS>::starting_at(start_times(choose));
+        let mut pair = Pair::<LEVEL_BITS, LEVELS>::starting_at(start_times(choose));
         for _ in 0..per_wheel.min(operation_count) {
             pair.any_operation(choose, live_max);
             pair.check(&mut checks);

@@ -6,8 +6,8 @@
 use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};
 
-const BITS: u32 = 6;
-const SLOTS: usize = 1 << BITS;
+const LEVEL_BITS: u32 = 6;
+const SLOTS: usize = 1 << LEVEL_BITS;
 /// Eleven levels of 6 bits each cover 64 bits.
 const LEVELS: usize = 11;
 
@@ -35,9 +35,9 @@ const _: () = assert!(size_of::<Node<Linked<Timer>, CacheLine>>() == 64);
 impl Linked64 {
     /// Returns the slot, at the level of the highest bit in which `deadline` and `now` differ.
     fn slot_of(&self, deadline: u64) -> u32 {
-        let level = ((self.now ^ deadline) | 1).ilog2() / BITS;
-        let position = (deadline >> (level * BITS)) % SLOTS as u64;
-        level << BITS | position as u32
+        let level = ((self.now ^ deadline) | 1).ilog2() / LEVEL_BITS;
+        let position = (deadline >> (level * LEVEL_BITS)) % SLOTS as u64;
+        level << LEVEL_BITS | position as u32
     }
 
     fn link(&mut self, index: u32) {
@@ -59,9 +59,9 @@ impl Linked64 {
     fn next_slot(&self) -> Option<(usize, u64)> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         let position = self.occupied[level].trailing_zeros() as usize;
-        let shift = level as u32 * BITS;
-        let above = self.now.checked_shr(shift + BITS).unwrap_or(0);
-        let start = above.checked_shl(shift + BITS).unwrap_or(0) | (position as u64) << shift;
+        let shift = level as u32 * LEVEL_BITS;
+        let above = self.now.checked_shr(shift + LEVEL_BITS).unwrap_or(0);
+        let start = above.checked_shl(shift + LEVEL_BITS).unwrap_or(0) | (position as u64) << shift;
         Some((level * SLOTS + position, start))
     }
 

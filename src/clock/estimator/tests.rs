@@ -16,7 +16,8 @@ struct SimulatedMachine {
     counter_thousandths: u128,
     /// The counter's speed, in counts per microsecond.
     speed: u64,
-    /// The maximum time between two readings within an anchor, in nanoseconds.
+    /// The maximum time between consecutive readings of an anchor (counter, clock, counter), in
+    /// nanoseconds.
     pause_max: u64,
     estimator: ClockEstimator,
     is_abandoned: bool,

@@ -32,9 +32,9 @@
 //! timer the page's first generation, and each later timer the node's previous generation plus one.
 //! So adders share no counter. The first generation of a new remote page is above all generations
 //! of earlier remote pages with the same number. Each remote add uses one generation of its node,
-//! and the owner returns the node to its page between two adds. So the number of returns to a page
-//! limits how far the page's generations have grown. When the owner retires the page, it raises the
-//! first generation of new remote pages above the page's generations.
+//! and the owner returns the node to its page between two adds. So no generation of a page has
+//! grown by more than one plus the number of nodes returned to that page. When the owner retires
+//! the page, it raises the first generation of new remote pages above the page's generations.
 //!
 //! # Publication and retirement
 //!
@@ -305,8 +305,8 @@ impl Slab {
         self.hints.page_with_room.lower_to(as_u32(page_number));
     }
 
-    /// Publishes a remote page. Returns the page, and the index of its first node, which
-    /// belongs to the caller.
+    /// Publishes a remote page. Returns the page, and the index of its first node. The caller keeps
+    /// this node.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
         // Makes no page if its nodes would have less than half of all generations left. No node can
         // use up half of all generations.
@@ -345,7 +345,8 @@ impl Slab {
         // The hint may be too high, so this also tries lower numbers.
         let hint = self.hints.vacant_slot_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
-        let Some(page_number) = numbers.find(|&page_number| self.try_publish_at(page_number, page))
+        let Some(page_number) =
+            numbers.find(|&page_number| self.try_publish_page(page_number, page))
         else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
@@ -355,7 +356,7 @@ impl Slab {
         Some((page, page_number))
     }
 
-    fn try_publish_at(&self, page_number: usize, page: PagePtr) -> bool {
+    fn try_publish_page(&self, page_number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[page_number];
         slot.loom_order.before_store();
         slot.page.publish_if_empty(page.0)
@@ -363,7 +364,7 @@ impl Slab {
 
     /// Removes a page from the table. Deferred work later marks the page as reclaimable. The owner
     /// must not free the page earlier.
-    fn retract(&self, page_number: usize) {
+    fn retract_page(&self, page_number: usize) {
         let slot = &self.pages[page_number];
         slot.loom_order.before_store();
         slot.page.retract(retired_pages::mark_reclaimable);

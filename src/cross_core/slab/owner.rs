@@ -69,7 +69,7 @@ impl<T> OwnerSlab<T> {
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
         let first = Page::<T>::allocate_page();
-        let is_published = slab.try_publish_at(0, first);
+        let is_published = slab.try_publish_page(0, first);
         debug_assert!(is_published, "the slab is new");
         Self {
             slab,
@@ -119,7 +119,8 @@ impl<T> OwnerSlab<T> {
         })
     }
 
-    /// Frees the node of an ended timer of this generation. The node must have no queued message.
+    /// Frees the node at `index`, whose timer has ended and had this generation. The node must have
+    /// no queued message.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -381,7 +382,7 @@ impl<T> OwnerSlab<T> {
         }
         let page = self.pages.get(page_number);
         self.pages.remove(page_number);
-        self.slab.retract(page_number);
+        self.slab.retract_page(page_number);
         self.retired_pages.get_mut().0.push_back(page);
     }
 

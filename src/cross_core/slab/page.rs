@@ -12,7 +12,7 @@ use crate::{
     limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
-        sync::{AtomicU64, Exclusive, IS_LOOM, Ordering, ReadCheck, UnmodelledFlag},
+        sync::{AtomicU64, Exclusive, IS_LOOM, Ordering, UnmodelledFlag, UseAfterFreeCheck},
     },
     wheel::{Links, Location},
 };
@@ -73,7 +73,7 @@ pub(super) struct PageHeader {
     first_generation: AtomicU64,
     /// How often the owner has returned a node to `free_list`.
     returned_count: AtomicU64,
-    pub(super) read_check: ReadCheck,
+    pub(super) read_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
     /// Frees this page. The function knows the page's payload type.
@@ -186,7 +186,7 @@ impl<T> Page<T> {
                 free_list: FreeList::default(),
                 first_generation: AtomicU64::new(0),
                 returned_count: AtomicU64::new(0),
-                read_check: ReadCheck::default(),
+                read_check: UseAfterFreeCheck::default(),
                 reclaimable: UnmodelledFlag::default(),
                 free_page: Self::free,
                 requested_deadlines: array::from_fn(|_| SharedDeadline::default()),

@@ -134,9 +134,9 @@
 //!
 //! If the shard ends between the CASes, the reset fails and returns false, although other resets
 //! that found the timer `Resetting` may have returned true. The sweep hands the timer back with its
-//! old deadline, unless an earlier request has set *new deadline*. In that case the timer is handed
-//! back with its requested deadline: the earlier request's, or the failed reset's if that reset has
-//! already overwritten it.
+//! old deadline, unless an earlier request has set *new deadline*. In that case the sweep hands the
+//! timer back with the requested deadline that it finds in the node: the deadline of the earlier
+//! request, or of the failed reset if that reset has already written it.
 //!
 //! # A reset without a message
 //!
@@ -900,7 +900,8 @@ impl StateWord {
     /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
-        // `likely` is the word of a timer whose latest reset sent no message.
+        // `likely` is the word of a timer that a reset has postponed without a message, before the
+        // owner has applied the new deadline.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);

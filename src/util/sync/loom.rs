@@ -124,11 +124,11 @@ impl LoomPointerOrder {
 
 /// If [`EPOCH_USES_LOOM`] is true, asserts that no thread reads a value after `forbid_reads`.
 #[derive(Debug, Default)]
-pub(crate) struct ReadCheck {
+pub(crate) struct UseAfterFreeCheck {
     reads_forbidden: AtomicBool,
 }
 
-impl ReadCheck {
+impl UseAfterFreeCheck {
     /// Asserts that `forbid_reads` has not been called. Call this at the end of each read.
     pub(crate) fn assert_read_allowed(&self) {
         if EPOCH_USES_LOOM {

@@ -70,10 +70,10 @@ impl LoomPointerOrder {
 
 /// Does nothing; loom's version asserts that no thread reads a value after `forbid_reads`.
 #[derive(Debug, Default)]
-pub(crate) struct ReadCheck {}
+pub(crate) struct UseAfterFreeCheck {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl ReadCheck {
+impl UseAfterFreeCheck {
     #[inline]
     pub(crate) fn forbid_reads(&self) {}
 }
