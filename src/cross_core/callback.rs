@@ -277,11 +277,12 @@ impl CallbackPtr {
 /// this call, the memory counts as uninitialized.
 pub(crate) unsafe fn take_closure<C: IntoCallback>(callback: NonNull<Callback>) -> C::Closure {
     if const { fits_inline::<C::Closure>() } {
-        // SAFETY: the callback was built from a `C` (caller), so `build` has put the closure in the first
-        // field.
+        // SAFETY: the callback was built from a `C` (caller), so `build` has put the closure in the
+        // first field.
         unsafe { callback.cast::<C::Closure>().read() }
     } else {
-        // SAFETY: the callback was built from a `C` (caller), so `build` has put a box in the first field.
+        // SAFETY: the callback was built from a `C` (caller), so `build` has put a box in the first
+        // field.
         *unsafe { callback.cast::<Box<C::Closure>>().read() }
     }
 }

@@ -323,7 +323,7 @@ impl Core {
     }
 
     /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
-    /// executor, may wait. If the thread drains its wheel after a stop request, a task that waits is
+    /// executor, may wait. If the thread drains its wheel after a stop request, a waiting task is
     /// woken when the drained timers are dropped.
     ///
     /// # Examples

@@ -2,8 +2,8 @@
 //!
 //! A level is a ring of slots. Its slots are *numbered* consecutively from the slot of tick 0, and
 //! the numbers never wrap. A slot's *position* in the ring is its number modulo the ring's length.
-//! A *revolution* is a group of 2^`LEVEL_BITS` slots of one level. It covers the same ticks as one slot
-//! of the level above, and has that slot's number.
+//! A *revolution* is a group of 2^`LEVEL_BITS` slots of one level. It covers the same ticks as one
+//! slot of the level above, and has that slot's number.
 //!
 //! A ring has room for several revolutions: the current one and the next ones. The level *covers*
 //! the ticks of these revolutions. The *upper levels*, which are all except the first, cover only

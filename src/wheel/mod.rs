@@ -2,8 +2,8 @@
 //!
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
 //! SOSP 1987). It is single-threaded, without atomics, callbacks or a clock. A slot of the first
-//! level is one tick wide. A slot of each further level is as wide as 2^`LEVEL_BITS` slots of the level
-//! below. The first level has the most slots, so that it covers the deadlines of most of a
+//! level is one tick wide. A slot of each further level is as wide as 2^`LEVEL_BITS` slots of the
+//! level below. The first level has the most slots, so that it covers the deadlines of most of a
 //! server's timers. Together the levels cover every `u64` tick, so no overflow list is needed. With
 //! the default geometry and a tick of a millisecond, the levels are:
 //!
@@ -45,8 +45,8 @@ pub(crate) use self::{
 /// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
 /// and no thread: [`advance`](Self::advance) moves its time and returns the due entries.
 ///
-/// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level below.
-/// `LEVEL_BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
+/// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level
+/// below. `LEVEL_BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
 /// `LEVEL_BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
