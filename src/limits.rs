@@ -73,9 +73,10 @@ pub(crate) const WHEEL_KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
-/// The last generation of the owner's timers, a number of 54 bits. After it, a shard refuses adds.
-/// Generations of remotely added timers also have the bit [`REMOTE_GENERATION_BIT`]. So a
-/// generation takes 55 bits of a timer's state word. The other 9 bits hold its phase and flags.
+/// The last generation of the owner's timers, a number of 54 bits. After the owner has used it, the
+/// shard refuses the owner's adds. Generations of remotely added timers also have the bit
+/// [`REMOTE_GENERATION_BIT`]. So a generation takes 55 bits of a timer's state word. The other 9
+/// bits hold its phase and flags.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.

@@ -40,7 +40,7 @@ impl CreationRecord {
     }
 
     /// Returns a record of the same call, with the time that `now` returns.
-    pub(crate) fn with_time(self, now: impl FnOnce() -> u64) -> Self {
+    pub(crate) fn with_add_time(self, now: impl FnOnce() -> u64) -> Self {
         Self(
             #[cfg(feature = "origins")]
             self.0.map(|(call_site, _)| (call_site, now())),

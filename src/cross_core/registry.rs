@@ -18,7 +18,7 @@ use crate::{
 
 constant! {
     static REGISTRY: Registry = Registry {
-        shards: EpochArc::new_array(),
+        shards: EpochArc::empty_cells(),
         free_numbers: Mutex::new(FreeNumbers {
             reusable: Vec::new(),
             first_never_used_number: 0,

@@ -254,7 +254,7 @@ impl Shared {
         due: u64,
     ) -> Result<RemoteOutcome<RemoteTimerId>, AddError<C::Closure>> {
         let answer = RemoteTimerId { index: armed.index(), generation: armed.generation };
-        match self.mailbox.push(answer.index, armed.link(), MessageKind::AddedOrReset) {
+        match self.mailbox.push(answer.index, armed.mailbox_link(), MessageKind::AddedOrReset) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer,
                 sleep_to_interrupt: self

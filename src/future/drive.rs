@@ -95,9 +95,9 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Polls `sleep` once, if there is one. Unless this poll is ready, waits until the task is polled
-/// again for any reason. If `must_yield` is true, also wakes the task, so that this wait ends after
-/// other tasks have run.
+/// Polls `sleep` once, if there is one. If the sleep is not over, or there is none, waits for the
+/// next poll of the task, whatever its cause. If `must_yield` is true, also wakes the task, so that
+/// this wait ends after other tasks have run.
 async fn wait_for_next_poll<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

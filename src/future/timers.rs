@@ -90,7 +90,8 @@ pub struct Timers(Arc<[Arc<WheelSet>]>);
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
-    /// The wheels of [`Timers::per_worker`]. `None` if each wheel belongs to a thread.
+    /// The wheels of [`Timers::per_worker`]. `None` for other `Timers`, whose wheels are the wheels
+    /// of threads.
     worker_wheels: Option<Arc<WorkerWheels>>,
     /// Stops the threads or the watcher when the last clone is dropped. `None` for [`Timers::new`],
     /// because other code turns its wheels.
@@ -508,8 +509,8 @@ impl Remote {
         &self.wheel_set.shards[self.wheel_index]
     }
 
-    /// Returns the wheel at `index` of [`Timers::per_worker`]. Returns `None` if each wheel belongs
-    /// to a thread.
+    /// Returns the wheel at `index` if these `Timers` are of [`Timers::per_worker`], otherwise
+    /// `None`.
     #[inline]
     fn worker_wheel(&self, index: usize) -> Option<&WorkerWheel> {
         Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])

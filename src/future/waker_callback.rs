@@ -62,8 +62,8 @@ impl Drop for WakerCallback {
         // remotely cancelled timers. Waking their tasks is needless but harmless.
         let Some(waker) = self.0.take() else { return };
         // `WAKES_ON_DROP` does not apply to callbacks that the waker's own code drops.
-        let flag = WakesOnDrop::set(None);
-        if flag.previous.unwrap_or_else(ThreadWheel::has_ended) {
+        let scope = WakesOnDropScope::enter(None);
+        if scope.previous.unwrap_or_else(ThreadWheel::has_ended) {
             waker.wake();
         } else {
             drop(waker);
@@ -89,23 +89,23 @@ pub(super) fn drop_refused<F>(callback: F) {
 /// with such a timer would wake its own task, and so cause the next such poll.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
-    let _flag = WakesOnDrop::set(Some(wakes));
+    let _scope = WakesOnDropScope::enter(Some(wakes));
     action()
 }
 
 /// Sets `WAKES_ON_DROP` until it is dropped.
-struct WakesOnDrop {
+struct WakesOnDropScope {
     previous: Option<bool>,
 }
 
-impl WakesOnDrop {
+impl WakesOnDropScope {
     #[inline]
-    fn set(wakes: Option<bool>) -> Self {
+    fn enter(wakes: Option<bool>) -> Self {
         Self { previous: WAKES_ON_DROP.replace(wakes) }
     }
 }
 
-impl Drop for WakesOnDrop {
+impl Drop for WakesOnDropScope {
     #[inline]
     fn drop(&mut self) {
         WAKES_ON_DROP.set(self.previous);

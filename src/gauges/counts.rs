@@ -61,7 +61,9 @@ counts! {
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.
         pub live: u64,
-        /// One-shot timers that fired. A run of a periodic timer counts only in `runs`.
+        /// One-shot timers that fired, and periodic timers that
+        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. Other runs of a periodic
+        /// timer count only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
         /// message, or when the shard ends. A periodic timer that is cancelled during a run counts
@@ -92,8 +94,8 @@ counts! {
         /// timer as one if they come between two turns, or if they only postpone a deadline that is
         /// not yet reached.
         pub remote_resets: u64,
-        /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
-        /// run of a periodic timer.
+        /// Callbacks that were run, and payloads that were handed out: one for each one-shot timer
+        /// that fired, and one for each run of a periodic timer.
         pub runs: u64,
         /// Panics caught in callbacks, destructors, delayed operations, wakers and the wake hook.
         pub panicked: u64,

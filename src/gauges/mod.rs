@@ -166,7 +166,7 @@ impl Gauges {
         }
     }
 
-    /// Sets the grace period of a `Shard` or of a wheel of `Timers::per_worker`.
+    /// Sets the grace period to the longer one, for a `Shard` or a wheel of `Timers::per_worker`.
     pub(crate) fn set_long_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.

@@ -122,9 +122,11 @@ pub(crate) struct ThreadWheel {
     has_user_loop: Cell<bool>,
     /// The thread's purgatories.
     clients: RefCell<Clients>,
-    /// True if the clients must be flushed at the end of a turn or before a sleep.
+    /// True if the purgatories must send their queued messages at the end of a turn or before a
+    /// sleep.
     flush_requested: Cell<bool>,
-    /// True if the clients must be trimmed at the end of a turn or before a long sleep.
+    /// True if the purgatories must free surplus memory at the end of a turn or before a long
+    /// sleep.
     trim_requested: Cell<bool>,
     /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
     /// the thread is known to be awake. Unless the value is `AWAKE`, this thread's adds and resets
@@ -198,9 +200,10 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
-        // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or in
-        // `process::exit`, which does not return to a call that has the reference. The destructor
-        // first clears `THREAD_WHEEL_PTR`. The reference does not leave this call.
+        // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or
+        // during `process::exit`. If `action` calls `process::exit`, it never runs again, so it
+        // cannot use the dropped wheel. The destructor first clears `THREAD_WHEEL_PTR`. The
+        // reference does not leave this call.
         Ok(action(unsafe { local.as_ref() }))
     }
 

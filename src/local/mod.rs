@@ -342,8 +342,9 @@ impl LocalTimer {
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
     /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
     ///   deadline usually leaves the timer in its slot, and a turn at the old deadline moves it.
-    /// - About one cache miss for each consumed request. An add or reset costs another one, to put
-    ///   it into FIFO order. A turn puts at most 4,096 requests in order, regardless of the budget.
+    /// - About one cache miss for each consumed request. An add or reset costs a second cache miss,
+    ///   because the turn puts it into FIFO order. A turn puts at most 4,096 requests in order,
+    ///   regardless of the budget.
     ///
     /// # Examples
     ///

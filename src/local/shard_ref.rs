@@ -209,10 +209,10 @@ impl ShardRef {
     /// announced sleep of the owner. See [`add`](Self::add) for the cost.
     ///
     /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
-    /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If more
-    /// than 4,096 closures, adds and resets are queued, each turn puts 4,096 of these requests into
-    /// FIFO order, and no closure runs before all the requests are in order. Closures that the
-    /// owner itself submits run in no particular order.
+    /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If a turn
+    /// takes more than 4,096 closures, adds and resets out of the mailbox, each turn puts 4,096 of
+    /// them into FIFO order, and none of them is processed before all of them are in order.
+    /// Closures that the owner itself submits run in no particular order.
     ///
     /// # Panics
     ///
@@ -353,10 +353,11 @@ impl ShardRef {
     /// its counts before each announced sleep, and about every 64 turns. A remotely added timer is
     /// missing until the owner has consumed the add and then published its counts. Remotely
     /// cancelled timers are subtracted, except those with a queued remote reset. So during an
-    /// announced sleep, the answer is exact if the mailbox is empty, fewer than 3,072 cancelled timers wait
-    /// for their removal, and the owner has not added or cancelled a timer since the announcement. A wheel of `Timers::per_worker` publishes its
-    /// counts for this call, unless another thread is using the wheel at this moment. Once the
-    /// wheel has ended, the answer is zero.
+    /// announced sleep, the answer is exact if no remote add or reset is queued, fewer than 3,072
+    /// remotely cancelled timers wait for their removal, and the owner has not added or cancelled a
+    /// timer since the announcement. A wheel of `Timers::per_worker` publishes its counts for this
+    /// call, unless another thread is using the wheel at this moment. Once the wheel has ended, the
+    /// answer is zero.
     ///
     /// Cost: some loads.
     ///

@@ -44,11 +44,12 @@ use crate::{
 /// [`Clock::boot_time`](crate::Clock::boot_time) while the machine is suspended, the descriptor is
 /// readable after the resume.
 ///
-/// Cost: a system call each time the descriptor is armed for another deadline, and one for each
-/// wake by another thread. If this thread adds a timer outside of a turn, and its deadline is
-/// before the armed one, the descriptor becomes readable at once. This costs a system call and a
-/// turn. A loop that can give its poll a timeout is cheaper with
-/// [`prepare_sleep`](LocalTimer::prepare_sleep) and [`Config::on_wake`](crate::Config::on_wake).
+/// Cost: a system call each time the descriptor is armed for another deadline. A wake by another
+/// thread costs that thread a system call, and this thread another one, to arm the descriptor
+/// again. If this thread adds a timer outside of a turn, and its deadline is before the armed one,
+/// the descriptor becomes readable at once. This costs a system call and a turn. A loop that can
+/// give its poll a timeout is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor. A
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.

@@ -79,7 +79,7 @@ pub use crate::gauges::{Counts, Histogram};
 use crate::{
     cross_core::{reclaim::pin, registry, shared::Shared},
     gauges::LateCause,
-    wheel::shard_level_slots,
+    wheel::shard_slot_ticks_and_counts,
 };
 
 /// The metrics of one shard. Most values are the latest that the owner has published.
@@ -195,8 +195,8 @@ impl ShardMetrics {
             turns: turns.turns_begun,
             ..published
         };
-        let levels =
-            shard_level_slots().zip(gauges.occupied_slots_by_level().into_iter().flatten());
+        let levels = shard_slot_ticks_and_counts()
+            .zip(gauges.occupied_slots_by_level().into_iter().flatten());
         let level = |((ticks, slot_count), occupied)| Level {
             slot_span: Duration::from_nanos(shared.tick.start_nanos(ticks)),
             slot_count,

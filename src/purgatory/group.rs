@@ -7,7 +7,7 @@
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
 //! usually because the receiving core or its purgatory has ended, the batch's destructor sends
-//! refusals to the sender: see [`Message::refusal`].
+//! replies to the sender: see [`Message::undelivered_reply`].
 
 use std::{
     any::Any,
@@ -233,10 +233,10 @@ impl<K: Send + 'static> Group<K> {
         }
     }
 
-    fn send_refusals(self: &Arc<Self>, dest_core: u32, refusals: Vec<Message<K>>) {
-        if !refusals.is_empty() {
+    fn send_undelivered_replies(self: &Arc<Self>, dest_core: u32, replies: Vec<Message<K>>) {
+        if !replies.is_empty() {
             // An answer gets no answer, so any core can be the batch's sender.
-            self.send_batch(dest_core, Batch::new(self, dest_core, refusals));
+            self.send_batch(dest_core, Batch::new(self, dest_core, replies));
         }
     }
 }
@@ -280,7 +280,7 @@ impl<K> Message<K> {
 
     /// Returns the answer that tells the sender that this message was not delivered. Returns `None`
     /// if the sender need not know.
-    pub(super) fn refusal(&self) -> Option<Self> {
+    pub(super) fn undelivered_reply(&self) -> Option<Self> {
         match *self {
             // The watch must be removed, because its events do not reach the operation. Usually the
             // operation has ended with its purgatory.
@@ -397,12 +397,13 @@ impl<K: Send + 'static> Member<K> {
 }
 
 /// A batch of messages to one core. If the batch is dropped undelivered, its destructor sends the
-/// [`refusal`](Message::refusal) of each message, if there is one, to the sending core.
+/// [`undelivered_reply`](Message::undelivered_reply) of each message, if it has one, to the sending
+/// core.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
-    /// The core that gets the refusals.
+    /// The core that gets the replies.
     sender_core: u32,
     /// The keys of events. They are not in `messages`, because a [`Message`] is larger than a key,
     /// and would move more cache lines between cores. The order of events relative to messages does
@@ -450,8 +451,8 @@ impl<K: Send + 'static> Batch<K> {
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
         let BatchContent { group, sender_core, events, messages } = &mut *self.0;
-        let refusals = messages.iter().filter_map(Message::refusal).collect();
-        group.send_refusals(*sender_core, refusals);
+        let replies = messages.iter().filter_map(Message::undelivered_reply).collect();
+        group.send_undelivered_replies(*sender_core, replies);
         ThreadWheel::drop_each_catching_panic(messages.drain(..));
         ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
@@ -485,8 +486,9 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
         }
         if let Some(group) = self.group.upgrade() {
             for watches in self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next) {
-                let refusals = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
-                group.send_refusals(watches[0].0, refusals);
+                let replies =
+                    watches.iter().filter_map(|(_, watch)| watch.undelivered_reply()).collect();
+                group.send_undelivered_replies(watches[0].0, replies);
             }
         }
         ThreadWheel::drop_each_catching_panic(self.watches_before_join.drain(..));

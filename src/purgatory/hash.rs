@@ -9,7 +9,7 @@
 //! `finish` mixes the bits.
 //!
 //! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
-//! that can time single lookups.
+//! that can time individual lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 

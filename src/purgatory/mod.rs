@@ -739,8 +739,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Adds watches on `remote_key`, a key of another core, and on all `keys`. Then checks the
-    /// condition again if `change_count` differs from `changes_before_check`. Does so even if the
-    /// iterator or a key has panicked.
+    /// condition again if `change_count` differs from `changes_before_check`. This check is made
+    /// even if the iterator or a key has panicked.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -1009,16 +1009,16 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Handles a message, and catches panics of the key's own code. If handling a `Watch` panics,
-    /// sends its [`refusal`](Message::refusal) to the sender.
+    /// sends its [`undelivered_reply`](Message::undelivered_reply) to the sender.
     fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
-        let refusal = if message.is_watch() { message.refusal() } else { None };
+        let reply = if message.is_watch() { message.undelivered_reply() } else { None };
         let mut is_handled = false;
         ThreadWheel::catch_panic(PanicPlace::Operation, || {
             self.handle_message(sender_core, message);
             is_handled = true;
         });
-        if let Some(refusal) = refusal.filter(|_| !is_handled) {
-            self.add_message_to_batch(sender_core, refusal);
+        if let Some(reply) = reply.filter(|_| !is_handled) {
+            self.add_message_to_batch(sender_core, reply);
         }
     }
 

@@ -73,7 +73,7 @@ pub(crate) struct Engine<T> {
     pub(super) closed: bool,
 }
 
-/// A due timer that the owner has claimed. Its payload stays in the node until the timer has ended.
+/// A due timer that the owner has claimed. Its payload stays in the node until it is run or taken.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct ClaimedTimer {
@@ -402,9 +402,10 @@ impl<T> Engine<T> {
         FreeWhen::Later
     }
 
-    /// Prefetches the node of a timer that is about to be reset, if the wheel is large. The caller
-    /// usually reads the clock next, and loads after a clock reading often wait until the reading
-    /// is complete. The prefetch lets the node's cache miss overlap the reading.
+    /// Prefetches the node of a timer that is about to be reset, if the wheel is large and its
+    /// clock is not manual. The caller usually reads the clock next, and loads after a clock
+    /// reading often wait until the reading is complete. The prefetch lets the node's cache miss
+    /// overlap the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
         if !self.clock.source.is_manual() && self.wheel.prefetches() {
@@ -470,7 +471,11 @@ impl<T> Engine<T> {
                 // not use this field, because the timer is not *postponable* (`state`) yet.
                 node.linked_deadline().store_nanos(self.clock.tick.period_base(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
-                    let _ = self.shared.mailbox.push(index, node.link(), MessageKind::AddedOrReset);
+                    let _ = self.shared.mailbox.push(
+                        index,
+                        node.mailbox_link(),
+                        MessageKind::AddedOrReset,
+                    );
                 }
             }
         }
@@ -679,7 +684,7 @@ impl<T> Engine<T> {
                 ClaimOutcome::Fires(run) => {
                     let result = on_claim(node, run);
                     self.stats.count_run(run.is_periodic());
-                    self.stats.record_due_run(deadline, &self.clock, &self.shared.gauges);
+                    self.stats.record_due_lateness(deadline, &self.clock, &self.shared.gauges);
                     let due = self.clock.tick.start_nanos(deadline);
                     return Some((ClaimedTimer { index, run, due }, result));
                 }
@@ -1139,7 +1144,7 @@ impl<T> Engine<T> {
             // adopted the page when it reversed the message about the add.
             let node_and_link = |index| {
                 let node = self.nodes.entry(index);
-                (node, node.link().get())
+                (node, node.mailbox_link().get())
             };
             let Some((node, link)) = self.backlog.remove_next_message(node_and_link) else {
                 if self.try_take_messages_or_end_phase() {
@@ -1240,7 +1245,7 @@ impl<T> Engine<T> {
     fn try_take_messages_or_end_phase(&mut self) -> bool {
         let replace_link = |index, link| {
             self.nodes.adopt_page_of_message(index);
-            self.nodes.entry(index).link().replace(link)
+            self.nodes.entry(index).mailbox_link().replace(link)
         };
         let has_message = self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link);
         // The check of remote adds now finds these cancelled timers in the backlog, not in the
@@ -1291,7 +1296,7 @@ impl<T> Engine<T> {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (
-                node.link().get(),
+                node.mailbox_link().get(),
                 !node.is_not_admitted() && node.state().is_cancelled_remotely(),
             );
         }

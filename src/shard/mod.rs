@@ -1108,8 +1108,8 @@ impl<T> Shard<T> {
         Ok(handle)
     }
 
-    /// Removes remotely cancelled timers until there is room for another timer. Then allows up to
-    /// `max_adds` adds.
+    /// Removes remotely cancelled timers until there is room for another timer. Then lets up to
+    /// `max_adds` further adds pass without another check, or fewer if there is less room.
     fn make_room(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(max_adds)? {
             self.engine.shared.hooks.drop_catching_panic(payload);

@@ -74,7 +74,12 @@ impl Stats {
     /// Counts a timer that was due at `due_tick`. The lateness of all timers of a tick is published
     /// together.
     #[inline]
-    pub(super) fn record_due_run(&mut self, due_tick: u64, clock: &ShardClock, gauges: &Gauges) {
+    pub(super) fn record_due_lateness(
+        &mut self,
+        due_tick: u64,
+        clock: &ShardClock,
+        gauges: &Gauges,
+    ) {
         if due_tick == self.last_due_tick {
             self.unpublished_due_count += 1;
         } else {

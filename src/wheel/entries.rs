@@ -489,8 +489,8 @@ impl<T, I: Iterator<Item = u32>> Drop for DropEntries<'_, T, I> {
         self.drop_values();
         let pages = &self.entries.pages;
         for number in pages.numbers() {
-            // SAFETY: `numbers` yields each page once. `allocate_page` made the page, which is not
-            // used afterwards.
+            // SAFETY: `numbers` yields the number of each page once. `allocate_page` made the page,
+            // which is not used afterwards.
             unsafe { pages::free_page(pages.get(number)) };
         }
     }

@@ -36,7 +36,7 @@ use core::{fmt, iter::FusedIterator};
 use self::entries::Entries;
 pub(crate) use self::{
     level::coarsest_tick,
-    raw::{RawWheel, shard_level_slots},
+    raw::{RawWheel, shard_slot_ticks_and_counts},
     storage::{Entry, Links, Location, Storage},
 };
 

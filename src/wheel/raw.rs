@@ -101,7 +101,7 @@ pub(super) enum Stage {
 
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
-pub(crate) fn shard_level_slots() -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn shard_slot_ticks_and_counts() -> impl Iterator<Item = (u64, u64)> {
     type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
     (0..SHARD_WHEEL_LEVELS).map(|level| {
         (ShardGeometry::slot_start(level, 1), ShardGeometry::slot_range(level).len() as u64)

@@ -99,8 +99,8 @@ impl Backlog {
     }
 
     /// Removes the next message of this phase. Returns its node and its link, which `node_and_link`
-    /// finds by the message's index. Returns `None` if there is no message, or if the budget is
-    /// spent.
+    /// finds by the message's index. Returns `None` if no message is ready, or if the budget is
+    /// spent. Messages of this phase may still be in the mailbox or unreversed.
     #[inline]
     pub(crate) fn remove_next_message<N>(
         &mut self,

@@ -33,8 +33,9 @@
 //! So adders share no counter. The first generation of a new remote page is above all generations
 //! of earlier remote pages with the same number. Each remote add uses one generation of its node,
 //! and the owner returns the node to its page between two adds. So no generation of a page has
-//! grown by more than one plus the number of nodes returned to that page. When the owner retires
-//! the page, it raises the first generation of new remote pages above the page's generations.
+//! grown by more than one plus the number of nodes returned to that page. The slab stores the first
+//! generation of the next new remote page. When the owner retires a remote page, it raises this
+//! number above all generations of the page.
 //!
 //! # Publication and retirement
 //!
@@ -105,7 +106,7 @@ use crate::{
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_number_of, place_of},
-        sync::{AtomicHint, AtomicU64, IS_LOOM, LoomPointerOrder, Ordering},
+        sync::{AtomicHint, AtomicU64, EpochPointerOrdering, IS_LOOM, Ordering},
     },
 };
 
@@ -115,7 +116,7 @@ const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageSlot {
     page: EpochPointer<PageHeader>,
-    loom_order: LoomPointerOrder,
+    pointer_ordering: EpochPointerOrdering,
 }
 
 /// The table through which other threads reach one shard's nodes.
@@ -228,7 +229,7 @@ impl Slab {
     #[inline]
     fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
         let slot = self.pages.get(page_number)?;
-        slot.loom_order.before_load();
+        slot.pointer_ordering.before_load();
         Some(PagePtr(slot.page.load(pinned)?))
     }
 
@@ -358,7 +359,7 @@ impl Slab {
 
     fn try_publish_page(&self, page_number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[page_number];
-        slot.loom_order.before_store();
+        slot.pointer_ordering.before_store();
         slot.page.publish_if_empty(page.0)
     }
 
@@ -366,7 +367,7 @@ impl Slab {
     /// must not free the page earlier.
     fn retract_page(&self, page_number: usize) {
         let slot = &self.pages[page_number];
-        slot.loom_order.before_store();
+        slot.pointer_ordering.before_store();
         slot.page.retract(retired_pages::mark_reclaimable);
         self.hints.vacant_slot_hint.lower_to(as_u32(page_number));
     }
@@ -497,7 +498,7 @@ impl<C: IntoCallback> ArmedNode<C> {
     }
 
     #[inline]
-    pub(crate) fn link(&self) -> &MailboxLink {
+    pub(crate) fn mailbox_link(&self) -> &MailboxLink {
         &self.node.node().header.link
     }
 

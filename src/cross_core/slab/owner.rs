@@ -170,7 +170,7 @@ impl<T> OwnerSlab<T> {
         }
         *count += 1;
         let node = self.entry(index);
-        node.link().set(link);
+        node.mailbox_link().set(link);
         node.location().set(NOT_ADMITTED);
     }
 
@@ -187,7 +187,7 @@ impl<T> OwnerSlab<T> {
             let FreedRemoteNodes { first_index, last_index, count, .. } =
                 mem::take(&mut self.freed_remote_nodes);
             let header = &self.page_at(page_number_of(first_index)).header;
-            let last = (place_of(last_index), self.entry(last_index).link());
+            let last = (place_of(last_index), self.entry(last_index).mailbox_link());
             let (count_before, count_after) =
                 header.free_list.push(place_of(first_index), last, count);
             header.add_to_returned_count(count);
@@ -521,7 +521,7 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    pub(crate) fn link(self) -> &'n MailboxLink {
+    pub(crate) fn mailbox_link(self) -> &'n MailboxLink {
         &self.node().header.link
     }
 
@@ -541,7 +541,7 @@ impl<'n, T> NodeRef<'n, T> {
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
     pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
         self.location().set(Location::UNLINKED);
-        self.creation_record().set(self.creation_record().get().with_time(now));
+        self.creation_record().set(self.creation_record().get().with_add_time(now));
     }
 
     /// Arms a free node with a new timer, without linking it into a slot. Records the call site and

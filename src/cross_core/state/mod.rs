@@ -174,8 +174,8 @@
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
 //!   acquire. So the writes of a requested deadline are ordered by happens-before. The owner reads
-//!   the latest one, and the period that an adder wrote. `set_postponable`
-//!   releases the linked deadline to the next `begin_reset`.
+//!   the latest requested deadline, and the period that the adder wrote. `set_postponable` releases
+//!   the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because

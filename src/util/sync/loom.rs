@@ -100,11 +100,11 @@ impl<T> SetOnce<T> {
 /// The access uses the newest pointer. So both functions use a read-modify-write, which reads the
 /// newest value of `changes`.
 #[derive(Debug, Default)]
-pub(crate) struct LoomPointerOrder {
+pub(crate) struct EpochPointerOrdering {
     changes: AtomicU32,
 }
 
-impl LoomPointerOrder {
+impl EpochPointerOrdering {
     pub(crate) fn before_store(&self) {
         if !EPOCH_USES_LOOM {
             // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
