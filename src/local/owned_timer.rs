@@ -175,10 +175,11 @@ impl OwnedTimer {
     #[track_caller]
     pub fn try_arm(&self, when: impl Into<When>) -> Result<bool, AddErrorReason> {
         let when = when.into();
-        if self.shared.latest_handle.get().is_some_and(|timer| timer.reset(when)) {
+        let state = &self.shared;
+        let try_reset = || state.latest_handle.get().is_some_and(|timer| timer.reset(when));
+        if try_reset() {
             return Ok(true);
         }
-        let state = &self.shared;
         let (previous, had_fired) = (state.latest_handle.get(), state.has_fired.replace(false));
         let shared = Rc::clone(state);
         let added =
@@ -192,6 +193,8 @@ impl OwnedTimer {
                 state.latest_handle.replace(Some(timer)).map(LocalHandle::cancel);
             }
             Ok(_) => (), // this timer fired first
+            // The timer that was armed inside may have taken the last room.
+            Err(_) if was_armed_inside && try_reset() => return Ok(true),
             Err(refused) => {
                 if !was_armed_inside {
                     state.has_fired.set(had_fired);

@@ -8,8 +8,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    Log, OnDrop, TICK, after_wheel_ends, configured, in_virtual_time, on_a_core, on_a_thread,
-    turn_after,
+    Log, OnDrop, TICK, after_wheel_ends, cancel_remotely, configured, in_virtual_time, on_a_core,
+    on_a_thread, turn_after,
 };
 
 thread_local! {
@@ -194,6 +194,24 @@ fn a_destructor_may_arm_the_timer_inside_its_arming() {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         turn_after(clock, 20);
         assert_eq!((runs.get(), local_timer().len()), (0, 0));
+    });
+}
+
+/// The arming inside takes the only room, so the outer arming resets the timer.
+#[test]
+fn an_arming_inside_may_take_the_last_room() {
+    configured(Config::new().limit(1), |clock| {
+        let (timer, runs) = counting_timer();
+        let timer = Rc::new(timer);
+        let arms = Rc::clone(&timer);
+        let dropped = OnDrop(move || _ = arms.try_arm(TICK));
+        cancel_remotely(local_timer().add(TICK, move || _ = &dropped));
+        assert_eq!(timer.try_arm(TICK * 5), Ok(true));
+        assert_eq!((timer.status(), local_timer().len()), (TimerStatus::Pending, 1));
+        turn_after(clock, 4);
+        assert_eq!(runs.get(), 0);
+        turn_after(clock, 1);
+        assert_eq!((runs.get(), timer.last_end()), (1, Some(TimerEnd::Fired)));
     });
 }
 
