@@ -290,16 +290,19 @@ impl TimerHandle {
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees the
     /// effects of its runs. So the caller can free what the callback's body uses, but not what the
-    /// destructors of its captures use, because those destructors may run later. Returns the answer
-    /// of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
+    /// destructors of its captures use, because those destructors may run later. There is one
+    /// exception: this call does not wait for a run of a drained timer
+    /// ([`PendingTimer::run`](crate::PendingTimer::run)), and such a run may come later. Returns
+    /// the answer of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was
+    /// running.
     ///
     /// If the callback was running, its captures have been dropped when this call returns. In all
     /// other cases, even after `Ended`, the captures may be dropped later, as `cancel` describes.
     ///
     /// This thread polls the timer at intervals that grow to a millisecond. The owner does nothing
     /// for these polls. The wait lasts as long as the callback runs, so the callback must not wait
-    /// for this thread. This call also returns when the wheel ends, because then no callback of the
-    /// wheel runs.
+    /// for this thread. This call also returns when the wheel ends, because then no turn runs a
+    /// callback of the wheel.
     ///
     /// # Errors
     ///
