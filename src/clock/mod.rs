@@ -190,9 +190,9 @@ impl Clock {
     /// Returns a clock of your own, such as the clock of a simulator. It shows the instant
     /// `origin` plus `elapsed()`, at most 584 years after `origin`.
     ///
-    /// Any thread may call `elapsed`, which must not block, panic or use corewheel, and whose result
-    /// must never decrease. If the clock stands still or jumps, a loop that sleeps in real time
-    /// must be woken by its own means.
+    /// Any thread may call `elapsed`, which must not block, panic or use corewheel, and whose
+    /// result must never decrease. If the clock stands still or jumps, a loop that sleeps in real
+    /// time must be woken by its own means.
     ///
     /// # Examples
     ///
