@@ -4,9 +4,9 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::time::Duration;
+use std::{cell::Cell, rc::Rc, thread, time::Duration};
 
-use corewheel::{Config, ManualClock, future::sleep};
+use corewheel::{Config, ManualClock, future::sleep, local_timer};
 use runtime::{Task, on_a_thread};
 
 #[test]
@@ -30,20 +30,49 @@ fn timers_in_virtual_time_fire_without_a_descriptor() {
     });
 }
 
-#[test]
-fn drive_works_in_legacy_and_io_uring_runtimes() {
+/// Runs the test in runtimes with the legacy driver and with `io_uring`, beside a task that drives
+/// the wheel.
+fn drive_in_each_runtime(test: fn() -> Task<'static>) {
     use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
-    async fn sleeps() {
+    let driven = move || async move {
         Config::new().tick(Duration::from_micros(100)).install().expect("a fresh thread");
         monoio::spawn(corewheel_monoio::drive());
-        sleep(Duration::from_millis(3)).await;
-    }
-    on_a_thread(|| {
+        test().await;
+    };
+    on_a_thread(move || {
         let runtime = RuntimeBuilder::<LegacyDriver>::new().enable_timer().build();
-        runtime.expect("a runtime").block_on(sleeps());
+        runtime.expect("a runtime").block_on(driven());
     });
-    on_a_thread(|| match RuntimeBuilder::<IoUringDriver>::new().enable_timer().build() {
-        Ok(mut runtime) => runtime.block_on(sleeps()),
+    on_a_thread(move || match RuntimeBuilder::<IoUringDriver>::new().enable_timer().build() {
+        Ok(mut runtime) => runtime.block_on(driven()),
         Err(refused) => println!("SKIPPED: the kernel refuses io_uring: {refused}"),
+    });
+}
+
+#[test]
+fn drive_works_in_legacy_and_io_uring_runtimes() {
+    drive_in_each_runtime(|| Box::pin(sleep(Duration::from_millis(3))));
+}
+
+#[test]
+fn other_tasks_run_between_turns() {
+    const TIMERS: usize = 10_000;
+    drive_in_each_runtime(|| {
+        Box::pin(async {
+            let fired = Rc::new(Cell::new(0));
+            let seen = Rc::clone(&fired);
+            // The first timer wakes this task.
+            let woken = monoio::spawn(async move {
+                sleep(Duration::from_millis(1)).await;
+                seen.get()
+            });
+            monoio::spawn(async {}).await;
+            for _ in 0..TIMERS {
+                let fired = Rc::clone(&fired);
+                local_timer().add(Duration::from_millis(2), move || fired.set(fired.get() + 1));
+            }
+            thread::sleep(Duration::from_millis(5));
+            assert!(woken.await < TIMERS, "all timers fired before the task ran");
+        })
     });
 }
