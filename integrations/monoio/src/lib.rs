@@ -19,7 +19,8 @@
 //!
 //! On Linux the driver usually waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd),
 //! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps with monoio's own timer,
-//! which rounds up to milliseconds.
+//! which rounds up to milliseconds. That driver fires all due timers before other tasks run, because
+//! monoio first runs a task that wakes itself.
 
 #![cfg(unix)]
 
