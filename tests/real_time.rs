@@ -1,0 +1,341 @@
+//! Threads add, cancel and reset each other's timers at random, on real clocks. No timer may fire
+//! early, each must end exactly once and answer truly, and no wake-up may be missed.
+#![cfg(all(feature = "std", not(miri)))]
+
+mod common;
+
+use std::{
+    cell::Cell,
+    io::{self, Write},
+    panic, process,
+    sync::{
+        Arc, Condvar, LazyLock, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{nanos, operations, wait_until};
+use corewheel::{Cancel, Clock, Config, ShardRef, TimerHandle, When, local_timer};
+
+const OWNERS: usize = 3;
+
+/// Many timers have this delay, and are cancelled in the end. So a missed wake-up delays the other
+/// timers for long.
+const LONG_DELAY: Duration = Duration::from_secs(100);
+
+/// How long the threads of a round operate. Then they only wait for their timers, so that a missed
+/// wake-up is not covered up by later requests.
+const OPERATING_TIME: Duration = Duration::from_millis(60);
+
+/// A timer that is this late has missed its wake-up.
+const LATENESS_MAX: u64 = 2_000_000_000;
+
+/// The upper bound of slack, spread and tick.
+const SLACK_MAX: u64 = 10_000_000;
+
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+thread_local! {
+    static HAS_WHEEL: Cell<bool> = const { Cell::new(false) };
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+fn now() -> u64 {
+    nanos(ORIGIN.elapsed())
+}
+
+fn delay() -> Duration {
+    match fastrand::u8(..8) {
+        0 => Duration::ZERO,
+        1 => Duration::from_nanos(fastrand::u64(..2_000)),
+        2 | 3 => Duration::from_micros(fastrand::u64(..3_000)),
+        4 | 5 => Duration::from_millis(fastrand::u64(..40)),
+        _ => LONG_DELAY,
+    }
+}
+
+struct Timer {
+    added: u64,
+    /// `None` for a one-shot timer.
+    period: Option<u64>,
+    /// The earliest and the latest of all deadlines that were requested so far.
+    earliest: AtomicU64,
+    latest: AtomicU64,
+    was_reset: AtomicBool,
+    handle: OnceLock<TimerHandle>,
+    is_running: AtomicBool,
+    runs: AtomicU32,
+    /// The number of calls that returned [`Cancel::Cancelled`].
+    cancels: AtomicU32,
+    /// True if a run of this periodic timer was its last, because of a cancel.
+    was_stopped: AtomicBool,
+    drops: AtomicU32,
+}
+
+/// The captures of a callback.
+struct Captures(Arc<Timer>);
+
+impl Captures {
+    fn run(&self, round: &Arc<Round>) {
+        self.0.run(round);
+    }
+}
+
+impl Drop for Captures {
+    fn drop(&mut self) {
+        self.0.drops.fetch_add(1, SeqCst);
+    }
+}
+
+impl Timer {
+    fn new(delay: Duration, is_periodic: bool) -> Arc<Self> {
+        let (added, delay) = (now(), nanos(delay));
+        Arc::new(Self {
+            added,
+            period: is_periodic.then_some(delay),
+            earliest: (added + delay).into(),
+            latest: (added + delay + SLACK_MAX).into(),
+            was_reset: false.into(),
+            handle: OnceLock::new(),
+            is_running: false.into(),
+            runs: 0.into(),
+            cancels: 0.into(),
+            was_stopped: false.into(),
+            drops: 0.into(),
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end_count() > 0
+    }
+
+    fn end_count(&self) -> u32 {
+        let last_run = match self.period {
+            Some(_) => self.was_stopped.load(SeqCst).into(),
+            None => self.runs.load(SeqCst),
+        };
+        last_run + self.cancels.load(SeqCst)
+    }
+
+    fn run(&self, round: &Arc<Round>) {
+        let now = now();
+        assert!(!self.is_running.swap(true, SeqCst), "two runs at once");
+        let runs = self.runs.fetch_add(1, SeqCst) + 1;
+        assert_eq!(self.cancels.load(SeqCst), 0, "a run after a cancel");
+        assert!(runs == 1 || self.period.is_some(), "fired twice");
+        if runs == 1 {
+            let (earliest, latest) = (self.earliest.load(SeqCst), self.latest.load(SeqCst));
+            assert!(now >= earliest, "early by {} ns", earliest - now);
+            assert!(now < latest + LATENESS_MAX, "late by {} ns", now - latest);
+        }
+        if let Some(period) = self.period.filter(|_| !self.was_reset.load(SeqCst)) {
+            assert!(now >= self.added + period * u64::from(runs), "run {runs} is early");
+        }
+        if fastrand::u8(..3) == 0 && !IN_CALLBACK.replace(true) {
+            round.operate();
+            match fastrand::u8(..8) {
+                0 => self.reset(),
+                1 => self.cancel(),
+                _ => (),
+            }
+            IN_CALLBACK.set(false);
+        }
+        self.is_running.store(false, SeqCst);
+    }
+
+    fn reset(&self) {
+        let Some(handle) = self.handle.get() else { return };
+        let (delay, deadline) = (delay(), now());
+        let deadline = deadline + nanos(delay);
+        self.was_reset.store(true, SeqCst);
+        self.earliest.fetch_min(deadline, SeqCst);
+        self.latest.fetch_max(deadline + SLACK_MAX, SeqCst);
+        let _ = match fastrand::u8(..4) {
+            0 => handle.reset(When::at(*ORIGIN + Duration::from_nanos(deadline))),
+            1 => handle
+                .reset(When::after(delay).slack(Duration::from_micros(fastrand::u64(..9_000)))),
+            2 => handle
+                .reset(When::after(delay).spread(Duration::from_micros(fastrand::u64(..9_000)))),
+            _ => handle.reset(delay),
+        };
+    }
+
+    fn cancel(&self) {
+        let Some(handle) = self.handle.get() else { return };
+        let had_ended = self.has_ended();
+        let waits = fastrand::u8(..2) == 0;
+        let (answer, has_waited) = match waits.then(|| handle.cancel_wait()) {
+            Some(Ok(answer)) => (answer, true),
+            _ => (handle.cancel(), false),
+        };
+        assert!(!had_ended || answer != Cancel::Cancelled, "cancelled after its end");
+        if answer == Cancel::Cancelled {
+            assert_eq!(self.cancels.fetch_add(1, SeqCst), 0, "cancelled twice");
+        }
+        if answer == Cancel::Running && self.period.is_some() {
+            self.was_stopped.store(true, SeqCst);
+        }
+        if has_waited || answer == Cancel::Cancelled {
+            assert!(!self.is_running.load(SeqCst), "running after the wait");
+        }
+    }
+}
+
+/// A set of threads whose timers all end before the next round.
+#[derive(Default)]
+struct Round {
+    timers: Mutex<Vec<Arc<Timer>>>,
+    shards: Mutex<Vec<ShardRef>>,
+    operations_in_progress: AtomicU32,
+    is_closing: AtomicBool,
+    have_all_ended: AtomicBool,
+}
+
+impl Round {
+    /// Does something with a random timer, unless the round is closing.
+    fn operate(self: &Arc<Self>) {
+        self.operations_in_progress.fetch_add(1, SeqCst);
+        if !self.is_closing.load(SeqCst) {
+            match fastrand::u8(..4) {
+                0 if HAS_WHEEL.get() => self.add_own(),
+                0 | 1 => self.add_elsewhere(),
+                2 => _ = self.recent_timer().map(|timer| timer.cancel()),
+                _ => _ = self.recent_timer().map(|timer| timer.reset()),
+            }
+        }
+        self.operations_in_progress.fetch_sub(1, SeqCst);
+    }
+
+    fn recent_timer(&self) -> Option<Arc<Timer>> {
+        let timers = self.timers.lock().unwrap();
+        let back = fastrand::usize(..200);
+        timers.get(timers.len().checked_sub(back + 1)?).cloned()
+    }
+
+    /// Adds a timer by `add`, which returns `None` if the wheel is full.
+    fn add(
+        self: &Arc<Self>,
+        add: impl FnOnce(Duration, Option<Duration>, Captures) -> Option<TimerHandle>,
+    ) {
+        let delay = delay();
+        let period = (fastrand::u8(..8) == 0).then(|| delay.max(Duration::from_millis(1)));
+        let timer = Timer::new(period.unwrap_or(delay), period.is_some());
+        if let Some(handle) = add(delay, period, Captures(Arc::clone(&timer))) {
+            timer.handle.set(handle).expect("added once");
+            self.timers.lock().unwrap().push(timer);
+        }
+    }
+
+    fn add_own(self: &Arc<Self>) {
+        let round = Arc::clone(self);
+        self.add(|delay, period, timer| match period {
+            Some(period) => local_timer().try_add_periodic(period, move || timer.run(&round)).ok(),
+            None => local_timer().try_add(delay, move || timer.run(&round)).ok(),
+        });
+    }
+
+    fn add_elsewhere(self: &Arc<Self>) {
+        let (round, shard) = (Arc::clone(self), {
+            let shards = self.shards.lock().unwrap();
+            shards[fastrand::usize(..shards.len())].clone()
+        });
+        self.add(|delay, period, timer| match period {
+            Some(period) => shard.try_add_periodic(period, move || timer.run(&round)).ok(),
+            None => shard.try_add(delay, move || timer.run(&round)).ok(),
+        });
+    }
+
+    /// Drives a wheel with a random configuration, in a random way, until all timers have ended.
+    fn own_timers(self: &Arc<Self>, seed: u64) {
+        fastrand::seed(seed);
+        HAS_WHEEL.set(true);
+        let clock = fastrand::choice([Clock::monotonic, Clock::boot_time, Clock::fast]).unwrap();
+        let tick = Duration::from_micros(fastrand::choice([1, 37, 1_000]).unwrap());
+        let mut config = Config::new().clock(clock()).tick(tick);
+        if fastrand::u8(..3) == 0 {
+            config = config.limit(fastrand::usize(20..80));
+        }
+        let signal = Arc::new((Mutex::new(false), Condvar::new()));
+        let has_hook = fastrand::u8(..2) == 0;
+        if has_hook {
+            let signal = Arc::clone(&signal);
+            config = config.on_wake(move || {
+                *signal.0.lock().unwrap() = true;
+                signal.1.notify_one();
+            });
+        }
+        config.install().expect("a new thread");
+        self.shards.lock().unwrap().push(local_timer().shard_ref());
+        let way = fastrand::u8(..3);
+        while !self.have_all_ended.load(SeqCst) {
+            for _ in 0..fastrand::u64(..4) {
+                self.operate();
+            }
+            match way {
+                _ if has_hook => local_timer().sleep_with(|timeout| {
+                    let (lock, condvar) = &*signal;
+                    let timeout = timeout.unwrap_or(Duration::MAX);
+                    let is_unset = |is_set: &mut bool| !*is_set;
+                    let guard = lock.lock().unwrap();
+                    *condvar.wait_timeout_while(guard, timeout, is_unset).unwrap().0 = false;
+                }),
+                0 => local_timer().prepare_sleep().park(),
+                1 => thread::yield_now(),
+                _ => local_timer()
+                    .run_until(|| fastrand::u8(..3) == 0 || self.have_all_ended.load(SeqCst)),
+            }
+            local_timer().turn_within(if way == 0 { 5 } else { usize::MAX });
+        }
+        let counts = local_timer().counts();
+        let ended = counts.fired + counts.cancelled;
+        assert_eq!((counts.live, counts.added), (0, ended), "{counts:?}");
+    }
+}
+
+/// Ends the process at the first panic, because the library catches panics of callbacks, and other
+/// threads may wait for a thread that has panicked.
+fn end_at_first_panic() {
+    panic::set_hook(Box::new(|panic| {
+        let _ = writeln!(io::stderr(), "{panic}");
+        process::exit(101);
+    }));
+}
+
+#[test]
+fn random_timers_of_real_threads_end_once_and_in_time() {
+    end_at_first_panic();
+    for seed in 0..operations(16) {
+        let round = Arc::<Round>::default();
+        thread::scope(|scope| {
+            for owner in 0..OWNERS {
+                let round = Arc::clone(&round);
+                scope.spawn(move || round.own_timers(seed * 10 + owner as u64));
+            }
+            wait_until("the wheels exist", || round.shards.lock().unwrap().len() == OWNERS);
+            fastrand::seed(seed);
+            let begun = Instant::now();
+            while begun.elapsed() < OPERATING_TIME {
+                round.operate();
+                thread::sleep(Duration::from_micros(fastrand::u64(..2_000)));
+            }
+            round.is_closing.store(true, SeqCst);
+            wait_until("the end of all operations", || {
+                round.operations_in_progress.load(SeqCst) == 0
+            });
+            let timers = round.timers.lock().unwrap().clone();
+            let is_soon = |timer: &Timer| timer.latest.load(SeqCst) < now() + nanos(LONG_DELAY) / 2;
+            let must_cancel = |timer: &&Arc<Timer>| timer.period.is_some() || !is_soon(timer);
+            timers.iter().filter(must_cancel).for_each(|timer| timer.cancel());
+            wait_until("all timers have ended", || timers.iter().all(|it| it.has_ended()));
+            round.have_all_ended.store(true, SeqCst);
+            for shard in round.shards.lock().unwrap().iter() {
+                let _ = shard.try_run(|| ());
+            }
+        });
+        for timer in round.timers.lock().unwrap().iter() {
+            assert_eq!((timer.end_count(), timer.drops.load(SeqCst)), (1, 1), "ends and drops");
+        }
+    }
+}
