@@ -191,7 +191,7 @@ impl<F> From<AddError<F>> for io::Error {
 /// use corewheel::{AddErrorReason, local_timer};
 /// use std::{error::Error, rc::Rc, time::Duration};
 ///
-/// fn start(connection: Rc<()>) -> Result<(), AddErrorReason> {
+/// fn add_timeout(connection: Rc<()>) -> Result<(), AddErrorReason> {
 ///     local_timer().try_add(Duration::from_secs(30), move || drop(connection))?;
 ///     Ok(())
 /// }
@@ -310,7 +310,7 @@ impl Error for ConfigError {}
 /// use corewheel::Config;
 /// use std::io;
 ///
-/// fn start() -> io::Result<()> {
+/// fn install_wheel() -> io::Result<()> {
 ///     Config::new().install()?;
 ///     Ok(())
 /// }

@@ -321,7 +321,8 @@ impl Clock {
         }
     }
 
-    /// Returns the instant at which this clock shows `nanos`.
+    /// Returns the instant at which this clock shows `nanos`. For a boot-time clock, this ignores
+    /// suspensions of the machine.
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
         self.origin() + Duration::from_nanos(nanos)
     }

@@ -356,7 +356,7 @@ impl WorkerWheel {
             guard = match step {
                 PassStep::Due(claimed, callback) => {
                     self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
-                    self.finish_after_run(claimed)
+                    self.claim_and_finish_run(claimed)
                 }
                 PassStep::Cancelled(callback) => {
                     self.drop_cancelled(callback);
@@ -368,7 +368,10 @@ impl WorkerWheel {
 
     /// Claims the wheel and finishes the run of a timer. Arms a periodic timer again, unless it was
     /// cancelled during the run.
-    fn finish_after_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
+    fn claim_and_finish_run(
+        &self,
+        ClaimedTimer { index, run, .. }: ClaimedTimer,
+    ) -> ClaimGuard<'_> {
         let mut guard = self.wait_for_claim();
         if run.is_periodic() {
             let Err(callback) = guard.engine.rearm(index) else { return guard };

@@ -117,9 +117,9 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// The lateness of due timers that a turn left to a later turn.
     ///
-    /// Also contains the lateness of timers that were added or reset between such an unfinished
-    /// turn and the next one, if their deadlines are not after the beginning of the unfinished
-    /// turn.
+    /// After such an unfinished turn, and before the next turn, a timer may be added or reset to a
+    /// deadline at or before the beginning of the unfinished turn. The lateness of this timer is
+    /// counted here too.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included. It is zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.

@@ -1260,8 +1260,8 @@ impl<T> Engine<T> {
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(max_adds) {
-            // Consumes one low-priority message. If a callback adds the timer, this interrupts a
-            // pass.
+            // Consumes one low-priority message. A callback may add the timer in the middle of a
+            // pass, so the phase of that pass is saved and restored.
             let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
             let step = self.next_message_step(|_, _| ());
             let PassPhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);

@@ -499,8 +499,9 @@ impl<T> Shard<T> {
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
     /// than 1,024; each request may yield a due timer. The pass also handles at most `budget`
-    /// entries of the wheel: each is returned or moved to another slot. If the budget leaves
-    /// requests or entries, the next pass continues with them, in order. Until then,
+    /// entries of the wheel. Most are returned or moved to another slot. An entry is only unlinked
+    /// if another thread has cancelled its timer or is resetting it. If the budget leaves requests
+    /// or entries, the next pass continues with them, in order. Until then,
     /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
     /// returns zero. A budget of zero makes no progress.
     ///

@@ -228,7 +228,8 @@ fn nodes_of_remote_timers_are_reused() {
         (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
-        // Cancels one timer of each page first, and then the other one.
+        // A page has two nodes in tests. First cancels the timers in the nodes with even indices,
+        // and then the others.
         let (ones, others): (Vec<_>, Vec<_>) =
             timers.into_iter().partition(|timer| timer.index() % 2 == 0);
         assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));

@@ -72,7 +72,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             );
         } else {
             assert_eq!(
-                count_at(Location::far(slot)),
+                count_at(Location::in_far_slot(slot)),
                 self.far_count_in(slot) as usize,
                 "`far_counts_by_slot` differs from the entries of slot {slot}"
             );

@@ -424,7 +424,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.far_total += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
-        entry.location().set(Location::far(slot));
+        entry.location().set(Location::in_far_slot(slot));
     }
 
     /// Returns the slot that covers `tick` in the lowest upper level that covers `tick`, for an

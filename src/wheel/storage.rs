@@ -60,7 +60,7 @@ impl Location {
 
     /// Returns the location of an entry that will cascade from `slot` of an upper level.
     #[inline]
-    pub(super) fn far(slot: u32) -> Self {
+    pub(super) fn in_far_slot(slot: u32) -> Self {
         Self(Self::FAR_FLAG | slot)
     }
 

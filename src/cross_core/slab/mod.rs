@@ -509,8 +509,8 @@ impl<C: IntoCallback> ArmedNode<C> {
     pub(crate) fn disarm(self) -> Option<C::Closure> {
         let node = self.node.node();
         node.header.state.undo_arm_remote().then(|| {
-            // SAFETY: `undo_arm_remote` has given the payload to this thread, whose `arm` has built
-            // the payload from a `C`.
+            // SAFETY: `undo_arm_remote` has given the payload to this thread, which has built it
+            // from a `C` in `TakenNode::arm`.
             unsafe { take_closure::<C>(node.payload()) }
         })
     }
