@@ -197,7 +197,7 @@ impl<F> From<AddError<F>> for io::Error {
 /// }
 ///
 /// fn serve() -> Result<(), Box<dyn Error + Send + Sync>> {
-///     start(Rc::new(()))?;
+///     add_timeout(Rc::new(()))?;
 ///     Ok(())
 /// }
 /// serve().expect("there is room");
@@ -314,8 +314,8 @@ impl Error for ConfigError {}
 ///     Config::new().install()?;
 ///     Ok(())
 /// }
-/// start()?;
-/// assert_eq!(start().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+/// install_wheel()?;
+/// assert_eq!(install_wheel().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
 /// # Ok::<(), io::Error>(())
 /// ```
 impl From<ConfigError> for io::Error {

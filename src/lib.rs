@@ -164,7 +164,7 @@ mod when;
 
 #[cfg(feature = "cores")]
 pub use self::local::cores::{Core, Cores, CoresBuilder};
-pub use self::wheel::{Due, Key, Wheel};
+pub use self::wheel::{DueEntries, Key, Wheel};
 #[cfg(feature = "std")]
 pub use self::{
     clock::{Clock, ManualClock},

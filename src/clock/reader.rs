@@ -38,7 +38,7 @@ impl Reading {
 pub(crate) struct ShardClock {
     pub(crate) source: Clock,
     pub(crate) tick: TickLength,
-    /// The estimator of a fast clock. `None` for another clock, and once a faulty time-stamp
+    /// The estimator of a fast clock. `None` for other clocks, and once a faulty time-stamp
     /// counter was abandoned.
     estimator: Option<ClockEstimator>,
     /// The latest reading, merged with the earlier ones. Neither bound ever decreases.
@@ -79,7 +79,7 @@ impl ShardClock {
         true
     }
 
-    /// Reads a manual clock. Returns false for another clock.
+    /// Reads a manual clock. Returns false if the clock is not manual.
     #[inline(always)]
     pub(crate) fn try_read_manual(&mut self) -> bool {
         let Some(nanos) = self.source.manual_nanos() else { return false };

@@ -96,7 +96,7 @@ pub use self::{
     sleep::Sleep,
     timeout::{Timeout, TimeoutError},
     timers::{Remote, Timers},
-    virtual_time::{Task, VirtualTime},
+    virtual_time::{JoinHandle, VirtualTime},
     worker_wheels::Watcher,
 };
 use crate::{clock::tick::saturating_nanos, local::local_timer};

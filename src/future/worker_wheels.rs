@@ -39,8 +39,8 @@
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. In this
 //! case the watcher sleeps at most `WATCHER_RETRY_DELAY`, and tries again.
 //!
-//! If the deadline of an add or reset under the claim is before the end of the latest announced
-//! sleep, `sleep_limit` is lowered to this deadline. Until `sleep_limit` has elapsed, no newly
+//! If a worker that holds the claim gives a timer a deadline before the end of the latest announced
+//! sleep, it lowers `sleep_limit` to this deadline. Until `sleep_limit` has elapsed, no newly
 //! announced sleep ends after it, even if the timer was cancelled. So adds with later deadlines do
 //! not wake the watcher. If a program keeps adding and cancelling timeouts of equal length, then in
 //! each span of that length, only about one add per wheel wakes the watcher.

@@ -187,8 +187,8 @@ impl Gauges {
     /// After a call has returned true, all calls return false until the shard next loses its last
     /// driver.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
-        // Both `Relaxed`: only the first swap returns the grace period, on which no other data
-        // depends.
+        // Both `Relaxed`: only the first swap returns the grace period, and no other data depends
+        // on it.
         self.is_enabled()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX

@@ -76,9 +76,9 @@ impl Clients {
 mod tests {
     use super::*;
 
-    struct Client;
+    struct NoopClient;
 
-    impl WheelClient for Client {
+    impl WheelClient for NoopClient {
         fn expire(&self, _: u32) {}
 
         fn flush(&self) {}
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn remove_frees_trailing_ids_for_reuse() {
         let mut clients = Clients::default();
-        let client: Rc<dyn WheelClient> = Rc::new(Client);
+        let client: Rc<dyn WheelClient> = Rc::new(NoopClient);
         let ids: Vec<_> = (0..10).map(|_| clients.add(Rc::downgrade(&client))).collect();
         for &id in ids[5..].iter().chain(&ids[1..5]) {
             clients.remove(id);

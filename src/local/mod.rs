@@ -598,13 +598,13 @@ impl LocalTimer {
     /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
     ///
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
-    /// the thread without a driver, a loop registers itself again by its next turn.
+    /// the thread without a driver, the next turn of a loop registers that loop again.
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
     /// thread, reports it. With a registered driver or an installed [`Config`], the timer must be
-    /// overdue by 1 s. On this thread, only some adds report it, and resets never do. See
-    /// [`metrics`](crate::metrics).
+    /// overdue by 1 s. After the last driver is dropped, 100 ms apply again. On this thread, only
+    /// some adds report it, and resets never do. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

@@ -13,7 +13,7 @@
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-const PRIME: u64 = (1 << 61) - 1;
+const MODULUS: u64 = (1 << 61) - 1;
 
 /// Words of at least this value are split into two coefficients. The first coefficient has bit 58
 /// set, so it differs from a word that is not split.
@@ -58,7 +58,7 @@ impl KeyHasher {
     fn append_coefficient(&mut self, coefficient: u64) {
         let product =
             u128::from(self.polynomial_value + coefficient) * u128::from(self.secret_point);
-        self.polynomial_value = (product as u64 & PRIME) + (product >> 61) as u64;
+        self.polynomial_value = (product as u64 & MODULUS) + (product >> 61) as u64;
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn keys_in_a_progression_are_spread() {
         let steps =
-            [1, 2, 1_000, 1 << 10, 1 << 20, 1 << 32, 1 << 44, PRIME / 1_024, u64::MAX / 1_024];
+            [1, 2, 1_000, 1 << 10, 1 << 20, 1 << 32, 1 << 44, MODULUS / 1_024, u64::MAX / 1_024];
         let rounds = if cfg!(miri) { 2 } else { 500 };
         for hash in (0..rounds).map(|_| BuildKeyHasher::new()) {
             for step in steps {
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(count_hashes(&hash, (0..64).map(|length| "x".repeat(length))), 64);
         assert_eq!(count_hashes(&hash, [(0_u8, 1_u32), (1, 0), (1, 1), (0, 0)]), 4);
         let split = [SPLIT_THRESHOLD - 1, SPLIT_THRESHOLD, SPLIT_THRESHOLD | 1];
-        let words = [0, 1, PRIME, PRIME + 1, u64::MAX].into_iter().chain(split);
+        let words = [0, 1, MODULUS, MODULUS + 1, u64::MAX].into_iter().chain(split);
         assert_eq!(count_hashes(&hash, words), 8);
         assert_eq!(hash.hash_one("the same"), hash.hash_one(String::from("the same")));
     }

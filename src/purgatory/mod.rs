@@ -106,8 +106,8 @@ use crate::{
 /// # Memory
 ///
 /// An operation with one watch takes about 64 bytes, plus its own size and a timer. Each further
-/// watch takes about 50 bytes. In addition, each watch has space for a key. The hash table takes up
-/// to 32 bytes per key, at the peak number of keys.
+/// watch takes about 50 bytes. To these numbers, add the size of a key for each watch. The hash
+/// table takes up to 32 bytes per key, at the peak number of keys.
 ///
 /// There are three kinds of records: operations, further watches, and links to watches on other
 /// cores. Each kind has its own pages of up to 1,024 records. A single record in use keeps its

@@ -1248,8 +1248,9 @@ impl<T> Engine<T> {
             self.nodes.entry(index).mailbox_link().replace(link)
         };
         let has_message = self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link);
-        // The check of remote adds now finds these cancelled timers in the backlog, not in the
-        // mailbox.
+        // The messages about cancelled timers have left the mailbox, so remote adds no longer
+        // subtract these timers from the published number. The published number now leaves them
+        // out.
         self.publish_live_count();
         has_message
     }

@@ -419,7 +419,8 @@ impl<T> Entries<T> {
         self.freed_pages.push((number, generation));
         let page = self.pages.get(number);
         self.pages.remove(number);
-        // SAFETY: `allocate_page` made the page, which has no value. Nothing refers to it any more.
+        // SAFETY: `allocate_page` made the page, and no entry of the page holds a value. Nothing
+        // refers to it any more.
         unsafe { pages::free_page(page) };
     }
 

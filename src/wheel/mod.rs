@@ -332,7 +332,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.now(), 10);
     /// ```
     #[inline]
-    pub fn advance(&mut self, now: u64) -> Due<'_, T, LEVEL_BITS, LEVELS> {
+    pub fn advance(&mut self, now: u64) -> DueEntries<'_, T, LEVEL_BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
     }
 
@@ -352,12 +352,16 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert!(wheel.is_behind());
     /// ```
     #[inline]
-    pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, LEVEL_BITS, LEVELS> {
+    pub fn advance_within(
+        &mut self,
+        now: u64,
+        budget: usize,
+    ) -> DueEntries<'_, T, LEVEL_BITS, LEVELS> {
         let now = now.max(self.raw.pass_end);
         if !self.raw.try_idle_pass(now) {
             self.raw.begin_pass(&self.entries, now, budget);
         }
-        Due { wheel: self }
+        DueEntries { wheel: self }
     }
 
     /// Returns true if the most recent [`advance`](Self::advance) or
@@ -724,11 +728,13 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, LEVE
 /// assert_eq!(due.next(), None);
 /// ```
 #[must_use = "lazy: entries not taken from this iterator wait for the next `advance`"]
-pub struct Due<'wheel, T, const LEVEL_BITS: u32, const LEVELS: usize> {
+pub struct DueEntries<'wheel, T, const LEVEL_BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, LEVEL_BITS, LEVELS>,
 }
 
-impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, LEVEL_BITS, LEVELS> {
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Iterator
+    for DueEntries<'_, T, LEVEL_BITS, LEVELS>
+{
     type Item = (u64, T);
 
     #[inline]
@@ -739,13 +745,15 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Iterator for Due<'_, T, LEVE
 }
 
 impl<T, const LEVEL_BITS: u32, const LEVELS: usize> FusedIterator
-    for Due<'_, T, LEVEL_BITS, LEVELS>
+    for DueEntries<'_, T, LEVEL_BITS, LEVELS>
 {
 }
 
-impl<T, const LEVEL_BITS: u32, const LEVELS: usize> fmt::Debug for Due<'_, T, LEVEL_BITS, LEVELS> {
+impl<T, const LEVEL_BITS: u32, const LEVELS: usize> fmt::Debug
+    for DueEntries<'_, T, LEVEL_BITS, LEVELS>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Due").field("wheel", &self.wheel).finish()
+        f.debug_struct("DueEntries").field("wheel", &self.wheel).finish()
     }
 }
 

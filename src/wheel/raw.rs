@@ -83,7 +83,8 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(super) far_counts_by_slot: Box<[u32]>,
     /// The sum of `far_counts_by_slot`.
     pub(super) far_total: u32,
-    /// How often an entry was linked, reset, relinked, unlinked or returned.
+    /// How often an entry was linked, reset, relinked, unlinked or returned. Leaves out an entry
+    /// that `relink_unless_reached` unlinks because its deadline is reached.
     pub(crate) touched: u64,
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
 }

@@ -316,8 +316,8 @@ mod shard_functions {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (is_behind, false));
         }
-        // A pass is done after its last entry. A late entry that is linked after the pass is done
-        // waits for the next pass.
+        // A pass is done after its last entry. A late entry linked after that waits for the next
+        // pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);

@@ -46,8 +46,8 @@ pub(crate) struct Descriptor {
 }
 
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
-/// makes the descriptor readable. This thread sees the descriptor if it was opened before the fence
-/// F1 of that sleep (`parker`).
+/// makes the descriptor readable. The waking thread sees the descriptor if the descriptor was
+/// opened before the fence F1 of that sleep (`parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 

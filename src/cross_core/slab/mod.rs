@@ -165,7 +165,7 @@ pub(crate) struct TakenNode {
     _pinned: Pinned,
 }
 
-/// A taken node that this thread has armed with a `C`. The caller must push it.
+/// A taken node that this thread has armed with a callback of type `C`. The caller must push it.
 pub(crate) struct ArmedNode<C> {
     node: TakenNode,
     pub(crate) generation: u64,

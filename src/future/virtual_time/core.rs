@@ -12,11 +12,11 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     task::{Context, Wake, Waker},
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
-use super::{super::timers::assign_thread_number, Task};
+use super::{super::timers::assign_thread_number, JoinHandle};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -36,7 +36,7 @@ type Job = Box<dyn FnOnce(&Tasks) + Send>;
 pub(super) struct VirtualCore {
     /// Sends jobs to the core's thread. Dropping the sender ends the thread.
     job_sender: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
     ready_set: Arc<ReadySet>,
 }
 
@@ -75,7 +75,7 @@ thread_local! {
 }
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
-pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
+pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<JoinHandle<F::Output>> {
     let tasks = THREAD_TASKS.try_with(|tasks| tasks.borrow().clone()).ok().flatten()?;
     Some(tasks.spawn(future))
 }
@@ -123,7 +123,10 @@ impl VirtualCore {
         })
     }
 
-    pub(super) fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
+    pub(super) fn spawn<F>(
+        &self,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
@@ -160,7 +163,7 @@ impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.job_sender = None;
         // Ignores the error: the thread can panic only while it starts, and then `start` panics.
-        let _ = self.thread.take().map(JoinHandle::join);
+        let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
 
@@ -179,8 +182,8 @@ fn run_jobs(job_receiver: &Receiver<Job>, ready_set: Arc<ReadySet>) {
 }
 
 impl Tasks {
-    fn spawn<F: Future + 'static>(&self, future: F) -> Task<F::Output> {
-        let (task, future) = Task::new(future);
+    fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let (task, future) = JoinHandle::new(future);
         let id = self.next_task_id.replace(self.next_task_id.get() + 1);
         let waker = Waker::from(Arc::new(TaskWaker { ready_set: Arc::clone(&self.ready_set), id }));
         self.unfinished.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });

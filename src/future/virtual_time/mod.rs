@@ -2,12 +2,12 @@
 //! cores are idle.
 
 mod core;
-mod task;
+mod join_handle;
 
 use std::{cell::Cell, fmt, time::Duration};
 
 use self::core::{Step, VirtualCore};
-pub use self::task::Task;
+pub use self::join_handle::JoinHandle;
 use crate::{clock::ManualClock, local::ShardRef};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
@@ -149,7 +149,7 @@ impl VirtualTime {
     /// assert_eq!(time.run(), 0);
     /// assert_eq!(task.take(), Some("done"));
     /// ```
-    pub fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
+    pub fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
@@ -179,7 +179,7 @@ impl VirtualTime {
         &self,
         core: usize,
         make: impl FnOnce() -> F + Send + 'static,
-    ) -> Task<F::Output>
+    ) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
@@ -209,7 +209,7 @@ impl VirtualTime {
     /// assert_eq!(answer, 7);
     /// ```
     #[track_caller]
-    pub fn spawn_local<F: Future + 'static>(future: F) -> Task<F::Output> {
+    pub fn spawn_local<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 

@@ -107,8 +107,8 @@ pub(crate) struct EpochPointerOrdering {
 impl EpochPointerOrdering {
     pub(crate) fn before_store(&self) {
         if !EPOCH_USES_LOOM {
-            // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
-            // and with other changes.
+            // AcqRel: as the swap or compare-and-swap of the pointer; pairs with the Acquire in
+            // `before_load`, and with other calls of `before_store`.
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }

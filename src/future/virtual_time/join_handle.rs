@@ -28,7 +28,7 @@ use crate::local::ThreadWheel;
 /// });
 /// assert_eq!(time.block_on(|| task), 7);
 /// ```
-pub struct Task<T>(Arc<Mutex<State<T>>>);
+pub struct JoinHandle<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
     /// The waker of the task that awaits the output, if there is one.
@@ -37,7 +37,7 @@ enum State<T> {
     Finished(Option<T>),
 }
 
-impl<T> Task<T> {
+impl<T> JoinHandle<T> {
     /// Returns a task's handle, and a future that runs `future`, stores the output, and wakes the
     /// task that awaits the output.
     pub(super) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
@@ -105,7 +105,7 @@ impl<T> Task<T> {
     }
 }
 
-impl<T> Future for Task<T> {
+impl<T> Future for JoinHandle<T> {
     type Output = T;
 
     /// # Panics
@@ -127,8 +127,10 @@ impl<T> Future for Task<T> {
     }
 }
 
-impl<T> fmt::Debug for Task<T> {
+impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+        f.debug_struct("JoinHandle")
+            .field("is_finished", &self.is_finished())
+            .finish_non_exhaustive()
     }
 }
