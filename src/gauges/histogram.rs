@@ -244,7 +244,8 @@ impl Histogram {
         let before = earlier.cell_counts.iter().chain(std::iter::repeat(&0));
         let cell_counts =
             self.cell_counts.iter().zip(before).map(|(now, past)| now.saturating_sub(*past));
-        let sum_nanos = self.sum_nanos.saturating_sub(earlier.sum_nanos);
+        // The sum may have wrapped in between.
+        let sum_nanos = self.sum_nanos.wrapping_sub(earlier.sum_nanos);
         Self { cell_counts: cell_counts.collect(), sum_nanos, max_nanos: self.max_nanos }
     }
 }
@@ -337,6 +338,11 @@ mod tests {
         cells.add(9_000, 2);
         let since = cells.read().since(&before);
         assert_eq!((since.count(), since.sum()), (2, Duration::from_micros(18)));
+        cells.add(u64::MAX - 10_000, 1);
+        let before = cells.read();
+        cells.add(9_000, 3);
+        let since = cells.read().since(&before);
+        assert_eq!(since.sum(), Duration::from_micros(27), "the sum has wrapped");
         assert_eq!(cells.read().since(&Histogram::default()), cells.read());
     }
 
