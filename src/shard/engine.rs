@@ -625,6 +625,7 @@ impl<T> Engine<T> {
         self.stats.counts.turns += 1;
         self.stats.in_pass = true;
         self.stats.skip_passes_until_turn.set(0);
+        self.stats.turn_length_is_unmeasured.set(true);
         self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
@@ -980,7 +981,6 @@ impl<T> Engine<T> {
         self.stats.was_behind = is_behind;
         self.stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(turns);
-        self.stats.turn_length_is_unmeasured.set(true);
         self.publish_live_count();
         if turns >= self.stats.publish_at_turn.get() {
             self.publish();

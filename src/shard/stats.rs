@@ -31,7 +31,7 @@ pub(super) struct Stats {
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
     unpublished_due_count: u32,
-    /// True if the latest pass has ended, but the length of its turn has not been measured yet.
+    /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, both from the latest
     /// publication of the counts. `Engine::publish` publishes the counts again only if one of these

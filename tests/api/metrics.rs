@@ -308,6 +308,23 @@ fn the_longest_turn_is_updated_at_the_next_sleep() {
 }
 
 #[test]
+fn the_turn_of_an_abandoned_pass_is_measured_until_the_next_sleep() {
+    let (mut shard, clock) = manual_shard();
+    (0..2).for_each(|payload| _ = shard.add(TICK, payload));
+    clock.advance(TICK);
+    shard.turn();
+    assert!(shard.next_expired().is_some());
+    clock.advance(TICK * 7);
+    drop(shard.prepare_sleep());
+    assert_eq!(shard.metrics().longest_turn, TICK * 7);
+    // The loop continues the pass after the sleep. The sleep does not count.
+    clock.advance(TICK * 20);
+    assert_eq!((shard.next_expired().is_some(), shard.next_expired().is_none()), (true, true));
+    drop(shard.prepare_sleep());
+    assert_eq!(shard.metrics().longest_turn, TICK * 7);
+}
+
+#[test]
 fn callbacks_are_timed_if_configured() {
     // Each callback takes one tick longer than the callback before it.
     let timed = |one_in, timers| {
