@@ -586,11 +586,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     fn leaves_work(&self) -> bool {
-        // No slot before `current` has entries. Late entries are due at `pass_end`.
-        let is_due = || {
-            self.has_late_entries()
-                || self.next_slot_start().is_some_and(|tick| tick <= self.pass_end)
-        };
+        // No slot before `current` has entries.
+        let is_due = || self.next_deadline().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 

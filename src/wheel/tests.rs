@@ -1,7 +1,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::*;
-use crate::limits::{INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX};
+use crate::limits::{
+    CASCADED_PER_TURN_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX,
+};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -91,6 +93,18 @@ impl<T> Tiny<T> {
         assert!(self.advance(now).next().is_none());
         self.check();
     }
+}
+
+#[test]
+fn a_pass_abandoned_before_its_portion_is_behind() {
+    let mut wheel = Tiny::starting_at(0);
+    // These entries are in a slot of the second level. They need several portions.
+    (0..5 * CASCADED_PER_TURN_MAX).for_each(|_| _ = wheel.insert(32, ()));
+    wheel.insert(20, ());
+    assert_eq!(wheel.advance(31).next(), Some((20, ())));
+    assert!(wheel.next_deadline() < Some(31) && wheel.is_behind());
+    wheel.advance(31).for_each(drop);
+    assert!(wheel.next_deadline() > Some(31) && !wheel.is_behind());
 }
 
 #[test]
