@@ -54,7 +54,8 @@ pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn cascades in advance, from slots that have not started
-/// yet (P7). When a slot starts, all its remaining entries cascade, within the turn's budget.
+/// yet, unless the turn is late (P7). When a slot starts, all its remaining entries cascade, within
+/// the turn's budget.
 pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.

@@ -37,8 +37,8 @@
 //! is cascading, because a lower level already covers the slot's ticks. If a slot needs several
 //! portions, `next_deadline` returns a tick before the slot's start. One portion at this tick and
 //! one at each later tick leave only the final portion to the slot's start. If the loop sleeps past
-//! the returned tick, the pass that reaches the slot's start cascades all remaining entries, within
-//! its budget.
+//! the returned tick, the next pass also cascades, within its budget, the entries that the portions
+//! of the later ticks could not hold. So the passes after a late one are short again.
 
 use alloc::{boxed::Box, vec};
 
@@ -675,10 +675,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slot of each upper level; all portions together have at most
-    /// [`CASCADED_PER_TURN_MAX`] entries. A portion is proportional to the ticks since the previous
-    /// portion. It is larger if the portions of the later ticks, up to the slot's start, could not
-    /// hold the rest of the slot's entries.
+    /// Cascades a portion of the next slot of each upper level. A portion is proportional to the
+    /// ticks since the previous portion, but all portions together have at most
+    /// [`CASCADED_PER_TURN_MAX`] entries. They have more only if the portions of the later ticks, up
+    /// to the slots' starts, could not hold the rest, because the loop is late.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -687,6 +687,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current)
             .map(|slot| u64::from(self.far_count_in(slot)));
         let mut allowance = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(due_counts.sum());
+        // The number of entries that this pass leaves in the slots visited so far.
+        let mut left = 0;
         for level in 1..LEVELS {
             let slot = self.far_slot_after_current(level);
             if self.slots.is_empty(slot) {
@@ -705,9 +707,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 .saturating_mul(self.current - previous_portion_tick);
             let later_room =
                 (next_start - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
-            let excess = entries.saturating_sub(later_room);
-            let quota = share.max(excess).max(1).min(allowance);
-            allowance -= quota;
+            let excess = (left + entries).saturating_sub(later_room);
+            let quota = share.max(1).min(allowance).max(excess);
+            allowance = allowance.saturating_sub(quota);
+            left += entries.saturating_sub(quota);
             self.cascade_pending |= !self.cascade_and_check_empty(storage, slot, quota);
         }
         self.last_cascade_tick = self.current;

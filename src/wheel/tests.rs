@@ -107,6 +107,24 @@ fn a_pass_abandoned_before_its_portion_is_behind() {
     assert!(wheel.next_deadline() > Some(31) && !wheel.is_behind());
 }
 
+/// A late pass catches up, so the next pass cascades only its own portion.
+#[test]
+fn a_pass_after_a_late_one_is_short() {
+    const MAX: u64 = CASCADED_PER_TURN_MAX as u64;
+    for late in 0..3 {
+        let mut wheel: Wheel<(), 3, 22> = Wheel::starting_at(0);
+        (0..5 * MAX).for_each(|_| _ = wheel.insert(66, ()));
+        assert_eq!(wheel.next_deadline(), Some(60));
+        for now in 60 + late..65 {
+            let before = wheel.touched();
+            assert_eq!(wheel.advance(now).count(), 0);
+            let missed = if now == 60 + late { late } else { 0 };
+            assert!(wheel.touched() - before <= (1 + missed) * MAX, "at {now}, {late} late");
+        }
+        assert_eq!(wheel.raw.far_total, 0);
+    }
+}
+
 #[test]
 #[should_panic(expected = "the wheel is full")]
 fn an_insert_into_a_full_wheel_panics() {
