@@ -315,8 +315,10 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
     /// at most `LEVELS` times. If `now` is not after [`next_deadline`](Self::next_deadline), the
-    /// call moves at most 8,192 entries to lower levels. For each elapsed tick, a call also moves
-    /// at most 96 entries that were reset to deadlines after this tick.
+    /// call moves at most 8,192 entries to lower levels. It may move more if a slot above the first
+    /// level has more than 8,192 entries for each tick that it covers, or if earlier calls had
+    /// budgets. For each elapsed tick, a call also moves at most 96 entries that were reset to
+    /// deadlines after this tick.
     ///
     /// # Examples
     ///
