@@ -114,6 +114,9 @@ pub struct ShardMetrics {
     /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
     /// delay, the lateness counts from the beginning of the tick of the add or reset. Under
     /// [`Clock::fast`](crate::Clock::fast), this may be the tick of a time up to 10 us earlier.
+    ///
+    /// Lacks timers that were added or reset to deadlines that the latest turn had reached, such as
+    /// timers with a zero delay that were added in the tick of that turn.
     pub loop_lateness: Histogram,
     /// The lateness of due timers that a turn left to a later turn.
     ///
