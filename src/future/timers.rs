@@ -13,7 +13,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    waker_callback::{WakerCallback, drop_refused, with_wake_on_drop},
+    waker_callback::{WakerCallback, with_wake_on_drop},
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -518,7 +518,8 @@ impl Remote {
 
     /// Tries one wheel after another, from this wheel on, until one accepts a timer. Then `self`
     /// refers to that wheel, and `nanos` is a time of that wheel's clock. If no wheel accepts the
-    /// timer, drops `callback` without waking the task.
+    /// timer, drops `callback` without waking the task. This wheel then reports a panic of the
+    /// waker's destructor, because this thread may have no wheel.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
@@ -554,7 +555,7 @@ impl Remote {
                 Err(reason) => refusal = reason,
             }
         }
-        drop_refused(callback);
+        with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));
         Err(refusal)
     }
 

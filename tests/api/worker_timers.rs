@@ -1,9 +1,9 @@
 //! Timers on worker wheels: added, moved and dropped on any thread, and fired by the watcher.
 
 use std::{
-    future,
+    future, ptr,
     sync::{Arc, Mutex, OnceLock},
-    task::Poll,
+    task::{Context, Poll, RawWaker, RawWakerVTable, Waker},
     thread,
     time::Duration,
 };
@@ -207,6 +207,28 @@ fn panics_of_wakers_are_contained() {
     advance_and_turn(&clock, &mut watcher, 1);
     assert_eq!(poller.woken(), good.len());
     assert_eq!(published_counts(&timers, &mut watcher)[0].panicked, 2);
+}
+
+/// The wheel of the `Timers` reports the panic, not a wheel of the thread that polls.
+#[test]
+fn a_panicking_drop_of_a_refused_waker_is_reported_by_its_wheel() {
+    const CLONE: RawWakerVTable =
+        RawWakerVTable::new(|_| unreachable!(), |_| (), |_| (), |_| panic!("as planned"));
+    const ORIGINAL: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &CLONE), |_| (), |_| (), |_| ());
+    // SAFETY: there is no data, and the functions use none.
+    #[allow(unsafe_code)]
+    let waker = unsafe { Waker::new(ptr::null(), &ORIGINAL) };
+    let reports = Counter::default();
+    let config = |_| {
+        let report = reports.callback();
+        Config::new().limit(0).on_panic(move |_| report())
+    };
+    let (timers, _watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let mut refused = timers.sleep(HOUR);
+    let full = Poll::Ready(Err(AddErrorReason::Full));
+    assert_eq!(refused.poll_elapsed(&mut Context::from_waker(&waker)), full);
+    assert_eq!((reports.get(), timers.shards()[0].metrics().counts.panicked), (1, 1));
 }
 
 #[test]
