@@ -70,6 +70,8 @@
 //! [`Sleep`] and an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
 //! [`Timeout::even_without_timer`], the `Timeout` keeps waiting for its future.
 //! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not panic.
+//! For a `Timers`, the reason in the error is [`ShutDown`](crate::AddErrorReason::ShutDown) only if
+//! every wheel has ended.
 //!
 //! # How a waker changes
 //!

@@ -552,7 +552,9 @@ impl Remote {
                     (self.wheel_index, *nanos) = (index, converted_nanos);
                     return Ok(handle);
                 }
-                Err(reason) => refusal = reason,
+                // `ShutDown` stays only if every wheel has ended.
+                Err(reason) if refusal == AddErrorReason::ShutDown => refusal = reason,
+                Err(_) => (),
             }
         }
         with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));

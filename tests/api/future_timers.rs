@@ -175,6 +175,19 @@ fn a_deadline_survives_the_move_to_another_threads_clock() {
     end(second);
 }
 
+/// A full wheel may have room later, whichever of the two a thread tries first.
+#[test]
+fn a_full_wheel_beside_an_ended_one_refuses_as_full() {
+    let mut cores: Lockstep<()> = Lockstep::start_with(2, |_, config| config.limit(0));
+    let poller = Poller::new();
+    let [full, ended] = [0, 1].map(|core| cores.shards[core].clone());
+    cores.end(1);
+    for shards in [[full.clone(), ended.clone()], [ended, full]] {
+        let refused = Timers::new(&shards).sleep(TICK).poll_elapsed(&mut poller.context());
+        assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
+    }
+}
+
 // ---- `Timers` that own their threads
 
 #[test]
