@@ -9,7 +9,9 @@ use corewheel::{
     purgatory::{Completion, PurgatoryGroup},
 };
 
-use crate::support::{Counter, Log, OnDrop, OpRecord, add_waiting, panic_message, panics};
+use crate::support::{
+    Counter, Log, OnDrop, OpRecord, add_waiting, on_a_thread, panic_message, panics,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -236,4 +238,25 @@ fn a_run_does_not_depend_on_earlier_runs() {
         let _shard = Shard::<()>::new();
         assert_eq!(run(), first);
     }
+}
+
+/// The calling thread creates the sleeps, and so chooses their wheel.
+#[test]
+fn a_run_does_not_depend_on_the_calling_thread() {
+    let run = || {
+        let (time, trace) = (VirtualTime::with_cores(2, 3), Log::new());
+        let timers = Timers::new(time.shards());
+        for (core, task) in (0..6).map(|at| (at / 3, at % 3)) {
+            let (sleep, trace) = (timers.sleep(SECOND), trace.clone());
+            time.spawn_on(core, move || async move {
+                sleep.await;
+                trace.write((core, task));
+            });
+        }
+        assert_eq!(time.run(), 0);
+        trace.take()
+    };
+    let first = on_a_thread(run);
+    assert_eq!(first.len(), 6);
+    (0..8).for_each(|_| assert_eq!(on_a_thread(run), first));
 }

@@ -8,6 +8,7 @@ use std::{cell::Cell, fmt, time::Duration};
 
 use self::core::{Step, VirtualCore};
 pub use self::join_handle::JoinHandle;
+use super::timers::assign_thread_number;
 use crate::{clock::ManualClock, local::ShardRef};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
@@ -122,6 +123,9 @@ impl VirtualTime {
     /// assert_eq!(time.shards().len(), 4);
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
+        // The calling thread may create futures of `Timers`. Without this call, its number depends
+        // on which threads have used `Timers` before.
+        assign_thread_number(1);
         let clock = ManualClock::new();
         let (cores, shards) =
             (0..cores.max(1)).map(|core| VirtualCore::start(core, &clock)).unzip();
