@@ -15,7 +15,7 @@ use std::{
 use super::{ShardRef, local_timer};
 use crate::{
     config::Config,
-    cross_core::hooks::PanicPlace,
+    cross_core::hooks::{Hooks, PanicPlace},
     error::ConfigError,
     limits::SHARDS_MAX,
     util::sync::{AtomicBool, Ordering},
@@ -111,6 +111,12 @@ struct StopState {
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
+impl CoresShared {
+    fn hooks_of(&self, thread_index: usize) -> &Hooks {
+        &self.shards[thread_index].shared.hooks
+    }
+}
+
 impl StopState {
     fn wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
         // No critical section panics half-way, so the map behind a poisoned lock is consistent.
@@ -151,7 +157,7 @@ impl Drop for PendingStop {
         // map.
         state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *state.wakers());
-        let hooks = &self.shared.shards[self.thread_index].shared.hooks;
+        let hooks = self.shared.hooks_of(self.thread_index);
         for waker in wakers.into_values() {
             hooks.catch_panic(PanicPlace::Callback, || waker.wake());
         }
@@ -176,8 +182,12 @@ impl StopWaiter<'_> {
         let previous = wakers.insert(number, waker);
         // The destructor of a waker is user code, so it runs without the lock.
         drop(wakers);
-        drop(previous);
+        self.drop_catching_panic(previous);
         Poll::Pending
+    }
+
+    fn drop_catching_panic(&self, waker: Option<Waker>) {
+        self.core.shared.hooks_of(self.core.index).drop_catching_panic(waker);
     }
 }
 
@@ -185,7 +195,7 @@ impl Drop for StopWaiter<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let waker = self.core.stop_state().wakers().remove(&number);
-            drop(waker);
+            self.drop_catching_panic(waker);
         }
     }
 }

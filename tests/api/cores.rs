@@ -14,8 +14,8 @@ use std::{
 use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
 use crate::support::{
-    Counter, HOUR, Poller, TICK, TOO_LONG, block_on, must_not_run, on_a_thread, panic_message,
-    wait_until,
+    Counter, HOUR, OnDrop, Poller, TICK, TOO_LONG, block_on, must_not_run, on_a_thread,
+    panic_message, poll_with, wait_until, waker,
 };
 
 fn start<R: Send + 'static>(
@@ -351,6 +351,22 @@ fn a_stop_wakes_all_futures_that_wait_for_it() {
         block_on(core.stopped());
     });
     cores.stop();
+    join(cores);
+}
+
+#[test]
+fn panics_of_destructors_of_waiting_wakers_are_contained() {
+    let cores = start(1, |core| {
+        let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
+        for wait in &mut waits {
+            let panics = OnDrop(|| panic!("as planned"));
+            assert!(poll_with(&waker(move || _ = &panics), wait).is_pending());
+        }
+        let [changed, dropped] = waits;
+        assert!(Poller::new().poll(&mut { changed }).is_pending());
+        drop(dropped);
+        assert_eq!(local_timer().counts().panicked, 2);
+    });
     join(cores);
 }
 
