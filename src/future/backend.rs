@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::waker_callback::{WakerCallback, drop_refused};
+use super::waker_callback::{WakerCallback, with_wake_on_drop};
 use crate::{
     cross_core::{
         call_site::CallSite, callback::CallbackPtr, handle::TimerHandle, hooks::PanicPlace,
@@ -68,6 +68,10 @@ pub trait BackendOps: Debug + Unpin {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason>;
 
+    /// Drops the callback of a timer that was not added, without waking its task. Catches a panic of
+    /// the waker's destructor.
+    fn drop_unused<F>(&self, callback: F);
+
     fn is_pending(&self, handle: TimerHandle) -> bool;
 
     /// Cancels a timer. Returns false if the timer is running or has ended.
@@ -124,9 +128,14 @@ impl BackendOps for LocalTimer {
         });
         let added = added.and_then(|added| added);
         if added.is_err() {
-            drop_refused(callback);
+            self.drop_unused(callback);
         }
         added
+    }
+
+    #[cold]
+    fn drop_unused<F>(&self, callback: F) {
+        with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {

@@ -301,7 +301,10 @@ impl<B: Backend> Sleep<B> {
                     Some(new_waker) if is_cancelled => new_waker,
                     // A timer that has ended does not prove that the deadline has elapsed: its
                     // wheel may have ended earlier.
-                    _ => return self.poll_slow(cx),
+                    unused => {
+                        self.backend.drop_unused(unused);
+                        return self.poll_slow(cx);
+                    }
                 }
             }
             State::LongUnpolled => {

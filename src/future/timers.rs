@@ -518,8 +518,7 @@ impl Remote {
 
     /// Tries one wheel after another, from this wheel on, until one accepts a timer. Then `self`
     /// refers to that wheel, and `nanos` is a time of that wheel's clock. If no wheel accepts the
-    /// timer, drops `callback` without waking the task. This wheel then reports a panic of the
-    /// waker's destructor, because this thread may have no wheel.
+    /// timer, drops `callback` without waking the task.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
@@ -557,7 +556,7 @@ impl Remote {
                 Err(_) => (),
             }
         }
-        with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));
+        self.drop_unused(callback);
         Err(refusal)
     }
 
@@ -621,6 +620,12 @@ impl BackendOps for Remote {
             return Ok(handle);
         }
         self.try_add_anywhere(nanos, call_site, callback)
+    }
+
+    /// This wheel reports a panic, because this thread may have no wheel.
+    #[cold]
+    fn drop_unused<F>(&self, callback: F) {
+        with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {

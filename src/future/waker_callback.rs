@@ -77,13 +77,6 @@ thread_local! {
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Drops a callback that no wheel has accepted, without waking its task. Catches a panic of the
-/// waker's destructor.
-#[cold]
-pub(super) fn drop_refused<F>(callback: F) {
-    with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
-}
-
 /// Calls `action`. A `WakerCallback` that this thread drops during the call wakes its task only if
 /// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, each poll
 /// with such a timer would wake its own task, and so cause the next such poll.

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     future,
     pin::pin,
-    task::{Poll, RawWakerVTable, Waker},
+    task::{Poll, RawWaker, RawWakerVTable, Waker},
     time::{Duration, Instant},
 };
 
@@ -214,6 +214,32 @@ fn a_panicking_waker_clone_leaves_the_sleep_unchanged() {
         assert!(poller.poll(&mut new).is_pending());
         turn_at_each_tick(clock, 1);
         assert_eq!(poller.woken(), 2);
+    });
+}
+
+/// A poll needs no timer with the new waker if the old timer fires during the poll.
+#[test]
+fn a_panicking_drop_of_an_unneeded_waker_is_contained() {
+    const CLONE: RawWakerVTable =
+        RawWakerVTable::new(|_| unreachable!(), |_| (), |_| (), |_| panic!("as planned"));
+    const TURNS_WHEN_CLONED: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            assert_eq!(local_timer().turn().fired, 1);
+            RawWaker::new(data, &CLONE)
+        },
+        |_| (),
+        |_| (),
+        |_| (),
+    );
+    // SAFETY: there is no data, and the functions use none.
+    #[allow(unsafe_code)]
+    let waker = unsafe { Waker::new(std::ptr::null(), &TURNS_WHEN_CLONED) };
+    in_virtual_time(|clock| {
+        let poller = Poller::new();
+        let mut sleep = pending(&poller, TICK);
+        clock.advance(TICK);
+        assert!(poll_with(&waker, &mut sleep).is_ready());
+        assert_eq!((poller.woken(), local_timer().counts().panicked), (1, 1));
     });
 }
 
