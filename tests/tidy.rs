@@ -18,7 +18,7 @@ const ORDER: &[(&str, &str)] = &[
         "",
         "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
     ),
-    ("util", "sync snapshot prefetch pages"),
+    ("util", "sync snapshot prefetch pages panics"),
     ("clock", "tick counter estimator manual reader"),
     ("wheel", "storage entries level slot prefetcher raw check"),
     ("gauges", "counts histogram"),

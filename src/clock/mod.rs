@@ -31,7 +31,7 @@ pub(crate) use self::{
     estimator::READING_WIDTH_MAX_NANOS,
     reader::{Reading, ShardClock},
 };
-use crate::clock::tick::saturating_nanos;
+use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};
 
 /// The clock of a shard.
 ///
@@ -76,6 +76,17 @@ enum Source {
 struct FunctionClock {
     origin: Instant,
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
+
+/// A function whose drop catches panics. The last clone of a clock is often dropped with a thread's
+/// wheel, or by a thread that ends another shard. A panic in an exiting thread would end the
+/// process. The option is empty only during the drop.
+struct DroppedSilently<F>(Option<F>);
+
+impl<F> Drop for DroppedSilently<F> {
+    fn drop(&mut self) {
+        catch_panic_silently(|| drop(self.0.take()));
+    }
 }
 
 impl fmt::Debug for FunctionClock {
@@ -213,7 +224,10 @@ impl Clock {
         origin: Instant,
         elapsed: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Self {
-        Self(Source::Function(FunctionClock { origin, elapsed: Arc::new(elapsed) }))
+        let function = DroppedSilently(Some(elapsed));
+        let elapsed =
+            Arc::new(move || function.0.as_ref().map_or(Duration::ZERO, |elapsed| elapsed()));
+        Self(Source::Function(FunctionClock { origin, elapsed }))
     }
 
     /// Returns true if this is [`Clock::fast`] and the machine supports it.

@@ -17,7 +17,7 @@ use crate::{
     clock::tick::saturating_nanos,
     cross_core::{
         callback::SendCallback,
-        hooks::{PanicPlace, catch_panic_silently},
+        hooks::PanicPlace,
         parker::SleepId,
         reclaim::{Protected, pin},
         registry,
@@ -25,7 +25,10 @@ use crate::{
     },
     error::InsideCallback,
     limits::{REMOTE_GENERATION_BIT, SHARDS_MAX},
-    util::sync::{self, per_thread},
+    util::{
+        panics::catch_panic_silently,
+        sync::{self, per_thread},
+    },
     when::When,
 };
 

@@ -15,7 +15,10 @@ use crate::{
     cross_core::{descriptor::LazyDescriptor, parker::SleepId},
     limits::NESTED_HOOKS_MAX,
     trace,
-    util::sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
+    util::{
+        panics::catch_panic_silently,
+        sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
+    },
 };
 
 /// Describes a panic in the user's code, for the hook of
@@ -292,15 +295,6 @@ impl Hooks {
             catch_panic_silently(|| hook(&report));
         }
         catch_panic_silently(|| drop(payload));
-    }
-}
-
-/// Runs user code, such as the panic hook, and catches its panic without a report.
-pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // If the drop of the payload panics, the payload of this second panic is leaked, because
-        // the drop of that payload could panic too.
-        catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         admission::AdmissionLimit,
         call_site::CallSite,
         callback::{IntoCallback, SendCallback},
-        hooks::{Hooks, catch_panic_silently},
+        hooks::Hooks,
         mailbox::{Mailbox, MailboxLink, MessageKind, PushOutcome},
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
@@ -23,7 +23,10 @@ use crate::{
     gauges::{Gauges, TurnState},
     limits::WAKE_DEPTH,
     trace,
-    util::sync::{AtomicU64, Ordering},
+    util::{
+        panics::catch_panic_silently,
+        sync::{AtomicU64, Ordering},
+    },
     wheel::coarsest_tick,
     when::{Deadline, SpreadSequence, When},
 };

@@ -23,14 +23,14 @@ use crate::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackPtr, RunOnce},
         handle::{Cancel, CurrentWheel, LocalHandle, TimerHandle, WheelOps},
-        hooks::{PanicPlace, catch_panic_silently},
+        hooks::PanicPlace,
         shared::Shared,
         slab::{NodeRef, OwnerSlab, Slab},
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
     shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
-    util::sync::per_thread,
+    util::{panics::catch_panic_silently, sync::per_thread},
     when::When,
 };
 

@@ -10,8 +10,9 @@ use std::{
 };
 
 use crate::{
-    cross_core::{hooks::catch_panic_silently, reclaim::pin, registry, shared::Shared},
+    cross_core::{reclaim::pin, registry, shared::Shared},
     gauges::TurnState,
+    util::panics::catch_panic_silently,
 };
 
 /// The number of checks in a time of length `limit`; see [`Watchdog::start`]. The two constants

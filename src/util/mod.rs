@@ -1,6 +1,9 @@
-//! Shared helpers: concurrency primitives, snapshots, prefetching, and tables of pages.
+//! Shared helpers: concurrency primitives, snapshots, prefetching, tables of pages, and caught
+//! panics.
 
 pub(crate) mod pages;
+#[cfg(feature = "std")]
+pub(crate) mod panics;
 pub(crate) mod prefetch;
 #[cfg(feature = "std")]
 pub(crate) mod snapshot;

@@ -4,15 +4,16 @@ use std::{
     cell::{Cell, RefCell},
     panic::panic_any,
     rc::Rc,
+    time::{Duration, Instant},
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, PanicPlace, PreparedSleep, Shard, TimerHandle, local_timer,
+    Cancel, Clock, Config, ManualClock, PanicPlace, PreparedSleep, Shard, TimerHandle, local_timer,
 };
 
 use crate::support::{
     ADDS, Counter, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely, configured,
-    must_not_run, on_a_core, turn_after, wait_until, with_valid_counts,
+    must_not_run, on_a_core, on_a_thread, turn_after, wait_until, with_valid_counts,
 };
 
 // ---- P5: uses of the wheel
@@ -133,6 +134,25 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
 }
 
 // ---- P6: panics are contained
+
+#[test]
+fn a_panic_of_a_dropped_clock_function_does_not_abort_an_exiting_thread() {
+    let alive = Counter::default();
+    let (counted, captured) = (alive.clone(), OnDrop(|| panic!("as planned")));
+    let elapsed = move || {
+        let _ = (&counted, &captured);
+        Duration::ZERO
+    };
+    let clock = Clock::from_fn(Instant::now(), elapsed);
+    on_a_thread(|| {
+        Config::new().clock(clock).install().expect("a new thread");
+        local_timer().add(TICK, || ());
+    });
+    wait_until("the function is dropped", || {
+        drop(Shard::<()>::new());
+        alive.sharers() == 0
+    });
+}
 
 type Reports = Vec<(PanicPlace, String)>;
 
