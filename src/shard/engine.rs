@@ -42,7 +42,7 @@ use crate::{
         PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_DEPTH,
     },
     metrics::ShardMetrics,
-    util::{pages::as_u32, prefetch::prefetch},
+    util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
     wheel::{Entry, RawWheel, Storage},
     when::{Deadline, When},
 };
@@ -1335,8 +1335,13 @@ impl<T> Drop for Engine<T> {
             // added or reset it since then. Such a timer counts as overdue since `remote_due`.
             let due =
                 pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
-            let overdue = self.shared.clock.nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
-            self.shared.report_undriven(overdue, false);
+            let due = due.min().unwrap_or(u64::MAX);
+            // The function of a `Clock::from_fn` panics if it uses a thread-local that the exiting
+            // thread has destroyed. A panic would end the process here.
+            catch_panic_silently(|| {
+                let overdue = self.shared.clock.nanos().saturating_sub(due);
+                self.shared.report_undriven(overdue, false);
+            });
         }
         for (_, payload) in pending {
             self.shared.hooks.drop_catching_panic(payload);

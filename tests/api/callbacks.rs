@@ -12,7 +12,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    ADDS, Counter, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely, configured,
+    ADDS, Counter, HOUR, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely, configured,
     must_not_run, on_a_core, on_a_thread, turn_after, wait_until, with_valid_counts,
 };
 
@@ -152,6 +152,21 @@ fn a_panic_of_a_dropped_clock_function_does_not_abort_an_exiting_thread() {
         drop(Shard::<()>::new());
         alive.sharers() == 0
     });
+}
+
+/// On most platforms, the thread destroys `NOW` before its wheel, because `NOW` is used later.
+#[test]
+fn a_clock_function_that_needs_a_thread_local_does_not_abort_an_exiting_thread() {
+    thread_local!(static NOW: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) });
+    let dropped = Counter::default();
+    on_a_thread(|| {
+        let elapsed = || NOW.with_borrow(|now| now.last().copied().unwrap_or_default());
+        Config::new().clock(Clock::from_fn(Instant::now(), elapsed)).install().expect("new");
+        NOW.with_borrow_mut(|now| now.push(HOUR));
+        let captured = dropped.clone();
+        local_timer().add(TICK, move || _ = &captured);
+    });
+    assert_eq!(dropped.sharers(), 0);
 }
 
 type Reports = Vec<(PanicPlace, String)>;
