@@ -157,7 +157,8 @@ impl Driver {
         if ring.submission().is_full() {
             ignore_transient(ring.submit())?;
         }
-        // SAFETY: the entry refers to no memory, and the ring keeps its own reference to the file.
+        // SAFETY: the entry refers to no memory. Submitting it gives the kernel its own reference to
+        // the file. If the file is closed before that, the poll fails, or polls another file.
         self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
         Ok(self.is_polled)
     }
