@@ -1,5 +1,5 @@
 //! After a fork, each process has its own copy of every timer. In the child, the timers of threads
-//! that the fork did not copy accept requests but never fire. Two more tests end a process in a
+//! that the fork did not copy accept requests but never fire. Three more tests end a process in a
 //! callback or its destructor.
 #![cfg(all(feature = "cores", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
@@ -7,6 +7,7 @@
 mod common;
 
 use std::{
+    cell::Cell,
     env,
     hint::black_box,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,11 +18,11 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{HOUR, alone, on_a_thread};
-use corewheel::{Cancel, Core, Cores, Counts, ShardRef, TimerHandle, local_timer};
+use corewheel::{Cancel, Clock, Config, Core, Cores, Counts, ShardRef, TimerHandle, local_timer};
 
 /// A child returns its failure, because a panic would print, and printing takes locks.
 type CheckResult = Result<(), &'static str>;
@@ -217,6 +218,31 @@ fn captures_outlive_a_process_that_exits_in_their_callback() {
         let captured = CAPTURED;
         let callback = move || exit_while_a_thread_reads(&captured);
         local_timer().add_periodic(Duration::from_millis(1), callback);
+        local_timer().run_until(|| false);
+    });
+}
+
+/// The clock's function breaks its contract: it uses corewheel, and so makes the thread's wheel
+/// while `install` makes another one.
+#[test]
+fn captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made() {
+    thread_local!(static IS_FIRST: Cell<bool> = const { Cell::new(true) });
+    exits_with_success("captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made", || {
+        let elapsed = || {
+            if IS_FIRST.replace(false) {
+                local_timer().register_driver();
+            }
+            Duration::ZERO
+        };
+        let _ = Config::new().clock(Clock::from_fn(Instant::now(), elapsed)).install();
+        let captured = CAPTURED;
+        let callback = move || {
+            let drained = catch_unwind(|| drop(local_timer().drain()));
+            assert!(drained.is_err(), "a drain inside a turn");
+            exit_while_a_thread_reads(&captured)
+        };
+        let handle = local_timer().add_periodic(Duration::from_millis(1), callback);
+        assert!(handle.is_pending() && handle.reset(Duration::ZERO));
         local_timer().run_until(|| false);
     });
 }

@@ -162,7 +162,6 @@ impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let one_in = config.sample_one_in;
         let engine = Engine::new(config, Slab::for_callbacks())?;
-        CurrentWheel::set(Some(CurrentWheel { shard: engine.number, ops: &WHEEL_OPS }));
         let shared = Arc::clone(&engine.shared);
         let local = Self {
             engine: RefCell::new(engine),
@@ -230,12 +229,19 @@ impl ThreadWheel {
         created.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
-    /// Makes `local` the wheel of this thread, which has none yet.
+    /// Makes `local` the wheel of this thread. If the function of its clock has used corewheel,
+    /// although it must not, it has already made a wheel. Then this drops `local`, and returns the
+    /// other wheel.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
+        CurrentWheel::set(Some(CurrentWheel { shard: local.shared.number, ops: &WHEEL_OPS }));
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(local))));
         local
+    }
+
+    pub(super) fn is_in_turn() -> bool {
+        Self::with(|local| matches!(local.driver.get(), DriverState::InTurn)) == Ok(true)
     }
 
     /// Returns true if the thread's wheel was drained, or if the exiting thread has begun to drop
@@ -979,7 +985,7 @@ impl Drop for ThreadWheel {
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads that the
             // callback started may still use the callback's captures in the timer's node. So the
-            // nodes are leaked.
+            // nodes are leaked. While a callback runs, the state is `InTurn`: `drain` is refused.
             mem::forget(Arc::clone(&self.shared));
         }
         // Destructors that run from here on use handles as a remote thread would.
@@ -1005,7 +1011,5 @@ static WHEEL_OPS: WheelOps = WheelOps {
     },
     // Without a wheel, the timer has ended.
     share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
-    is_in_turn: || {
-        ThreadWheel::with(|local| matches!(local.driver.get(), DriverState::InTurn)) == Ok(true)
-    },
+    is_in_turn: ThreadWheel::is_in_turn,
 };

@@ -920,8 +920,10 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
+        // A drain inside a turn would be unsound: see `Drop for ThreadWheel`. So this does not rely
+        // on `CurrentWheel`.
         assert!(
-            !CurrentWheel::is_in_turn(),
+            !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"
         );
         ThreadWheel::with(ThreadWheel::drain).unwrap_or_default()
