@@ -1,6 +1,6 @@
 //! After a fork, each process has its own copy of every timer. In the child, the timers of threads
-//! that the fork did not copy accept requests but never fire. Three more tests end a process in a
-//! callback or its destructor.
+//! that the fork did not copy accept requests but never fire. Further tests end a process in a
+//! callback, in its destructor, in a hook or in a clock.
 #![cfg(all(feature = "cores", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 
@@ -22,7 +22,10 @@ use std::{
 };
 
 use common::{HOUR, alone, on_a_thread};
-use corewheel::{Cancel, Clock, Config, Core, Cores, Counts, ShardRef, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Clock, Config, Core, Cores, Counts, PanicReport, PreparedSleep, ShardRef, TimerHandle,
+    local_timer,
+};
 
 /// A child returns its failure, because a panic would print, and printing takes locks.
 type CheckResult = Result<(), &'static str>;
@@ -154,14 +157,14 @@ fn another_threads_running_callback_never_ends_in_the_child() {
 }
 
 /// Reads `captured` in another thread while this thread runs the exit handlers of the process.
-fn exit_while_a_thread_reads(captured: &[u64; 3]) -> ! {
+fn exit_while_a_thread_reads(captured: &[u64]) -> ! {
     static HAS_READ: AtomicUsize = AtomicUsize::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             loop {
                 // SAFETY: ends the process at once.
                 let fail = || unsafe { libc::_exit(3) };
-                if *black_box(captured) != CAPTURED {
+                if !black_box(captured).ends_with(&CAPTURED) {
                     fail();
                 }
                 HAS_READ.fetch_add(1, Ordering::Relaxed);
@@ -244,6 +247,62 @@ fn captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made() {
         let handle = local_timer().add_periodic(Duration::from_millis(1), callback);
         assert!(handle.is_pending() && handle.reset(Duration::ZERO));
         local_timer().run_until(|| false);
+    });
+}
+
+/// The captures are so large that the allocator unmaps them when they are freed.
+fn large_captures() -> Vec<u64> {
+    [vec![0; 1 << 18], CAPTURED.to_vec()].concat()
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
+#[test]
+fn captures_outlive_a_process_that_exits_in_their_wake_hook() {
+    thread_local!(static SLEEP: Cell<Option<PreparedSleep<'static>>> = const { Cell::new(None) });
+    exits_with_success("captures_outlive_a_process_that_exits_in_their_wake_hook", || {
+        let captured = large_captures();
+        let hook = move || exit_while_a_thread_reads(&captured);
+        Config::new().on_wake(hook).install().expect("a new thread");
+        SLEEP.set(Some(local_timer().prepare_sleep()));
+        local_timer().add(Duration::ZERO, || ());
+    });
+}
+
+#[test]
+fn captures_outlive_a_process_that_exits_in_their_panic_hook() {
+    exits_with_success("captures_outlive_a_process_that_exits_in_their_panic_hook", || {
+        let captured = large_captures();
+        let hook = move |_: &PanicReport<'_>| exit_while_a_thread_reads(&captured);
+        Config::new().on_panic(hook).install().expect("a new thread");
+        let panics = PanicsWhenDropped;
+        let handle = local_timer().add(HOUR, move || _ = &panics);
+        // Because of the queued message, the cancel moves the callback out of its node.
+        assert!(on_a_thread(|| handle.reset(HOUR)));
+        handle.cancel();
+    });
+}
+
+#[test]
+fn captures_outlive_a_process_that_exits_in_their_clock() {
+    exits_with_success("captures_outlive_a_process_that_exits_in_their_clock", || {
+        let (captured, exits) = (large_captures(), AtomicUsize::new(0));
+        let elapsed = move || {
+            if exits.fetch_add(1, Ordering::Relaxed) == 20 {
+                exit_while_a_thread_reads(&captured)
+            }
+            Duration::ZERO
+        };
+        Config::new().clock(Clock::from_fn(Instant::now(), elapsed)).install().expect("new");
+        loop {
+            local_timer().turn();
+        }
     });
 }
 

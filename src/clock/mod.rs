@@ -307,7 +307,12 @@ impl Clock {
                 boot_time_nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
             Source::Manual(manual) => manual.nanos(),
-            Source::Function(function) => saturating_nanos((function.elapsed)()),
+            Source::Function(function) => {
+                // The function may call `process::exit`, which drops the thread's wheel. Scoped
+                // threads that it started may still use its captures. This reference keeps them.
+                let elapsed = Arc::clone(&function.elapsed);
+                saturating_nanos(elapsed())
+            }
         }
     }
 

@@ -1,5 +1,9 @@
 //! The user's hooks, and the functions that run user code and catch its panics (promise P6 in
 //! `ARCHITECTURE.md`).
+//!
+//! A hook may call `process::exit`, which drops the thread's wheel. Scoped threads that the hook
+//! started may still use the hook's captures. So each call of a hook or waker has its own reference
+//! to it, which is never released after such an exit.
 
 use std::{
     any::Any,
@@ -213,8 +217,8 @@ impl Hooks {
     }
 
     fn try_call_hook_or_unpark(&self, sleep: SleepId) -> bool {
-        if let Some(hook) = &self.wake_hook {
-            return self.call_unless_nested(sleep, || hook());
+        if let Some(hook) = self.wake_hook.clone() {
+            return self.call_unless_nested(sleep, move || hook());
         }
         // If another thread holds the lock, no wake-up is lost: the holder is about to unpark the
         // owner, or is the owner, which then announces a sleep and checks for requests. Unparks
@@ -291,8 +295,8 @@ impl Hooks {
         self.panic_count.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
         catch_panic_silently(|| trace::report_caught_panic(&place, report.message()));
-        if let Some(hook) = &self.panic_hook {
-            catch_panic_silently(|| hook(&report));
+        if let Some(hook) = self.panic_hook.clone() {
+            catch_panic_silently(move || hook(&report));
         }
         catch_panic_silently(|| drop(payload));
     }

@@ -201,8 +201,9 @@ impl ThreadWheel {
         let local = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or
         // during `process::exit`. If `action` calls `process::exit`, it never runs again, so it
-        // cannot use the dropped wheel. The destructor first clears `THREAD_WHEEL_PTR`. The
-        // reference does not leave this call.
+        // cannot use the dropped wheel. Nor can other threads: user code gets no reference to a
+        // value of the wheel, except to the captures in a node, which is then leaked (see `drop`).
+        // The destructor first clears `THREAD_WHEEL_PTR`. The reference does not leave this call.
         Ok(action(unsafe { local.as_ref() }))
     }
 
