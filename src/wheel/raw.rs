@@ -585,6 +585,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         !self.is_pass_done() && self.leaves_work()
     }
 
+    #[inline(never)]
     fn leaves_work(&self) -> bool {
         // No slot before `current` has entries.
         let is_due = || self.next_deadline().is_some_and(|tick| tick <= self.pass_end);
@@ -677,8 +678,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Cascades a portion of the next slot of each upper level. A portion is proportional to the
     /// ticks since the previous portion, but all portions together have at most
-    /// [`CASCADED_PER_TURN_MAX`] entries. They have more only if the portions of the later ticks, up
-    /// to the slots' starts, could not hold the rest, because the loop is late.
+    /// [`CASCADED_PER_TURN_MAX`] entries. They have more only if the loop is late, so that the
+    /// portions of the later ticks, up to the slots' starts, could not hold the rest.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
