@@ -78,7 +78,7 @@ pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 /// shard refuses the owner's adds. Generations of remotely added timers also have the bit
 /// [`REMOTE_GENERATION_BIT`]. So a generation takes 55 bits of a timer's state word. The other 9
 /// bits hold its phase and flags.
-pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
+pub(crate) const OWNER_GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24 };

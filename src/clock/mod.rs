@@ -295,11 +295,11 @@ impl Clock {
     /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        self.manual_nanos().unwrap_or_else(|| self.system_nanos())
+        self.manual_nanos().unwrap_or_else(|| self.nanos_slow())
     }
 
     #[inline(never)]
-    fn system_nanos(&self) -> u64 {
+    fn nanos_slow(&self) -> u64 {
         match &self.0 {
             Source::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
             // The kernel clock was readable at creation, so it still is.

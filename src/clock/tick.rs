@@ -99,11 +99,11 @@ impl TickLength {
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
     /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
-    /// elapsed, the reset has moved it back: to `min` if it was later, and then by almost a tick
-    /// ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function first undoes the
-    /// second move. If the deadline is then before `min`, it is the requested deadline, and the
-    /// period counts from it. Otherwise the requested deadline may have been anywhere up to `max`,
-    /// so the period counts from `max`, or from `due` if `due` is later.
+    /// elapsed, the reset has moved it earlier: first to `min`, if it was later than `min`, and
+    /// then by almost a tick ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function
+    /// first undoes the second move. If the deadline is then before `min`, it is the requested
+    /// deadline, and the period counts from it. Otherwise the requested deadline may have been
+    /// anywhere up to `max`, so the period counts from `max`, or from `due` if `due` is later.
     pub(crate) fn period_base(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }

@@ -12,7 +12,7 @@ use crate::{
         shared::Shared,
     },
     error::ConfigError,
-    limits::{GENERATION_MAX, SHARDS_MAX},
+    limits::{OWNER_GENERATION_MAX, SHARDS_MAX},
     util::sync::constant,
 };
 
@@ -86,7 +86,7 @@ pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigE
 pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number whose generations are used up is never reused.
-    if first_generation <= GENERATION_MAX {
+    if first_generation <= OWNER_GENERATION_MAX {
         REGISTRY.free_numbers().reusable.push(ShardNumber { number, first_generation });
     }
 }

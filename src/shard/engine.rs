@@ -38,8 +38,9 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        CONSECUTIVE_RESETS_MAX, GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_DEPTH,
+        CONSECUTIVE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
+        OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS,
+        SHARD_WHEEL_LEVELS, WAKE_DEPTH,
     },
     metrics::ShardMetrics,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
@@ -279,7 +280,7 @@ impl<T> Engine<T> {
             return Err(AddErrorReason::ShutDown);
         }
         let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
-        let generations_left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
+        let generations_left = (OWNER_GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(generations_left).min(max_adds);
         self.added_count_limit = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }

@@ -332,8 +332,8 @@ impl<T> Shard<T> {
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. With slack,
     /// this is the tick that the shard has chosen. For a periodic timer, it is the time of the next
     /// expiry. While another thread resets the timer, the result is the old or the new deadline. If
-    /// the deadline had elapsed at the add or reset, the result may be another tick, up to the tick
-    /// of the add or reset.
+    /// the requested deadline had elapsed at the add or reset, the result may be a different tick,
+    /// but none later than the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///

@@ -24,7 +24,7 @@ use crate::{
         state::{Cancel, NextStep, ResetBy, ResetOutcome},
     },
     error::AddErrorReason,
-    limits::{GENERATION_MAX, INDEX_MAX, POSTPONED_PER_SLOT_MAX},
+    limits::{INDEX_MAX, OWNER_GENERATION_MAX, POSTPONED_PER_SLOT_MAX},
     local_timer,
     wheel::Storage,
 };
@@ -418,11 +418,11 @@ fn refused_adds_keep_no_node() {
         let captured = Arc::clone(&callback);
         add_through_mailbox(shared, 0, move || drop(captured)).map(drop)
     };
-    shared.slab.raise_first_generation(GENERATION_MAX + 1);
+    shared.slab.raise_first_generation(OWNER_GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {
         assert_eq!((add(), Arc::strong_count(&callback)), (Err(AddErrorReason::Full), 1));
     }
-    assert_eq!(shared.slab.first_generation(), GENERATION_MAX + 1);
+    assert_eq!(shared.slab.first_generation(), OWNER_GENERATION_MAX + 1);
 }
 
 /// If resets to elapsed deadlines follow each other for too long, the timer waits for the next

@@ -243,7 +243,8 @@ impl<T> Entries<T> {
         Some((deadline, value))
     }
 
-    /// Frees an index whose value the caller has taken. The index's generation is now `generation`.
+    /// Frees an index whose value the caller has taken. `generation` is the index's generation,
+    /// which the removal has already incremented.
     #[inline]
     fn free<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,

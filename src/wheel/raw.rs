@@ -461,7 +461,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         location: Location,
     ) {
         if location == Location::LATE {
-            self.slots.before_unlinking_late(entry);
+            self.slots.update_last_late_before_unlinking(entry);
         }
         if let Some(slot) = location.far_slot() {
             self.far_counts_by_slot

@@ -206,7 +206,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     }
 
     /// Unlinks the entry with these links. For a late entry, the caller must first call
-    /// [`before_unlinking_late`](Self::before_unlinking_late).
+    /// [`update_last_late_before_unlinking`](Self::update_last_late_before_unlinking).
     #[inline(always)]
     pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) {
         let (previous, next) = (links.previous.get(), links.next.get());
@@ -226,7 +226,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     }
 
     /// Updates `last_late` before a late entry is unlinked.
-    pub(super) fn before_unlinking_late(&mut self, entry: impl Entry) {
+    pub(super) fn update_last_late_before_unlinking(&mut self, entry: impl Entry) {
         if entry.index() == self.last_late {
             let previous = entry.links().previous.get();
             self.last_late = if previous & SLOT_FLAG == 0 { previous } else { 0 };
@@ -305,7 +305,7 @@ mod tests {
 
         fn unlink(&mut self, index: u32) {
             let entry = self.entries.entry(index);
-            self.slots.before_unlinking_late(entry);
+            self.slots.update_last_late_before_unlinking(entry);
             self.slots.unlink(&self.entries, entry.links());
         }
 

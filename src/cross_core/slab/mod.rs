@@ -103,7 +103,7 @@ use crate::{
         reclaim::{EpochPointer, Pinned},
         state::{Cancel, NextStep, ResetBy, StateWord},
     },
-    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
+    limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_number_of, place_of},
         sync::{AtomicHint, AtomicU64, EpochPointerOrdering, IS_LOOM, Ordering},
@@ -131,7 +131,7 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Numbers that adders and the owner change. All except `first_generation` may be outdated. They
+/// Numbers that the adders or the owner change. All except `first_generation` may be outdated. They
 /// share no cache line with the fields that every remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -311,7 +311,7 @@ impl Slab {
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
         // Makes no page if its nodes would have less than half of all generations left. No node can
         // use up half of all generations.
-        if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
+        if !self.holds_callbacks || self.first_generation() > OWNER_GENERATION_MAX / 2 {
             return None;
         }
         let (page, page_number) = self.publish_new_page::<Callback>()?;

@@ -146,7 +146,7 @@
 //! has linked the timer, in the node, and then sets *postponable*. A later remote reset that finds
 //! this flag sends no message, unless the new deadline is before the linked deadline. It only
 //! writes the requested deadline and sets *new deadline*. At the linked deadline, the owner's
-//! `claim` finds *new deadline*, and the owner applies the most recently requested deadline. The
+//! `claim` finds this flag set, and the owner applies the most recently requested deadline. The
 //! work at one tick must be bounded (P7 in `ARCHITECTURE.md`). So each slot of the first level
 //! counts its timers that are postponable, or that the owner itself has postponed without relinking
 //! them. If this count is at its limit, the owner does not set *postponable*.
@@ -202,7 +202,7 @@
 //! `loom-tests/tests/end.rs`.
 
 use crate::{
-    limits::{GENERATION_MAX, REMOTE_GENERATION_BIT},
+    limits::{OWNER_GENERATION_MAX, REMOTE_GENERATION_BIT},
     util::sync::{AtomicU64, Ordering},
 };
 
@@ -216,7 +216,7 @@ const CANCELLED_BY_OWNER: u64 = 1 << 7;
 const POSTPONABLE: u64 = 1 << 8;
 const FLAGS: u64 = (1 << GENERATION_SHIFT) - 1 - PHASE_MASK;
 const _: () = assert!(
-    REMOTE_GENERATION_BIT | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
+    REMOTE_GENERATION_BIT | OWNER_GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
 );
 

@@ -71,7 +71,7 @@ fn a_cancelled_timer_cannot_fire() {
 #[test]
 fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
-    for stale in [0, 6, 8, GENERATION_MAX] {
+    for stale in [0, 6, 8, OWNER_GENERATION_MAX] {
         assert_eq!(state.cancel(stale), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
@@ -260,9 +260,9 @@ fn a_reset_that_ends_after_the_sweep_fails() {
 #[test]
 fn the_largest_generation_fits_the_word() {
     let state = StateWord::default();
-    state.arm(GENERATION_MAX, TimerKind::Shared);
-    assert!(state.is_pending(GENERATION_MAX));
-    assert_eq!(state.cancel(GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
+    state.arm(OWNER_GENERATION_MAX, TimerKind::Shared);
+    assert!(state.is_pending(OWNER_GENERATION_MAX));
+    assert_eq!(state.cancel(OWNER_GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
 }
 
 /// Returns the word and the generation of a remote timer. If `is_consumed` is true, the message of
