@@ -66,8 +66,9 @@
 //! in the next turn. A timer that a callback adds never fires in the turn that runs the callback. A
 //! timer that is due after more than 584 years (2^64 ns) never fires.
 //!
-//! Timers fire in tick order, regardless of which thread added them. The order within a tick is
-//! unspecified. A turn processes at most 1,024 messages from other threads, or more to finish a
+//! Timers fire in tick order, regardless of which thread added them, unless an earlier turn has
+//! already passed their ticks. The order within a tick is unspecified. A turn processes at most
+//! 1,024 messages from other threads, or more to finish a
 //! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. The remaining messages wait for the next
 //! turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the wheel
 //! uses the clock's highest reading until the clock has passed that reading.

@@ -46,7 +46,7 @@ impl<B: BackendOps> Backend for B {}
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 
-    /// Reads the clock exactly, even an inexact clock such as `Clock::fast`.
+    /// Reads the clock; never estimates the time, even with `Clock::fast`.
     fn now_nanos(&self) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;

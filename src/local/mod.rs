@@ -323,8 +323,8 @@ impl LocalTimer {
     /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
     ///    [`ShardRef::run`] at once. It also fires added or reset timers that were already due at
     ///    the previous turn.
-    /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
-    ///    is unspecified.
+    /// 2. Timers fire in tick order, regardless of which thread added them, unless an earlier turn
+    ///    has already passed their ticks. The order within a tick is unspecified.
     /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for

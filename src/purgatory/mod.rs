@@ -88,7 +88,7 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{CheckOutcome, EventWalk, KeyWatchers, OutgoingWatch, Table, Watcher},
+    table::{CheckOutcome, EventWalk, KeyWatchers, Table, WatchOnOtherCore, Watcher},
 };
 use crate::{
     cross_core::hooks::PanicPlace,
@@ -862,8 +862,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = call_try_complete(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                CheckOutcome::ConditionHeld { last_outgoing_watch_index } => {
-                    self.finish_removal(table, last_outgoing_watch_index);
+                CheckOutcome::ConditionHeld { last_watch_on_other_core_index } => {
+                    self.finish_removal(table, last_watch_on_other_core_index);
                     self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
@@ -904,18 +904,18 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         self.change_count.update(|count| count + 1);
-        let last_outgoing_watch_index = table.remove(index);
-        self.finish_removal(table, last_outgoing_watch_index);
+        let last_watch_on_other_core_index = table.remove(index);
+        self.finish_removal(table, last_watch_on_other_core_index);
     }
 
     /// Drops unneeded keys, and removes an operation's watches on other cores.
-    /// `last_outgoing_watch_index` may be [`NONE`].
+    /// `last_watch_on_other_core_index` may be [`NONE`].
     #[inline(always)]
-    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, last_outgoing_watch_index: u32) {
+    fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, last_watch_on_other_core_index: u32) {
         drop(table);
         self.drop_unneeded_keys();
-        if last_outgoing_watch_index != NONE {
-            self.unwatch_remote(last_outgoing_watch_index);
+        if last_watch_on_other_core_index != NONE {
+            self.unwatch_remote(last_watch_on_other_core_index);
         }
     }
 
@@ -989,7 +989,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.drop_unneeded_keys();
             }
             Message::WatchAck { operation, watch } => {
-                let waits = self.table.borrow_mut().try_record_outgoing_watch(
+                let waits = self.table.borrow_mut().try_record_watch_on_other_core(
                     operation,
                     sender_core,
                     watch,
@@ -1023,11 +1023,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Sends messages that remove an operation's watches on other cores. `remote_watch_index` is
-    /// the index of the operation's latest [`OutgoingWatch`].
+    /// the index of the operation's latest [`WatchOnOtherCore`].
     fn unwatch_remote(&self, mut remote_watch_index: u32) {
         while remote_watch_index != NONE {
-            let taken = self.table.borrow_mut().take_outgoing_watch(remote_watch_index);
-            let OutgoingWatch { core, watch, previous_index } = taken;
+            let taken = self.table.borrow_mut().take_watch_on_other_core(remote_watch_index);
+            let WatchOnOtherCore { core, watch, previous_index } = taken;
             self.add_message_to_batch(core, Message::Unwatch { watch });
             remote_watch_index = previous_index;
         }

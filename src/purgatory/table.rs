@@ -37,7 +37,7 @@ use crate::{
 pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
-    outgoing_watches: Records<OutgoingWatch>,
+    watches_on_other_cores: Records<WatchOnOtherCore>,
     /// The first watch of the first key of each chain; see
     /// [`chain_head_mut`](Self::chain_head_mut).
     chain_heads: Vec<WatchIndex>,
@@ -81,9 +81,10 @@ struct ParkedOperation<K, Op> {
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`OutgoingWatch`], or [`NONE`]. Each `OutgoingWatch` links
-    /// to the previous one. In a free record, the index of the next free record.
-    last_outgoing_watch_index: u32,
+    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. Each
+    /// `WatchOnOtherCore` links to the previous one. In a free record, the index of the next free
+    /// record.
+    last_watch_on_other_core_index: u32,
     /// How the operation was completed, if not by its condition. If the operation was checked out
     /// at that time, [`end_check`](Table::end_check) returns this value.
     completion: Option<Completion>,
@@ -94,7 +95,7 @@ struct ParkedOperation<K, Op> {
 /// The contents of an operation's record, taken when the record was freed.
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
-    last_outgoing_watch_index: u32,
+    last_watch_on_other_core_index: u32,
     /// The record's index if the caller must still pass it to
     /// [`put_in_free_list`](Records::put_in_free_list), or [`NONE`].
     unlisted_index: u32,
@@ -178,10 +179,10 @@ impl<K> Watch<K> {
 
 /// A watch on another core, for an operation of this core.
 #[derive(Clone, Copy)]
-pub(super) struct OutgoingWatch {
+pub(super) struct WatchOnOtherCore {
     pub(super) core: u32,
     pub(super) watch: Id,
-    /// The index of the operation's previous `OutgoingWatch`, or [`NONE`].
+    /// The index of the operation's previous `WatchOnOtherCore`, or [`NONE`].
     pub(super) previous_index: u32,
 }
 
@@ -214,9 +215,9 @@ pub(super) enum KeyWatchers<Op> {
 
 #[must_use]
 pub(super) enum CheckOutcome {
-    /// The condition holds, and the table has removed the operation. `last_outgoing_watch_index` may
-    /// be [`NONE`].
-    ConditionHeld { last_outgoing_watch_index: u32 },
+    /// The condition holds, and the table has removed the operation.
+    /// `last_watch_on_other_core_index` may be [`NONE`].
+    ConditionHeld { last_watch_on_other_core_index: u32 },
     /// The operation was forced or expired during the check. The caller must remove it.
     ForcedOrExpired(Completion),
     /// Another check was requested during this check. The caller must check once more.
@@ -247,12 +248,12 @@ impl<K, Op> ParkedOperation<K, Op> {
 impl<K> FreedOperation<K> {
     #[inline(always)]
     fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
-        let last_outgoing_watch_index = occupied.record.last_outgoing_watch_index;
+        let last_watch_on_other_core_index = occupied.record.last_watch_on_other_core_index;
         let (parked, unlisted_index) = occupied.free();
         debug_assert!(parked.operation.is_none(), "the operation would stay in a free record");
         parked.id_number = None;
         let inline_watch = parked.inline_watch.copy_and_take_key();
-        Self { inline_watch, last_outgoing_watch_index, unlisted_index }
+        Self { inline_watch, last_watch_on_other_core_index, unlisted_index }
     }
 }
 
@@ -261,7 +262,7 @@ impl<K, Op> Table<K, Op> {
         Self {
             operations: Records::new(),
             extra_watches: Records::new(),
-            outgoing_watches: Records::new(),
+            watches_on_other_cores: Records::new(),
             chain_heads: Vec::new(),
             chain_mask: 0,
             key_count: 0,
@@ -330,8 +331,8 @@ impl<K, Op> Table<K, Op> {
         } else if condition_holds && parked.try_cancel_timer() {
             let freed = FreedOperation::free(occupied);
             self.count_completion(Completion::Condition);
-            let last_outgoing_watch_index = self.unlink_watches(index, freed);
-            CheckOutcome::ConditionHeld { last_outgoing_watch_index }
+            let last_watch_on_other_core_index = self.unlink_watches(index, freed);
+            CheckOutcome::ConditionHeld { last_watch_on_other_core_index }
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
             CheckOutcome::CheckAgain
@@ -368,7 +369,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
-    /// its latest [`OutgoingWatch`], or [`NONE`].
+    /// its latest [`WatchOnOtherCore`], or [`NONE`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let freed = FreedOperation::free(self.operations.occupied_record(index));
         self.unlink_watches(index, freed)
@@ -377,10 +378,10 @@ impl<K, Op> Table<K, Op> {
     /// Unlinks an operation's watches on this core, and frees the records of its extra watches. The
     /// operation's own record is already free; `freed` has its former contents. Puts this record
     /// into the free list of its page, unless it is already there. Returns
-    /// `freed.last_outgoing_watch_index`.
+    /// `freed.last_watch_on_other_core_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
-        let FreedOperation { inline_watch, last_outgoing_watch_index, unlisted_index } = freed;
+        let FreedOperation { inline_watch, last_watch_on_other_core_index, unlisted_index } = freed;
         if inline_watch.next_in_ring != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
@@ -390,7 +391,7 @@ impl<K, Op> Table<K, Op> {
         if unlisted_index != NONE {
             self.put_operation_in_free_list(unlisted_index);
         }
-        last_outgoing_watch_index
+        last_watch_on_other_core_index
     }
 
     #[inline(never)]
@@ -412,25 +413,26 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Records an operation's watch on another core. Returns false if the operation has ended.
-    pub(super) fn try_record_outgoing_watch(
+    pub(super) fn try_record_watch_on_other_core(
         &mut self,
         operation: Id,
         core: u32,
         watch: Id,
     ) -> bool {
-        let index = self.outgoing_watches.vacant_index();
+        let index = self.watches_on_other_cores.vacant_index();
         let Some(parked) = self.get(operation) else { return false };
-        let previous_index = mem::replace(&mut parked.last_outgoing_watch_index, index);
-        *self.outgoing_watches.occupy(index) = OutgoingWatch { core, watch, previous_index };
+        let previous_index = mem::replace(&mut parked.last_watch_on_other_core_index, index);
+        *self.watches_on_other_cores.occupy(index) =
+            WatchOnOtherCore { core, watch, previous_index };
         true
     }
 
     /// Frees the record of a watch on another core, and returns its contents.
-    pub(super) fn take_outgoing_watch(&mut self, index: u32) -> OutgoingWatch {
-        let occupied = self.outgoing_watches.occupied_record(index);
+    pub(super) fn take_watch_on_other_core(&mut self, index: u32) -> WatchOnOtherCore {
+        let occupied = self.watches_on_other_cores.occupied_record(index);
         let watch = *occupied.record;
         let (_, unlisted_index) = occupied.free();
-        if unlisted_index != NONE && self.outgoing_watches.put_in_free_list(unlisted_index) {
+        if unlisted_index != NONE && self.watches_on_other_cores.put_in_free_list(unlisted_index) {
             self.request_trim();
         }
         watch
@@ -631,8 +633,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
-    /// To detect this, the end of an interval with surplus chains lowers `grow_threshold`. An add
-    /// that reaches the lowered threshold calls [`grow_chains`](Self::grow_chains), which sets the
+    /// To detect this, each call that finds surplus chains lowers `grow_threshold`. An add that
+    /// reaches the lowered threshold calls [`grow_chains`](Self::grow_chains), which sets the
     /// regular threshold, or zero while the table grows. So if the threshold is still low at the
     /// end of the next interval, there were always few keys.
     fn end_trim_interval_of_chains(&mut self) {
@@ -643,9 +645,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes at most `max_chains`, and then frees surplus memory of the array of chains, at most
-    /// `max_bytes`. The removal is complete when there are no
-    /// [surplus chains](Self::has_surplus_chains) and the number of chains is a power of two.
+    /// Removes at most `max_chains` chains, and then frees at most `max_bytes` of surplus memory of
+    /// the array of chains. The removal is complete when there are no [surplus
+    /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_chains(&mut self, max_chains: usize, max_bytes: usize) {
         for _ in 0..max_chains {
             if !self.has_surplus_chains() && self.chain_heads.len().is_power_of_two() {
@@ -761,7 +763,7 @@ impl<K, Op> Table<K, Op> {
             self.turns_in_trim_interval = 0;
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
-            self.outgoing_watches.end_trim_interval(is_long_sleep);
+            self.watches_on_other_cores.end_trim_interval(is_long_sleep);
             self.end_trim_interval_of_chains();
         }
         self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
@@ -777,7 +779,7 @@ impl<K, Op> Table<K, Op> {
             || self.is_removing_chains
             || self.operations.has_spare_page()
             || self.extra_watches.has_spare_page()
-            || self.outgoing_watches.has_spare_page();
+            || self.watches_on_other_cores.has_spare_page();
         self.trim_is_requested
     }
 }
@@ -828,8 +830,9 @@ impl<K: Eq, Op> Table<K, Op> {
         KeyLookup { first_watch: self.find_key(hash, &key), key, hash }
     }
 
-    /// Inserts a parked operation at `index`, which must be the [`vacant_index`](Self::vacant_index). If
-    /// there is an `entry`, adds a watch on the key of this entry.
+    /// Inserts a parked operation at `index`, which must be the
+    /// [`vacant_index`](Self::vacant_index). If there is an `entry`, adds a watch on the key of
+    /// this entry.
     #[inline(always)]
     pub(super) fn insert_parked(
         &mut self,
@@ -847,7 +850,7 @@ impl<K: Eq, Op> Table<K, Op> {
         parked.timer = timer;
         parked.operation = Some(operation);
         parked.inline_watch = inline_watch;
-        parked.last_outgoing_watch_index = NONE;
+        parked.last_watch_on_other_core_index = NONE;
         parked.completion = None;
         Id { number, index }
     }
@@ -983,14 +986,14 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
         timer: LocalHandle::NONE,
         operation: None,
         inline_watch: Watch::UNLINKED,
-        last_outgoing_watch_index: NONE,
+        last_watch_on_other_core_index: NONE,
         completion: None,
         check_again: false,
     };
 
     #[inline]
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.last_outgoing_watch_index
+        &mut self.last_watch_on_other_core_index
     }
 }
 
@@ -1004,7 +1007,7 @@ impl<K> Record for ExtraWatch<K> {
     }
 }
 
-impl Record for OutgoingWatch {
+impl Record for WatchOnOtherCore {
     const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, previous_index: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
@@ -1061,7 +1064,7 @@ mod tests {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
         assert_eq!(size_of::<ExtraWatch<u64>>(), size_of::<Watch<u64>>() + 24);
         assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 64);
-        assert_eq!(size_of::<OutgoingWatch>(), 20);
+        assert_eq!(size_of::<WatchOnOtherCore>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
 
@@ -1286,15 +1289,15 @@ mod tests {
         add_and_remove(&mut table, operations);
         let stays = add(&mut table, &[5]);
         let goes = add(&mut table, &[]);
-        (0..watches).for_each(|_| assert!(table.try_record_outgoing_watch(goes, 3, goes)));
+        (0..watches).for_each(|_| assert!(table.try_record_watch_on_other_core(goes, 3, goes)));
         table.operations.record_mut(goes.index).operation = None;
         let mut latest = table.remove(goes.index);
         while latest != NONE {
-            latest = table.take_outgoing_watch(latest).previous_index;
+            latest = table.take_watch_on_other_core(latest).previous_index;
         }
-        assert!(table.outgoing_watches.capacity() > 4);
+        assert!(table.watches_on_other_cores.capacity() > 4);
         table.trim(true);
-        assert!(table.outgoing_watches.capacity() <= 4);
+        assert!(table.watches_on_other_cores.capacity() <= 4);
         assert_eq!(watchers(&table, 5), [stays]);
         remove(&mut table, stays);
         assert!(!table.trim(true));
