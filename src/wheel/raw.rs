@@ -83,8 +83,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(super) far_counts_by_slot: Box<[u32]>,
     /// The sum of `far_counts_by_slot`.
     pub(super) far_total: u32,
-    /// How often an entry was linked, reset, relinked, unlinked or returned. Leaves out an entry
-    /// that `relink_unless_reached` unlinks because its deadline is reached.
+    /// How often an entry was linked, reset, relinked, unlinked or returned.
     pub(crate) touched: u64,
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
 }
@@ -361,6 +360,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             }
             self.unlink_keeping_len(storage, entry);
             self.len -= 1;
+            self.touched += u64::from(deadline <= self.current);
         }
         if deadline <= self.current {
             entry.deadline().set(deadline);

@@ -78,6 +78,18 @@ fn remotely_reset_timers_expire_in_tick_order() {
     assert!(lateness.eq([9, 8, 7, 5].map(|ticks| TICK * ticks)));
 }
 
+/// The turn unlinks and fires the timer at once, without linking it at its new deadline.
+#[test]
+fn a_remote_reset_to_a_tick_that_a_turn_has_passed_touches_the_timer() {
+    in_virtual_time(|_| {
+        let timer = local_timer().add(HOUR, || ());
+        local_timer().turn();
+        from_another_thread(|_| assert!(timer.reset(Duration::ZERO)));
+        let turn = local_timer().turn();
+        assert_eq!((turn.fired, turn.touched), (1, 1));
+    });
+}
+
 #[test]
 fn remote_closures_run_in_fifo_order() {
     for (count, budget) in
