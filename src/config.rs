@@ -113,8 +113,8 @@ impl Config {
         self
     }
 
-    /// Sets the number of timers for which memory is reserved up front, at most 16 million. More
-    /// timers can be added at any time.
+    /// Sets the number of the owner's timers for which memory is reserved up front, at most 16
+    /// million. More timers can be added at any time.
     ///
     /// # Examples
     ///
@@ -147,7 +147,7 @@ impl Config {
     /// up to 1,024 more that the owner has taken out of the mailbox but not yet removed.
     ///
     /// A remotely cancelled timer still counts while its remote add or a remote reset is queued.
-    /// While its add is queued, the timer counts only in the check of remote adds.
+    /// While its remote add is queued, a timer or closure counts only in the check of remote adds.
     ///
     /// # Examples
     ///

@@ -129,8 +129,8 @@ impl When {
     /// Delays the timer by a fraction of `range`. Each add or reset uses a different fraction.
     ///
     /// So timers that are added together usually fire at different ticks. The fractions of one
-    /// wheel's timers fill the range almost evenly. The first fraction is random, unless the wheel
-    /// has a [`ManualClock`](crate::ManualClock).
+    /// wheel's timers fill the range almost evenly. The first fraction is random, unless time is
+    /// virtual ([`ManualClock`](crate::ManualClock), [`Clock::from_fn`](crate::Clock::from_fn)).
     ///
     /// # Examples
     ///

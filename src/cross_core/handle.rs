@@ -299,8 +299,9 @@ impl TimerHandle {
     /// the answer of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was
     /// running.
     ///
-    /// If the callback was running, its captures have been dropped when this call returns. In all
-    /// other cases, even after `Ended`, the captures may be dropped later, as `cancel` describes.
+    /// If the callback was running, its captures have been dropped when this call returns, unless
+    /// an [`OwnedTimer`](crate::OwnedTimer) keeps them. In all other cases, even after `Ended`, the
+    /// captures may be dropped later, as `cancel` describes.
     ///
     /// This thread polls the timer at intervals that grow to a millisecond. The owner does nothing
     /// for these polls. The wait lasts as long as the callback runs, so the callback must not wait
@@ -309,8 +310,8 @@ impl TimerHandle {
     ///
     /// # Errors
     ///
-    /// Returns an error and cancels nothing if the call comes from user code that a turn runs. So
-    /// two callbacks never wait for each other for ever.
+    /// Returns an error and cancels nothing if the call comes from user code that a turn of a wheel
+    /// of callbacks runs. So two callbacks never wait for each other for ever.
     ///
     /// # Examples
     ///
@@ -386,9 +387,9 @@ impl TimerHandle {
     /// deadlines applies.
     ///
     /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
-    /// timer. The only exception is a timer that another thread has added, if the turn consumes the
-    /// add after the reset. A reset of a periodic timer changes the time of the next run, and later
-    /// runs follow at the timer's period. Slack and spread of earlier calls no longer apply.
+    /// timer, unless it later consumes another thread's add, or newer reset, of the timer. A reset
+    /// of a periodic timer changes the time of the next run, and later runs follow at the timer's
+    /// period. Slack and spread of earlier calls no longer apply.
     ///
     /// Cost: constant. A reset takes no lock. It usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at

@@ -287,7 +287,7 @@ impl Core {
     ///
     /// # Panics
     ///
-    /// If called by another thread or by a callback.
+    /// If called by another thread, or by a callback while `is_stopping` returns false.
     ///
     /// # Examples
     ///
@@ -484,7 +484,7 @@ impl<R> Cores<R> {
     /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
     /// true at once.
     ///
-    /// In the counts of each wheel, the request counts as three timers.
+    /// In the counts of each wheel, the request counts as up to three timers.
     ///
     /// # Examples
     ///

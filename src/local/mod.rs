@@ -109,14 +109,15 @@ pub struct Turn {
     /// Number of callbacks that ran, including each run of a periodic timer. In [`Counts`], runs of
     /// periodic timers are in [`runs`](Counts::runs), not in [`fired`](Counts::fired).
     pub fired: usize,
-    /// Number of remotely cancelled timers that this turn freed.
+    /// Number of remotely cancelled timers that this turn freed, except periodic timers that were
+    /// cancelled during a run.
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
     /// Number of times that a wheel entry was linked, reset, moved, unlinked or fired in the turn.
     pub touched: u64,
-    /// True if the turn used up its budget or its maximum of 1,024 remote requests, and left timers
-    /// or requests to the next turn.
+    /// True if the turn's budget, or the maximum of remote requests that it consumes or puts in
+    /// order, left timers or requests to the next turn.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -198,8 +199,8 @@ impl LocalTimer {
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
     /// from now. Late runs do not shift later runs, so the runs do not drift, even if the period is
-    /// not a multiple of the tick. After a late run, further runs that are already due are skipped.
-    /// A period shorter than a tick, zero included, counts as a tick.
+    /// not a multiple of the tick. After a late run, runs that were due when the turn began are
+    /// skipped. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
     /// the callback is reported, and the timer continues.
@@ -328,7 +329,7 @@ impl LocalTimer {
     /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// queued cancels. If timers or requests remain for the next turn, [`Turn::behind`] is true,
+    /// queued cancels. If this limit leaves requests to the next turn, [`Turn::behind`] is true,
     /// and [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds,
     /// or that another thread adds after step 1, fires in a later turn.
     ///
@@ -367,7 +368,7 @@ impl LocalTimer {
     /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
     /// timers in all. If the turn leaves requests or timers, [`Turn::behind`] is true, and the next
-    /// turn continues with them, in order. A budget of zero makes no progress.
+    /// turn continues with them, in order. A budget of zero fires and consumes nothing.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
     /// in batches of up to 64. A turn that begins a batch handles the whole batch, even beyond the
@@ -462,8 +463,8 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, urgent requests wake the thread. They call the hook of
-    /// [`Config::on_wake`], or `unpark` if no hook is set. These requests are urgent:
+    /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread.
+    /// They call the hook of [`Config::on_wake`], or `unpark` if no hook is set. These are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - If the sleep is longer than [`Config::drop_within`], the first remote cancel that leaves
@@ -603,8 +604,8 @@ impl LocalTimer {
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
     /// thread, reports it. With a registered driver or an installed [`Config`], the timer must be
-    /// overdue by 1 s. After the last driver is dropped, 100 ms apply again. On this thread, only
-    /// some adds report it, and resets never do. See [`metrics`](crate::metrics).
+    /// overdue by 1 s, and on this thread only some adds report it. After the last driver is
+    /// dropped, the first rule applies again. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

@@ -277,8 +277,8 @@ impl OwnedTimer {
     }
 
     /// Returns the handle of the latest arming, or `None` if the timer was never armed. Any thread
-    /// can cancel and reset the timer through this handle. Arming the timer again after its end
-    /// creates a new handle.
+    /// can cancel and reset the timer through this handle, without dropping the callback. Arming
+    /// the timer again after its end creates a new handle.
     ///
     /// # Examples
     ///

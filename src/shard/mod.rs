@@ -503,7 +503,7 @@ impl<T> Shard<T> {
     /// if another thread has cancelled its timer or is resetting it. If the budget leaves requests
     /// or entries, the next pass continues with them, in order. Until then,
     /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
-    /// returns zero. A budget of zero makes no progress.
+    /// returns zero. A budget of zero yields and consumes nothing.
     ///
     /// # Examples
     ///
