@@ -279,7 +279,7 @@ impl Core {
     }
 
     /// Drives this thread's wheel, and does nothing else, until the thread [should
-    /// stop](Self::is_stopping).
+    /// stop](Self::is_stopping) or the wheel has ended.
     ///
     /// The thread parks between its turns. If [`Config::on_wake`] sets a wake hook, the hook must
     /// unpark the thread. After this call, [`LocalTimer::drain`](crate::LocalTimer::drain) returns
