@@ -94,7 +94,7 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
 /// it. At the maximum, further empty pages stay in the table for reuse. So the memory of a shard is
-/// at most the memory for its peak number of live timers, plus the retired pages (P8).
+/// at most the memory for its peaks of local and of remote timers, plus the retired pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.

@@ -29,7 +29,7 @@ use crate::{
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
 /// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. It covers
-/// at most the peak number of live timers, plus the reserved capacity.
+/// at most the peaks of local and of remote timers, plus the reserved capacity.
 ///
 /// # Examples
 ///
