@@ -367,7 +367,7 @@ impl LocalTimer {
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
     /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
-    /// timers in all. If the turn leaves requests or timers, [`Turn::behind`] is true, and the next
+    /// timers in all. If the budget leaves requests or timers, [`Turn::behind`] is true, and the next
     /// turn continues with them, in order. A budget of zero fires and consumes nothing.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
