@@ -485,7 +485,8 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
             receiver.notify_remote_watchers_of_end();
         }
         if let Some(group) = self.group.upgrade() {
-            for watches in self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next) {
+            let by_sender = self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next);
+            for watches in by_sender.flat_map(|some| some.chunks(PURGATORY_BATCH_MESSAGES_MAX)) {
                 let replies =
                     watches.iter().filter_map(|(_, watch)| watch.undelivered_reply()).collect();
                 group.send_undelivered_replies(watches[0].0, replies);

@@ -439,6 +439,23 @@ fn watchers_check_once_when_a_core_ends_without_joining() {
     assert_eq!(checks(), before.map(|checks| checks + 1));
 }
 
+/// A turn completes each batch that it begins, so the replies fill several batches.
+#[test]
+fn a_turn_makes_few_checks_after_a_core_has_ended_without_joining() {
+    let mut cores = JoinedCores::start(2, &[0]);
+    let waits: Vec<_> = (0..1_000).map(|_| cores.add(0, &[1], 50)).collect();
+    cores.run_until_stalled();
+    cores.cores.end(1);
+    let checks = || waits.iter().map(|seen| seen.checks()).sum::<usize>();
+    let before = checks();
+    for turn in 1..=3 {
+        assert!(cores.on(0, |_| local_timer().turn_within(1)).behind);
+        assert!(checks() <= before + 64 * turn, "{} checks", checks() - before);
+    }
+    cores.run_until_stalled();
+    assert_eq!(checks(), before + 1_000);
+}
+
 #[test]
 fn a_full_wheel_accepts_purgatory_messages() {
     let cores = JoinedCores::configured(2, |_, config| config.limit(1));
