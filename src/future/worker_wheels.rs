@@ -398,8 +398,8 @@ impl WorkerWheel {
     /// if another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
-        let (until, ends_on_cancel) = guard.engine.sleep_end();
-        guard.engine.trim_before_long_sleep(until);
+        let (mut until, ends_on_cancel) = guard.engine.sleep_end();
+        guard.engine.trim_before_long_sleep(&mut until);
         let ClaimedState { engine, announced_until, sleep_limit } = &mut *guard;
         if engine.has_elapsed(*sleep_limit) {
             *sleep_limit = u64::MAX;

@@ -723,8 +723,9 @@ impl ThreadWheel {
             return PreparedSleep::zero_length();
         }
         let (until, ends_on_cancel, is_long) = self.with_engine(|engine| {
-            let (until, ends_on_cancel) = engine.sleep_end();
-            (until, ends_on_cancel, engine.trim_before_long_sleep(until))
+            let (mut until, ends_on_cancel) = engine.sleep_end();
+            let is_long = engine.trim_before_long_sleep(&mut until);
+            (until, ends_on_cancel, is_long)
         });
         if is_long {
             self.trim_clients(true);

@@ -479,7 +479,8 @@ impl LocalTimer {
     /// request would wake such a thread.
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
-    /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
+    /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory. If
+    /// some is left, because other threads may be reading it, the timeout is at most a second.
     ///
     /// # Examples
     ///

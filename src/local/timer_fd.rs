@@ -105,7 +105,11 @@ impl ThreadWheel {
             return None;
         }
         self.flush_clients();
-        let (until, _) = self.with_engine(|engine| engine.sleep_end());
+        let until = self.with_engine(|engine| {
+            let (mut until, _) = engine.sleep_end();
+            engine.trim_before_long_sleep(&mut until);
+            until
+        });
         descriptor.arm(until, || self.with_engine(|engine| engine.publish_and_get_timeout(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {

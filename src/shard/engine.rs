@@ -880,14 +880,27 @@ impl<T> Engine<T> {
     }
 
     /// Frees surplus pages if the sleep lasts at least `LONG_SLEEP_NANOS`, because no turn frees
-    /// them during the sleep. Returns true if the sleep is that long.
-    pub(crate) fn trim_before_long_sleep(&mut self, until: Option<u64>) -> bool {
-        let is_long = self.is_long_sleep(until);
+    /// them during the sleep. If some pages are left, [shortens](Self::end_of_long_sleep) the
+    /// sleep. Returns true if the sleep is that long.
+    pub(crate) fn trim_before_long_sleep(&mut self, until: &mut Option<u64>) -> bool {
+        let is_long = self.is_long_sleep(*until);
         if is_long && !self.closed {
             self.nodes.return_freed_remote_nodes();
             self.nodes.trim_fully();
+            *until = self.end_of_long_sleep(*until);
         }
         is_long
+    }
+
+    /// Returns the end of a long sleep. If surplus pages are left, because other threads may be
+    /// reading pages, the sleep lasts only `LONG_SLEEP_NANOS`, so that the next turn can free them.
+    /// Virtual time ignores these pages, because its runs must be repeatable.
+    pub(super) fn end_of_long_sleep(&self, until: Option<u64>) -> Option<u64> {
+        if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
+            return until;
+        }
+        let retry = self.clock.latest.min.saturating_add(LONG_SLEEP_NANOS);
+        Some(until.map_or(retry, |until| until.min(retry)))
     }
 
     pub(super) fn is_long_sleep(&self, until: Option<u64>) -> bool {

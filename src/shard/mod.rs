@@ -695,6 +695,8 @@ impl<T> Shard<T> {
     /// - every 1,024th queued reset, and every 1,024th queued cancel.
     ///
     /// If the shard has been drained, the timeout is zero, because no request would wake the owner.
+    /// While spare memory is left that other threads may be reading, the timeout is at most a
+    /// second, so that the next turn can free this memory.
     ///
     /// # Examples
     ///
@@ -716,9 +718,10 @@ impl<T> Shard<T> {
         if self.engine.closed {
             return PreparedSleep::zero_length();
         }
-        let (until, ends_on_cancel) = self.engine.sleep_end();
+        let (mut until, ends_on_cancel) = self.engine.sleep_end();
         if self.engine.is_long_sleep(until) {
             self.engine.nodes.free_retired();
+            until = self.engine.end_of_long_sleep(until);
         }
         let timeout = self.engine.publish_and_get_timeout(until);
         PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)

@@ -220,6 +220,24 @@ fn reserved_pages_are_allocated_and_kept() {
     assert_eq!(shard.engine.nodes.page_count(), (INDEX_MAX as usize).div_ceil(2), "the maximum");
 }
 
+/// A thread that may be reading pages keeps them from being freed.
+#[test]
+fn a_sleep_is_short_while_pages_wait_to_be_freed() {
+    let mut shard = Shard::new();
+    let timers: Vec<_> = (0..40).map(|_| shard.add(TICK * 3_600_000, ())).collect();
+    let pinned = crate::cross_core::reclaim::pin();
+    assert!(timers.into_iter().all(|timer| shard.cancel(timer).is_some()));
+    shard.turn();
+    let timeout = |shard: &Shard<()>| shard.prepare_sleep().timeout();
+    assert!(timeout(&shard).is_some_and(|timeout| timeout <= Duration::from_secs(1)));
+    drop(pinned);
+    let is_done = attempts().any(|_| {
+        shard.turn();
+        timeout(&shard).is_none()
+    });
+    assert!(is_done && shard.engine.nodes.page_count() <= 3);
+}
+
 #[test]
 fn nodes_of_remote_timers_are_reused() {
     let (mut shard, _clock) = shard();
