@@ -53,7 +53,7 @@ pub(crate) use self::{
 /// frees the first page, and keeps at most two other empty pages, or more after
 /// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB of address
 /// space. Most operating systems provide memory only for the parts in use. Elsewhere, use a
-/// narrower geometry: the slots of `Wheel<T, 6, 11>` take 55 kB.
+/// narrower geometry: the slots of `Wheel<T, 6, 11>` take 39 kB.
 ///
 /// # Examples
 ///

@@ -1,6 +1,6 @@
 //! The bytes that live timers take, and that ended timers free.
 
-use corewheel::{TimerHandle, local_timer};
+use corewheel::{TimerHandle, Wheel, local_timer};
 
 use crate::{
     HOUR, allocate_spare_pages, allocated_bytes, alone, alone_in_virtual_time, cancel_all,
@@ -44,6 +44,25 @@ fn timers_take_few_bytes_and_free_them_when_cancelled() {
             assert!(handles.iter().all(|&handle| timers.cancel(handle)));
         });
     });
+}
+
+/// Returns the bytes of a new wheel without its first page.
+fn slot_bytes<T>(make: impl FnOnce() -> T) -> i64 {
+    let before = allocated_bytes();
+    let wheel = make();
+    let bytes = allocated_bytes() - before - 24 * 4_096;
+    drop(wheel);
+    bytes
+}
+
+/// The documentation of `Wheel` states these sizes.
+#[test]
+fn slots_take_the_documented_bytes() {
+    let _alone = alone();
+    let default = slot_bytes(Wheel::<()>::new);
+    let narrow = slot_bytes(|| Wheel::<(), 6, 11>::starting_at(0));
+    assert!((1_150_000..1_250_000).contains(&default), "{default} bytes");
+    assert!((38_500..39_500).contains(&narrow), "{narrow} bytes");
 }
 
 #[test]
