@@ -92,6 +92,10 @@ pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 /// The limit keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
+/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim`, so that a pass that
+/// empties many pages is short (P7). Later turns free the others.
+pub(crate) const TRIMS_PER_PASS_MAX: u32 = 2;
+
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
 /// it. At the maximum, further empty pages stay in the table for reuse. So the memory of a shard is
 /// at most the memory for its peaks of local and of remote timers, plus the retired pages (P8).

@@ -40,7 +40,7 @@ use crate::{
     limits::{
         CONSECUTIVE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
         OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS,
-        SHARD_WHEEL_LEVELS, WAKE_DEPTH,
+        SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, WAKE_DEPTH,
     },
     metrics::ShardMetrics,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
@@ -627,6 +627,7 @@ impl<T> Engine<T> {
         self.stats.in_pass = true;
         self.stats.skip_passes_until_turn.set(0);
         self.stats.turn_length_is_unmeasured.set(true);
+        self.nodes.trims_left = TRIMS_PER_PASS_MAX;
         self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
@@ -992,6 +993,7 @@ impl<T> Engine<T> {
         self.stats.publish_due_lateness(&self.clock, &self.shared.gauges);
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
         self.stats.in_pass = false;
+        self.nodes.trims_left = u32::MAX;
         self.stats.was_behind = is_behind;
         self.stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(turns);

@@ -220,6 +220,21 @@ fn reserved_pages_are_allocated_and_kept() {
     assert_eq!(shard.engine.nodes.page_count(), (INDEX_MAX as usize).div_ceil(2), "the maximum");
 }
 
+#[test]
+fn a_turn_that_empties_many_pages_leaves_most_of_them_to_later_turns() {
+    let (mut shard, clock) = shard();
+    (0..60).for_each(|_| _ = shard.add(TICK, callback()));
+    assert_eq!(shard.engine.nodes.page_count(), 31);
+    clock.advance(TICK);
+    assert_eq!(turn_and_count_fired(&mut shard), 60);
+    assert!(shard.engine.nodes.page_count() > 20);
+    let is_done = attempts().any(|_| {
+        assert_eq!(turn_and_count_fired(&mut shard), 0);
+        shard.engine.nodes.page_count() <= 2
+    });
+    assert!(is_done);
+}
+
 /// A thread that may be reading pages keeps them from being freed.
 #[test]
 fn a_sleep_is_short_while_pages_wait_to_be_freed() {

@@ -59,6 +59,9 @@ pub(crate) struct OwnerSlab<T> {
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
+    /// The number of further calls of [`trim`](Self::trim) when a page becomes empty. During a
+    /// pass, at most [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX).
+    pub(crate) trims_left: u32,
     /// This type owns the payloads. The `Cell` makes it `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
 }
@@ -80,6 +83,7 @@ impl<T> OwnerSlab<T> {
             freed_remote_nodes: FreedRemoteNodes::default(),
             retired_pages: RefCell::default(),
             may_need_trim: false,
+            trims_left: u32::MAX,
             payloads: PhantomData,
         }
     }
@@ -139,6 +143,17 @@ impl<T> OwnerSlab<T> {
             self.free_places.put_in_free_list(page_number_of(index), place_of(index));
         self.entry(index).links().next.set(next);
         if has_surplus_pages {
+            self.trim_or_postpone();
+        }
+    }
+
+    /// Calls [`trim`](Self::trim), unless the pass in progress has called it often enough.
+    #[cold]
+    fn trim_or_postpone(&mut self) {
+        if self.trims_left == 0 {
+            self.may_need_trim = true;
+        } else {
+            self.trims_left -= 1;
             self.trim();
         }
     }
@@ -197,7 +212,7 @@ impl<T> OwnerSlab<T> {
             if count_after == PAGE_LEN {
                 self.slab.hints.empty_remote_page_count.increment();
                 if self.slab.has_surplus_remote_pages() {
-                    self.trim();
+                    self.trim_or_postpone();
                 }
             }
         }
