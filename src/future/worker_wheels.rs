@@ -398,8 +398,7 @@ impl WorkerWheel {
     /// if another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
-        let (mut until, ends_on_cancel) = guard.engine.sleep_end();
-        guard.engine.trim_before_long_sleep(&mut until);
+        let (until, ends_on_cancel, _) = guard.engine.sleep_end_after_trim();
         let ClaimedState { engine, announced_until, sleep_limit } = &mut *guard;
         if engine.has_elapsed(*sleep_limit) {
             *sleep_limit = u64::MAX;

@@ -722,11 +722,7 @@ impl ThreadWheel {
         if !self.try_begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
-        let (until, ends_on_cancel, is_long) = self.with_engine(|engine| {
-            let (mut until, ends_on_cancel) = engine.sleep_end();
-            let is_long = engine.trim_before_long_sleep(&mut until);
-            (until, ends_on_cancel, is_long)
-        });
+        let (until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
             self.trim_clients(true);
         }

@@ -28,7 +28,7 @@ use std::{
 use super::{DriverRegistration, LocalTimer, Turn, inner::ThreadWheel, local_timer};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
-    shard::PreparedSleep,
+    shard::{Engine, PreparedSleep},
 };
 
 /// A file descriptor that is readable when its thread's wheel needs a turn: at the next deadline,
@@ -105,11 +105,7 @@ impl ThreadWheel {
             return None;
         }
         self.flush_clients();
-        let until = self.with_engine(|engine| {
-            let (mut until, _) = engine.sleep_end();
-            engine.trim_before_long_sleep(&mut until);
-            until
-        });
+        let (until, ..) = self.with_engine(Engine::sleep_end_after_trim);
         descriptor.arm(until, || self.with_engine(|engine| engine.publish_and_get_timeout(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {

@@ -880,17 +880,18 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// Frees surplus pages if the sleep lasts at least `LONG_SLEEP_NANOS`, because no turn frees
-    /// them during the sleep. If some pages are left, [shortens](Self::end_of_long_sleep) the
-    /// sleep. Returns true if the sleep is that long.
-    pub(crate) fn trim_before_long_sleep(&mut self, until: &mut Option<u64>) -> bool {
-        let is_long = self.is_long_sleep(*until);
+    /// Returns [`sleep_end`](Self::sleep_end), and true if the sleep lasts at least
+    /// `LONG_SLEEP_NANOS`. No turn frees surplus pages during such a sleep, so this call frees them.
+    /// If some pages are left, [shortens](Self::end_of_long_sleep) the sleep.
+    pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
+        let (mut until, ends_on_cancel) = self.sleep_end();
+        let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
             self.nodes.return_freed_remote_nodes();
             self.nodes.trim_fully();
-            *until = self.end_of_long_sleep(*until);
+            until = self.end_of_long_sleep(until);
         }
-        is_long
+        (until, ends_on_cancel, is_long)
     }
 
     /// Returns the end of a long sleep. If surplus pages are left, because other threads may be
