@@ -157,19 +157,30 @@ fn a_deadline_survives_the_move_to_another_threads_clock() {
     let first = start();
     thread::sleep(Duration::from_millis(20));
     let second = start();
-    let timers = Timers::new(&[first.shards(), second.shards()].concat());
+    // This thread's number decides whether it begins at the first or at the second wheel. So one of
+    // the two `Timers` begins at the wheel that ends.
+    let [one, other] = [first.shards(), second.shards()];
+    let timers = [[one, other], [other, one]].map(|shards| Timers::new(&shards.concat()));
     let poller = Poller::new();
     let deadline = Instant::now() + Duration::from_millis(500);
-    let (mut sleep, mut never) = (timers.sleep_until(deadline), timers.sleep(Duration::MAX));
-    assert!(poller.poll(&mut sleep).is_pending() && poller.poll(&mut never).is_pending());
-    // The ended thread may or may not have owned the timers.
+    let mut sleeps =
+        timers.map(|timers| (timers.sleep_until(deadline), timers.sleep(Duration::MAX)));
+    let mut are_pending = || {
+        sleeps.each_mut().map(|(sleep, never)| {
+            assert!(poller.poll(never).is_pending());
+            let is_pending = poller.poll(sleep).is_pending();
+            let off = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
+            assert!(off <= Duration::from_micros(1), "{off:?}");
+            is_pending
+        })
+    };
+    assert_eq!(are_pending(), [true; 2]);
     end(first);
-    let is_pending = poller.poll(&mut sleep).is_pending();
-    let off = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
-    assert!(off <= Duration::from_micros(1), "{off:?}");
-    assert!(poller.poll(&mut never).is_pending());
-    if is_pending {
-        block_on(&mut sleep);
+    let are_pending = are_pending();
+    for ((sleep, _), is_pending) in sleeps.iter_mut().zip(are_pending) {
+        if is_pending {
+            block_on(sleep);
+        }
     }
     assert!(Instant::now() >= deadline);
     end(second);
