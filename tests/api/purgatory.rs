@@ -14,8 +14,8 @@ use std::{
 use corewheel::{
     AddErrorReason, Cancel, Config, ShardRef, local_timer,
     purgatory::{
-        Completion, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey, WatchOutcome,
-        local_purgatory,
+        Completion, OperationId, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey,
+        WatchOutcome, local_purgatory,
     },
 };
 
@@ -91,6 +91,64 @@ fn a_check_inside_try_complete_causes_one_more_check() {
         assert!(own.check(waits));
         assert_eq!(seen.checks() - before, 2);
         seen.assert_ended(Completion::Condition);
+    });
+}
+
+#[test]
+fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
+    let checks: [fn(&OpPurgatory, OperationId) -> usize; 2] =
+        [|own, id| own.check(id).into(), |own, _| own.check_and_complete(&0)];
+    on_a_core(|_| {
+        for check in checks {
+            let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
+            let (inside, given) = (own.clone(), Rc::clone(&id));
+            let force = move || assert!(given.take().is_none_or(|id| inside.force_complete(id)));
+            let waits = add_waiting(&own, seen.op_with(force, || ()), [0], 5);
+            id.set(Some(waits));
+            assert_eq!(check(&own, waits), 0);
+            seen.assert_ended(Completion::Forced);
+        }
+    });
+}
+
+#[test]
+fn an_operation_that_completes_at_once_uses_neither_keys_nor_a_timer() {
+    on_a_core(|_| {
+        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
+        seen.set();
+        let keys = iter::from_fn(|| unreachable!("no key is needed"));
+        let added = own.try_complete_else_watch(seen.op(), keys, TICK).expect("no timer is needed");
+        assert_eq!((added, local_timer().counts().added), (WatchOutcome::Completed, 0));
+        seen.assert_ended(Completion::Condition);
+    });
+}
+
+#[test]
+fn an_operation_that_ends_during_an_add_causes_a_second_check() {
+    let ends: [fn(&OpPurgatory, OperationId) -> bool; 3] = [
+        |own, id| own.check(id),
+        |own, id| own.force_complete(id),
+        |own, id| own.cancel(id).is_some(),
+    ];
+    on_a_core(|_| {
+        for end in ends {
+            let (own, ended, added) = (OpPurgatory::new(), OpRecord::new(), OpRecord::new());
+            let id = add_waiting(&own, ended.op(), [0], 5);
+            ended.set();
+            let ends_other = iter::once_with(|| usize::from(end(&own, id)));
+            add_waiting(&own, added.op(), ends_other, 5);
+            assert_eq!((added.checks(), own.watched(&1), own.len()), (2, 1, 1));
+        }
+    });
+}
+
+#[test]
+fn operations_cancelled_for_a_key_are_in_the_order_of_their_watches() {
+    on_a_core(|_| {
+        let own = OpPurgatory::new();
+        let all = [5, 1, 3].map(|ticks| add(&own, [0], ticks));
+        let cancelled = own.cancel_for_key(&0);
+        assert!(cancelled.iter().map(|op| Arc::as_ptr(&op.seen)).eq(all.iter().map(Arc::as_ptr)));
     });
 }
 
@@ -570,17 +628,23 @@ fn an_event_from_a_wake_hook_prevents_the_sleep() {
         let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
         if core == 2 { config.on_wake(notify) } else { config }
     });
-    cores.on(2, |_| forget(local_timer().prepare_sleep()));
-    cores.on(0, |own| {
-        OWN.set(Some(own.clone()));
-        own.notify(&2);
-        let sleep = local_timer().prepare_sleep();
-        assert_eq!((own.counts().unsent, sleep.timeout()), (1, Some(Duration::ZERO)));
-        drop(sleep);
-        let _ = local_timer().turn();
-        assert_eq!(own.counts().unsent, 0, "the next turn sends the event");
-        OWN.set(None);
-    });
+    let asks: [fn() -> Option<Duration>; 3] = [
+        || local_timer().prepare_sleep().timeout(),
+        || local_timer().time_until_next(),
+        || local_timer().next_deadline().map(|next| next - local_timer().now()),
+    ];
+    for ask in asks {
+        cores.on(2, |_| forget(local_timer().prepare_sleep()));
+        cores.on(0, move |own| {
+            OWN.set(Some(own.clone()));
+            own.notify(&2);
+            assert_eq!((ask(), own.counts().unsent), (Some(Duration::ZERO), 1));
+            let _ = local_timer().turn();
+            assert_eq!(own.counts().unsent, 0, "the next turn sends the event");
+            OWN.set(None);
+        });
+        cores.turn([1, 2]);
+    }
 }
 
 /// While core 0 removes its operations, the wake hook of core 1 reads the counts of core 0.
