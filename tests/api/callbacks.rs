@@ -8,7 +8,8 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Clock, Config, ManualClock, PanicPlace, PreparedSleep, Shard, TimerHandle, local_timer,
+    Cancel, Clock, Config, Counts, ManualClock, PanicPlace, PreparedSleep, Shard, TimerHandle,
+    local_timer,
 };
 
 use crate::support::{
@@ -205,7 +206,8 @@ fn a_report_carries_the_message_and_the_payload() {
         local_timer().add(TICK, || panic!("a literal"));
         local_timer().add(TICK * 2, || panic!("a {}", "string"));
         local_timer().add(TICK * 3, || panic_any(7));
-        let thrown = OnDrop(|| panic!("a thrown value that panics when it is dropped"));
+        // Its drop throws another value, whose drop panics too.
+        let thrown = OnDrop(|| panic_any(OnDrop(|| panic!("a drop of a thrown value"))));
         local_timer().add(TICK * 4, move || panic_any(thrown));
         local_timer().add(TICK * 5, || ());
         assert_eq!((turn_after(clock, 5).fired, local_timer().counts().panicked), (5, 4));
@@ -277,7 +279,9 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
         let held = captured.clone();
         add_with_handle(move |own| panic!("{:?} {}", own.cancel(), held.get()));
         assert_eq!((turn_after(clock, 1).live, captured.sharers()), (0, 0));
-        assert_eq!((turn_after(clock, 5).fired, local_timer().counts().cancelled), (0, 1));
+        let fired = turn_after(clock, 5).fired;
+        let Counts { cancelled, remote_cancels, .. } = local_timer().counts();
+        assert_eq!((fired, cancelled, remote_cancels), (0, 1, 0));
     });
     assert_eq!(reports, expected_reports(PanicPlace::Callback, &["Running 0"]));
 }
@@ -348,6 +352,20 @@ fn a_sleep_announced_by_a_wake_hook_outlasts_the_hook() {
         local_timer().add(TICK * 20, must_not_run);
         assert!(hook_was_called(), "an earlier timer ends the sleep");
         drop((sleep, left));
+    });
+}
+
+#[test]
+fn a_wake_hook_is_called_inside_itself_for_a_later_sleep() {
+    with_wake_hook(|_| {
+        let _sleep = local_timer().prepare_sleep();
+        set_wake_hook(|| {
+            let _later = local_timer().prepare_sleep();
+            set_wake_hook(|| ());
+            local_timer().add(TICK, must_not_run);
+        });
+        local_timer().add(TICK * 50, must_not_run);
+        assert!(hook_was_called());
     });
 }
 

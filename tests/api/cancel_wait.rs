@@ -88,9 +88,9 @@ fn cancel_wait_waits_for_a_callback_on_another_thread() {
     assert_eq!([handle, remote].map(TimerHandle::cancel_wait), [Ok(Cancel::Ended); 2]);
 }
 
-/// The wait includes the drop of the captured values.
-#[test]
-fn cancel_wait_ends_a_running_periodic_timer() {
+/// Returns a slow callback, and a flag that is set when its captured values have been dropped.
+fn slow_callback_with_slow_drop() -> (SlowCallback, Arc<AtomicBool>, impl FnMut() + Send + 'static)
+{
     let (slow, mut callback) = slow_callback();
     let is_dropped = Arc::new(AtomicBool::new(false));
     let dropped = Arc::clone(&is_dropped);
@@ -102,11 +102,31 @@ fn cancel_wait_ends_a_running_periodic_timer() {
         let _captured = &captured;
         callback();
     };
+    (slow, is_dropped, run)
+}
+
+/// The wait includes the drop of the captured values.
+#[test]
+fn cancel_wait_ends_a_running_periodic_timer() {
+    let (slow, is_dropped, run) = slow_callback_with_slow_drop();
     let (handle, thread) = turn_until_empty(|| local_timer().add_periodic(Duration::ZERO, run));
     slow.assert_waited_for(handle);
     assert!(is_dropped.load(Ordering::Relaxed));
     let counts = thread.join().expect("no panic");
-    assert_eq!((counts.runs, counts.fired, counts.cancelled), (1, 0, 1));
+    assert_eq!((counts.runs, counts.fired), (1, 0));
+    assert_eq!((counts.cancelled, counts.remote_cancels), (1, 1));
+}
+
+#[test]
+fn cancel_wait_ends_a_running_periodic_timer_of_a_watcher() {
+    let (slow, is_dropped, run) = slow_callback_with_slow_drop();
+    let (timers, watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+    let handle = timers.shards()[0].add_periodic(Duration::ZERO, run);
+    let watcher = thread::spawn(move || watcher.run());
+    slow.assert_waited_for(handle);
+    assert!(is_dropped.load(Ordering::Relaxed));
+    drop(timers);
+    watcher.join().expect("no panic");
 }
 
 #[test]
@@ -143,9 +163,14 @@ fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
 #[test]
 fn cancel_wait_fails_in_its_own_callback_on_a_watcher() {
     let (timers, mut watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+    let (_timers, mut other_watcher) =
+        Timers::per_worker_with(1, |_| Config::new()).expect("valid");
     let (own, answer) = (Arc::new(OnceLock::new()), Log::new());
     let (handle, written) = (Arc::clone(&own), answer.clone());
-    let ask = move || written.write(handle.get().map(|handle: &TimerHandle| handle.cancel_wait()));
+    let ask = move || {
+        other_watcher.turn();
+        written.write(handle.get().map(|handle: &TimerHandle| handle.cancel_wait()));
+    };
     own.set(timers.shards()[0].run(ask)).expect("set once");
     watcher.turn();
     assert!(matches!(answer.take()[..], [Some(Err(_))]));
