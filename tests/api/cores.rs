@@ -355,6 +355,20 @@ fn a_stop_wakes_all_futures_that_wait_for_it() {
 }
 
 #[test]
+fn a_stop_wakes_the_other_futures_although_a_waker_panics() {
+    let cores = start(1, |core| {
+        let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
+        let other = Poller::new();
+        assert!(poll_with(&waker(|| panic!("as planned")), &mut waits[0]).is_pending());
+        assert!(other.poll(&mut waits[1]).is_pending());
+        turn_until_stopped(&core, usize::MAX);
+        (other.woken(), local_timer().counts().panicked)
+    });
+    cores.stop();
+    assert_eq!(join(cores), [(1, 1)]);
+}
+
+#[test]
 fn panics_of_destructors_of_waiting_wakers_are_contained() {
     let cores = start(1, |core| {
         let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
@@ -385,11 +399,15 @@ fn a_stop_wakes_a_future_although_the_wheel_has_ended() {
 
 #[test]
 fn only_the_first_stop_sends_a_request() {
-    let cores = start(1, |core| {
+    let (sender, receiver) = mpsc::channel();
+    let receiver = Mutex::new(receiver);
+    let cores = start(1, move |core| {
+        receiver.lock().expect("one thread").recv().expect("`stop` was called");
         core.run_timers();
         local_timer().counts().added
     });
     (0..3).for_each(|_| cores.stop());
+    sender.send(()).expect("the thread waits");
     assert_eq!(join(cores), [3]);
 }
 

@@ -325,6 +325,18 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     });
 }
 
+#[test]
+fn a_shard_that_never_turns_looks_for_an_overdue_timer_in_one_of_256_adds() {
+    let (mut shard, clock) = named_shard("a shard with many adds");
+    (0..5_000).for_each(|timer| _ = shard.add(HOUR, timer));
+    shard.add(TICK, 0);
+    clock.advance(TICK * 500);
+    (0..256).for_each(|timer| _ = shard.add(HOUR, timer));
+    assert_eq!(shard.metrics().overdue, TICK * 499);
+    drop(shard.drain());
+    assert_eq!(shard.metrics().overdue, Duration::ZERO, "a shard that has ended needs no turn");
+}
+
 /// The test runs itself in a child process, and so captures no other test's standard error.
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
@@ -408,6 +420,7 @@ fn add_without_a_driver() {
         from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, must_not_run);
+        local_timer().add(local_timer().now() - HOUR, must_not_run).cancel();
         from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
     });
     on_named_core("no report at the end", || {
@@ -571,6 +584,22 @@ fn drive_turns_again_after_the_tasks_that_a_turn_woke() {
         };
         execute(Box::pin(second), [Box::pin(first), driver(), Box::pin(time)]);
         assert_eq!(log.take(), ["timer"]);
+    });
+}
+
+#[test]
+fn a_drive_task_fires_at_most_1024_timers_per_poll() {
+    on_a_core(|clock| {
+        let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
+        let runs = Counter::default();
+        (0..5_000).for_each(|_| _ = local_timer().add(TICK, runs.callback()));
+        clock.advance(TICK);
+        while !local_timer().is_empty() {
+            let woken = poller.woken();
+            assert!(poller.poll(&mut drives).is_pending());
+            assert!((1..=1_024).contains(&runs.take()));
+            assert_eq!(poller.woken(), woken + 1, "the task yields");
+        }
     });
 }
 
