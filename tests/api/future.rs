@@ -75,6 +75,7 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
             let (poller, begun) = (Poller::new(), Instant::now());
             // The fast clock calibrates itself within this time.
             while begun.elapsed() < Duration::from_millis(30) {
+                assert!(!sleep(Duration::ZERO).is_elapsed(), "no poll has returned ready");
                 assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
                 pending(&poller, Duration::from_secs(1)).reset_after(Duration::ZERO);
                 let mut moved = sleep(Duration::from_millis(1));
@@ -342,6 +343,7 @@ fn a_zero_sleep_needs_no_wheel() {
     let polls = after_wheel_ends(|| {
         || {
             let (poller, mut reset) = (Poller::new(), sleep(TICK));
+            let _unspecified = reset.deadline();
             reset.reset_after(Duration::ZERO);
             let elapsed = poller.poll(&mut timeout(Duration::ZERO, future::pending::<()>()));
             assert_eq!(elapsed, Poll::Ready(Err(TimeoutError::Elapsed)));

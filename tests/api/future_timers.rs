@@ -38,6 +38,7 @@ fn a_future_ready_at_its_first_poll_adds_no_timer() {
     assert!(poller.poll(&mut timers.sleep(Duration::ZERO)).is_ready());
     assert!(poller.poll(&mut timers.sleep_until(cores.clock.now())).is_ready());
     assert!(timers.interval(TICK).poll_tick(&mut poller.context()).is_ready());
+    assert_eq!(timers.interval(Duration::ZERO).period(), TICK);
     drop(timers.sleep(TICK));
     cores.turn(0);
     assert_eq!((counts(&cores, 0).added, poller.clones()), (0, 0));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, ConfigError, ManualClock, PanicReport, Shard,
+    AddErrorReason, Cancel, Config, ConfigError, ManualClock, PanicReport, Shard, TimerStatus,
     future::{TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
     purgatory::{Purgatory, PurgatoryGroup},
@@ -106,7 +106,7 @@ fn descriptor_errors_convert_to_io_errors() {
 }
 
 #[test]
-fn display_shows_counts_and_cancel_results() {
+fn display_shows_counts_statuses_and_cancel_results() {
     on_a_core(|clock| {
         let handle = local_timer().add(TICK, || {});
         let local = local_timer().add_local(TICK, || {});
@@ -123,6 +123,9 @@ fn display_shows_counts_and_cancel_results() {
         let answers = [cancelled.cancel(), cancelled.cancel(), Cancel::Running];
         let shown = answers.map(|answer| format!("{answer:>9}")).concat();
         assert_eq!(shown, "cancelled    ended  running");
+        let statuses = [TimerStatus::Pending, TimerStatus::Running, TimerStatus::Ended];
+        let shown = statuses.map(|status| format!("{status:>9}")).concat();
+        assert_eq!(shown, "  pending  running    ended");
         let shown = local_timer().counts().to_string();
         assert_eq!(shown, "added 4, live 0, fired 3, cancelled 1, handed back 0");
     });

@@ -16,6 +16,11 @@ use crate::support::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
+fn there_is_at_least_one_core() {
+    assert_eq!(VirtualTime::with_cores(0, 0).shards().len(), 1);
+}
+
+#[test]
 fn advance_stops_at_each_deadline() {
     let (time, moments) = (VirtualTime::new(), Log::new());
     let (clock, seen) = (time.clock().clone(), moments.clone());

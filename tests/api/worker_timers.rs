@@ -366,6 +366,18 @@ fn dropping_the_watcher_drops_callbacks_without_running_them() {
 }
 
 #[test]
+fn panics_of_destructors_at_the_end_of_the_watcher_are_contained() {
+    let (_clock, timers, watcher, _) = start_wheels(1);
+    let dropped = Counter::default();
+    for _ in 0..3 {
+        let captured = (dropped.on_drop(), OnDrop(|| panic!("as planned")));
+        timers.shards()[0].add(TICK, move || drop(captured));
+    }
+    drop(watcher);
+    assert_eq!((dropped.get(), timers.shards()[0].metrics().counts.panicked), (3, 3));
+}
+
+#[test]
 fn dropping_the_watcher_wakes_futures_with_an_error() {
     let (_clock, timers, watcher, _) = start_wheels(2);
     let poller = Poller::new();
@@ -388,6 +400,12 @@ fn the_watcher_runs_until_the_last_future_is_dropped() {
     assert!(!running.is_finished());
     drop(sleep);
     assert_ends_soon(|| running.join().expect("no panic"));
+}
+
+#[test]
+fn there_is_at_least_one_wheel() {
+    let (timers, _watcher) = Timers::per_worker_with(0, |_| Config::new()).expect("valid");
+    assert_eq!(timers.shards().len(), 1);
 }
 
 #[test]
