@@ -11,7 +11,10 @@ use runtime::{Task, on_a_thread};
 
 #[test]
 fn the_runtime_drives_the_wheel() {
-    let run = |task: Task<'_>| corewheel_monoio::run(task).is_ok();
+    let run = |task: Task<'_>| {
+        corewheel_monoio::run(task).expect("a runtime");
+        true
+    };
     runtime::drives_the_wheel(run, |task| drop(monoio::spawn(task)));
 }
 

@@ -16,7 +16,10 @@ use tokio::{
 
 #[test]
 fn the_runtime_drives_the_wheel() {
-    let run = |task: Task<'_>| corewheel_tokio::run(task).is_ok();
+    let run = |task: Task<'_>| {
+        corewheel_tokio::run(task).expect("a runtime");
+        true
+    };
     runtime::drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
 }
 
