@@ -65,8 +65,8 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop's `TimerFd`, and each call of
 ///   `prepare_sleep` or `time_until_next`, set the time at which this turn is due. If a loop uses
 ///   none of these, its late turns are usually not reported.
-/// * A remote add, reset or closure has waited for longer than the limit, the next turn has not
-///   begun, and the loop is not in an announced sleep.
+/// * A remote add, reset or closure has waited for longer than the limit, the loop has turned
+///   before but not since, and it is not in an announced sleep.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.

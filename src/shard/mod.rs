@@ -695,8 +695,8 @@ impl<T> Shard<T> {
     /// - every 1,024th queued reset, and every 1,024th queued cancel.
     ///
     /// If the shard has been drained, the timeout is zero, because no request would wake the owner.
-    /// While spare memory is left that other threads may be reading, the timeout is at most a
-    /// second, so that the next turn can free this memory.
+    /// While surplus memory is left, the timeout is at most a second, so that the next turn can
+    /// free more of it.
     ///
     /// # Examples
     ///
