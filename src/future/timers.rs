@@ -84,8 +84,8 @@ use crate::{
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, and each copy has
-/// its own `Arc`. A future clones the `Arc` at the index of its first wheel. So threads that use
-/// different wheels do not contend for one reference count.
+/// its own `Arc`. A future clones only the `Arc` at the index of the wheel that it uses first. So
+/// threads that use different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {

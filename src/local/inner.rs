@@ -105,7 +105,7 @@ pub(crate) struct DriverTaskId(u32);
 
 /// A thread's wheel and the state of its loop.
 pub(crate) struct ThreadWheel {
-    /// Never borrowed while the user's code runs.
+    /// Never borrowed while the user's code runs, except the function of a `Clock::from_fn`.
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
@@ -284,7 +284,8 @@ impl ThreadWheel {
         reset_to.ok().flatten()
     }
 
-    /// Runs one step with the engine borrowed. The step must not call user code.
+    /// Runs one step with the engine borrowed. The step must not call user code, except the
+    /// function of a `Clock::from_fn`.
     #[inline]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.engine.borrow_mut())

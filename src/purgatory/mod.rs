@@ -853,8 +853,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         has_completed
     }
 
-    /// Checks the condition of an operation that is checked out. Then completes the operation or
-    /// puts it back into its record. Returns true if the operation completed by its condition.
+    /// Checks the condition of `operation`, which was taken out of its record. Then completes the
+    /// operation or puts it back into its record. Returns true if the operation completed by its
+    /// condition.
     #[inline(always)]
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;

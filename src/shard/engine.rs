@@ -833,8 +833,8 @@ impl<T> Engine<T> {
         let now = self.clock.source.nanos();
         // Lets remote adds use the room of timers that the owner has cancelled since its last turn.
         self.publish_live_count();
-        // In a wheel of callbacks, each turn ends its pass. So if a pass is in progress, a callback
-        // is calling this function, not the loop.
+        // In a wheel of callbacks, each turn ends the pass that it begins. So if a pass is in
+        // progress, a callback is calling this function, not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish();
             let (wake_up, now) = (self.clock.wake_up_time(until), now.max(self.clock.latest.min));

@@ -649,8 +649,8 @@ impl<T> Shard<T> {
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
     /// - A timer that was reset to a later deadline may need a turn at its old tick. One turn
     ///   usually serves up to 96 such timers. A further timer may need a turn at another tick.
-    /// - If more than 8,192 timers must move to other slots by one tick, they move in portions.
-    ///   Each of the ticks just before that tick may need a turn.
+    /// - If more than 8,192 timers must move to other slots before the same tick, they move in
+    ///   portions. Each of the ticks just before that tick may need a turn.
     ///
     /// # Examples
     ///

@@ -186,7 +186,7 @@ impl FreePlaces {
     }
 
     #[inline]
-    pub(crate) fn has_last_freed(&self) -> bool {
+    pub(crate) fn keeps_last_freed(&self) -> bool {
         self.last_freed != 0
     }
 

@@ -201,7 +201,8 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
+        if !self.entry(key.index).location().get().is_near() || self.free_places.keeps_last_freed()
+        {
             return self.remove_slow(wheel, key);
         }
         let entry = Self::find_in(&self.pages, key)?;

@@ -67,7 +67,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The last tick that the first level covers.
     last_near_tick: u64,
     pub(super) stage: Stage,
-    /// True if the slot after the current one may have entries in some upper level. These entries
+    /// True if, in some upper level, the slot after the current one may have entries. These entries
     /// cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick of the latest call of `cascade_portions`.

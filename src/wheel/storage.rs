@@ -52,7 +52,7 @@ impl Location {
     pub(super) const LATE: Self = Self(2);
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(3);
-    /// In a slot of the first level that has counted the entry as postponable. The entry's deadline
+    /// In a slot of the first level, and counted by the slot as postponable. The entry's deadline
     /// may be later than the slot's tick.
     pub(super) const POSTPONABLE: Self = Self(4);
     // The values are ordered so that each predicate below is one comparison.

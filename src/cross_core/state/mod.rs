@@ -900,8 +900,8 @@ impl StateWord {
     /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
-        // `likely` is the word of a timer that a reset has postponed without a message, before the
-        // owner has applied the new deadline.
+        // `likely` is the expected state word: a reset without a message has postponed the timer,
+        // and the owner has not applied the new deadline yet.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
