@@ -355,13 +355,11 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Returns true if pages are left that [`trim`](Self::trim) or
-    /// [`free_retired`](Self::free_retired) will free.
+    /// Returns true if pages are left that later turns will free. Ignores the count of empty remote
+    /// pages: it includes pages that the owner has not adopted and so cannot free.
     pub(crate) fn has_pages_to_free(&self) -> bool {
         self.may_need_trim
-            && (self.free_places.has_surplus_pages()
-                || self.slab.has_surplus_remote_pages()
-                || !self.retired_pages.borrow().0.is_empty())
+            && (self.free_places.has_surplus_pages() || !self.retired_pages.borrow().0.is_empty())
     }
 
     /// Frees retired pages, the oldest first, until it finds one that is not reclaimable yet.
