@@ -286,7 +286,7 @@ impl ThreadWheel {
 
     /// Runs one step with the engine borrowed. The step must not call user code, except the
     /// function of a `Clock::from_fn`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.engine.borrow_mut())
     }
@@ -527,89 +527,89 @@ impl ThreadWheel {
     /// Runs a turn at the latest reading of the clock.
     #[inline(never)]
     pub(super) fn run_pass(budget: usize) -> Turn {
-        let mut turn = Turn::default();
         // `with` would copy the result, so this function dereferences the pointer.
-        let Ok(local) = Self::get_or_create() else { return turn };
+        let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
-        let mut engine = local.engine.borrow_mut();
-        if let DriverState::InTurn = local.driver.get() {
-            (turn.live, turn.nested) = (engine.len(), true);
-            return turn;
-        }
         if !local.try_begin_driving() {
-            // The wheel was drained, but its purgatories may still have messages for other cores.
-            drop(engine);
-            local.flush_clients();
-            return turn;
+            return local.refuse_pass();
         }
         local.driver.set(DriverState::InTurn);
         let _turn_guard = TurnGuard(&local.driver);
-        let touched_before = engine.wheel.touched;
-        let has_urgent = engine.begin_pass(budget);
+        let (touched_before, has_urgent) =
+            local.with_engine(|engine| (engine.wheel.touched, engine.begin_pass(budget)));
+        let (mut fired, mut collected) = (0, 0);
         if has_urgent {
-            drop(engine);
-            engine = local.consume_messages(&mut turn);
+            local.consume_messages(&mut fired, &mut collected);
         }
-        while let Some((claimed, callback)) = engine.claim_next_due(OwnerSlab::claimed_callback) {
-            drop(engine);
-            turn.fired += 1;
-            engine = local.run_callback(claimed, callback);
+        let mut to_finish = None;
+        // One borrow finishes the previous run and claims the next timer.
+        while let Some((claimed, callback)) = local.with_engine(|engine| {
+            if let Some(ClaimedTimer { index, run, .. }) = to_finish {
+                engine.finish_run(index, run);
+            }
+            engine.claim_next_due(OwnerSlab::claimed_callback)
+        }) {
+            fired += 1;
+            to_finish = local.run_callback(claimed, callback);
         }
-        if engine.may_have_low_messages() {
-            drop(engine);
-            engine = local.consume_messages(&mut turn);
+        if local.with_engine(|engine| engine.may_have_low_messages()) {
+            local.consume_messages(&mut fired, &mut collected);
         }
-        if local.needs_flush_or_trim() {
-            drop(engine);
-            local.flush_clients();
-            local.trim_clients(false);
-            engine = local.engine.borrow_mut();
+        let needs_pass = local.needs_flush_or_trim() && local.flush_and_trim_clients();
+        local.with_engine(|engine| {
+            let behind = engine.end_pass();
+            if needs_pass {
+                engine.request_pass();
+            }
+            let touched = engine.wheel.touched - touched_before;
+            Turn { fired, collected, live: engine.len(), touched, behind, nested: false }
+        })
+    }
+
+    /// Returns the result of a turn inside another turn, or after a drain.
+    #[cold]
+    #[inline(never)]
+    fn refuse_pass(&self) -> Turn {
+        if let DriverState::InTurn = self.driver.get() {
+            let live = self.with_engine(|engine| engine.len());
+            return Turn { live, nested: true, ..Turn::default() };
         }
-        turn.behind = engine.end_pass();
-        turn.live = engine.len();
-        turn.touched = engine.wheel.touched - touched_before;
-        if local.needs_flush_or_trim() {
-            engine.request_pass();
-        }
-        turn
+        // The wheel was drained, but its purgatories may still have messages for other cores.
+        self.flush_clients();
+        Turn::default()
     }
 
     /// Consumes remote requests: runs the callbacks of added and reset timers that are already due,
     /// and drops the callbacks of cancelled timers. In the urgent phase, before the due timers
     /// fire, consumes only adds and resets.
     #[inline(never)]
-    fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
-        let mut engine = self.engine.borrow_mut();
-        while let Some(step) = engine.consume_messages(
-            &mut turn.collected,
-            OwnerSlab::needs_drop,
-            OwnerSlab::claimed_callback,
-        ) {
-            engine = match step {
+    fn consume_messages(&self, fired: &mut usize, collected: &mut usize) {
+        while let Some(step) = self.with_engine(|engine| {
+            engine.consume_messages(collected, OwnerSlab::needs_drop, OwnerSlab::claimed_callback)
+        }) {
+            match step {
                 PassStep::Cancelled(index) => {
-                    let callback = engine.take_payload_cancelled_remotely(index);
-                    drop(engine);
+                    let callback =
+                        self.with_engine(|engine| engine.take_payload_cancelled_remotely(index));
                     self.shared.hooks.drop_catching_panic(callback);
-                    self.engine.borrow_mut()
                 }
                 PassStep::Due(claimed, callback) => {
-                    drop(engine);
-                    turn.fired += 1;
-                    self.run_callback(claimed, callback)
+                    *fired += 1;
+                    if let Some(ClaimedTimer { index, run, .. }) =
+                        self.run_callback(claimed, callback)
+                    {
+                        self.with_engine(|engine| engine.finish_run(index, run));
+                    }
                 }
-            };
+            }
         }
-        engine
     }
 
-    /// Runs the callback of a claimed timer, and ends the timer or arms it again.
+    /// Runs the callback of a claimed timer. Returns the timer if the caller must finish its run.
+    /// Arms a periodic timer again, or ends it.
     #[inline(always)]
-    fn run_callback(
-        &self,
-        claimed: ClaimedTimer,
-        callback: CallbackPtr,
-    ) -> RefMut<'_, Engine<Callback>> {
+    fn run_callback(&self, claimed: ClaimedTimer, callback: CallbackPtr) -> Option<ClaimedTimer> {
         let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
         if let Some(began) = began {
@@ -617,21 +617,16 @@ impl ThreadWheel {
             self.shared.gauges.record_callback_duration(nanos);
         }
         if claimed.run.is_periodic() {
-            return self.rearm_or_end(claimed);
+            self.rearm_or_end(claimed);
+            return None;
         }
-        let mut engine = self.engine.borrow_mut();
-        engine.finish_run(claimed.index, claimed.run);
-        engine
+        Some(claimed)
     }
 
     /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
     #[inline(never)]
-    fn rearm_or_end(
-        &self,
-        ClaimedTimer { index, run, .. }: ClaimedTimer,
-    ) -> RefMut<'_, Engine<Callback>> {
-        let rearmed = self.with_engine(|engine| engine.rearm(index));
-        match rearmed {
+    fn rearm_or_end(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) {
+        match self.with_engine(|engine| engine.rearm(index)) {
             Ok(next_due) => self.wake_for_deadline(next_due),
             Err(callback) => {
                 // The drop comes before `finish_run`, so that `cancel_wait` also waits for the
@@ -640,7 +635,6 @@ impl ThreadWheel {
                 self.with_engine(|engine| engine.finish_run(index, run));
             }
         }
-        self.engine.borrow_mut()
     }
 
     /// Publishes the number of live timers after a cancel, unless the thread is known to be awake.
@@ -803,6 +797,15 @@ impl ThreadWheel {
                 }
             });
         }
+    }
+
+    /// Called at the end of a turn. Returns true if a purgatory has requested another flush or trim.
+    #[cold]
+    #[inline(never)]
+    fn flush_and_trim_clients(&self) -> bool {
+        self.flush_clients();
+        self.trim_clients(false);
+        self.needs_flush_or_trim()
     }
 
     #[cold]
