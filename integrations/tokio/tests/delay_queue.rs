@@ -85,6 +85,24 @@ fn past_and_zero_delays_expire_at_once_and_far_ones_later() {
 }
 
 #[test]
+fn entries_set_to_passed_deadlines_expire_in_order() {
+    paused(|| async {
+        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+        let [_, _, moved] = [1, 3, 4].map(|second| queue.insert(second, second * SECOND));
+        time::advance(5 * SECOND).await;
+        assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), 1);
+        queue.insert_at(2, begun + 2 * SECOND);
+        assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), 2);
+        queue.reset_at(&moved, begun + SECOND);
+        for expected in [4, 3] {
+            let first = queue.peek();
+            let expired = next(&mut queue).await.expect("an entry");
+            assert_eq!((Some(expired.key()), expired.into_inner()), (first, expected));
+        }
+    });
+}
+
+#[test]
 fn entries_can_be_removed_and_moved() {
     paused(|| async {
         let (mut queue, begun) = (DelayQueue::new(), Instant::now());

@@ -30,8 +30,10 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::asse
 /// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant,
 ///   which is not rounded.
 /// * Entries of the same millisecond expire in an unspecified order; in tokio-util, the entry
-///   inserted most recently expires first.
-/// * [`peek`](Self::peek) looks at every entry.
+///   inserted most recently expires first. If an earlier poll, or the first insert, has already
+///   reached the deadlines of several entries when they are set, their order is unspecified too.
+/// * [`peek`](Self::peek) looks at every entry. If several entries may expire next, it may return
+///   the key of any of them.
 /// * [`compact`](Self::compact) moves no entry, like [`shrink_to_fit`](Self::shrink_to_fit).
 ///
 /// # Examples
@@ -147,8 +149,7 @@ impl<T> DelayQueue<T> {
         loop {
             let start = *self.start.get_or_insert_with(now);
             let now = now().duration_since(start).as_millis();
-            let due = self.wheel.advance(u64::try_from(now).unwrap_or(u64::MAX)).next();
-            if let Some((_, index)) = due {
+            if let Some(index) = self.next_due(u64::try_from(now).unwrap_or(u64::MAX)) {
                 budget.made_progress();
                 return Poll::Ready(Some(self.take(index)));
             }
@@ -273,6 +274,20 @@ impl<T> DelayQueue<T> {
 
     fn entry(&self, key: &Key) -> Option<&Entry<T>> {
         self.entries.get(key.index).filter(|entry| entry.wheel_key == key.wheel_key)
+    }
+
+    /// Unlinks the next entry due at tick `now` from the wheel. Advances the wheel only to the
+    /// deadline of this entry, so that an entry set to a passed deadline expires in order.
+    fn next_due(&mut self, now: u64) -> Option<usize> {
+        loop {
+            let tick = self.wheel.next_deadline().map_or(now, |next| next.min(now));
+            if let Some((_, index)) = self.wheel.advance(tick).next() {
+                return Some(index);
+            }
+            if tick == now {
+                return None;
+            }
+        }
     }
 
     /// Removes the value of an entry that has left the wheel.
