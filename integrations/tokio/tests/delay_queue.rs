@@ -179,6 +179,30 @@ fn an_earlier_deadline_wakes_the_polling_task() {
 }
 
 #[test]
+fn an_insert_wakes_the_task_that_emptied_the_queue() {
+    paused(|| async {
+        let woken = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        let mut queue = DelayQueue::new();
+        queue.insert("first", SECOND);
+        assert!(queue.poll_expired(&mut cx).is_pending());
+        time::advance(SECOND).await;
+        assert_eq!(woken.take(), 1);
+        assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(Some(_))));
+        queue.insert("second", SECOND);
+        assert_eq!(woken.take(), 1, "the latest poll returned the last entry");
+        time::advance(SECOND).await;
+        assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(Some(_))));
+        assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
+        queue.clear();
+        assert_eq!(woken.take(), 0, "the queue was empty already");
+        queue.insert("third", SECOND);
+        assert_eq!(woken.take(), 1, "the latest poll returned `None`");
+    });
+}
+
+#[test]
 fn the_stream_yields_again_after_none() {
     paused(|| async {
         let mut queue = DelayQueue::new();

@@ -137,7 +137,8 @@ impl<T> DelayQueue<T> {
     /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
     ///
     /// If the poll is pending, the task is woken at the next deadline, by an insert or reset with
-    /// an earlier deadline, or when the queue becomes empty.
+    /// an earlier deadline, or when the queue becomes empty. If the poll leaves the queue empty,
+    /// the task is woken by the next insert.
     ///
     /// # Panics
     ///
@@ -146,14 +147,18 @@ impl<T> DelayQueue<T> {
         assert_advancing();
         // As in tokio-util, a task that takes many due entries yields to other tasks.
         let budget = ready!(coop::poll_proceed(cx));
+        self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
         loop {
             let start = *self.start.get_or_insert_with(now);
             let now = now().duration_since(start).as_millis();
             if let Some(index) = self.next_due(u64::try_from(now).unwrap_or(u64::MAX)) {
                 budget.made_progress();
-                return Poll::Ready(Some(self.take(index)));
+                let expired = self.take(index);
+                if self.is_empty() {
+                    self.delay = None; // The next insert wakes the task.
+                }
+                return Poll::Ready(Some(expired));
             }
-            self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
             let Some(next) = self.wheel.next_deadline() else {
                 self.delay = None;
                 return Poll::Ready(None);
@@ -235,6 +240,9 @@ impl<T> DelayQueue<T> {
 
     /// Drops every entry. Keeps the capacity.
     pub fn clear(&mut self) {
+        if self.is_empty() {
+            return; // The waker waits for the next insert.
+        }
         self.delay = None;
         self.wheel.clear();
         // Drops the values last, because a destructor may panic.
