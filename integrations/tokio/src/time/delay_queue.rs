@@ -169,11 +169,13 @@ impl<T> DelayQueue<T> {
                 Pin::new(&mut *delay).reset(next);
             }
             ready!(delay.poll_unconstrained(cx));
-            if delay.clock_deadline() < next {
+            // The sleep can have elapsed by another clock: if it was created before `pause`, or if
+            // a full wheel refused its timer and another wheel accepted it.
+            let again = sleep_until(next);
+            if again.clock_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.
             }
-            // A sleep created before `pause` can have elapsed by the real clock.
-            self.delay = None;
+            self.delay = Some(again);
         }
     }
 

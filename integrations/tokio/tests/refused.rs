@@ -1,0 +1,55 @@
+//! A `DelayQueue` whose timer goes to a wheel with another clock, because the first wheel is full.
+#![cfg(any(target_os = "linux", target_os = "android"))]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    task::{Context, Wake},
+    thread,
+    time::Instant,
+};
+
+use corewheel::{Clock, Config, future::Timers};
+use corewheel_tokio::time::{self, DelayQueue, Duration};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// The second clock is 100 h behind, and then advances faster than the first.
+#[test]
+fn a_queue_waits_again_after_a_sleep_on_another_clock() {
+    static HOURS: AtomicU32 = AtomicU32::new(0);
+    let origin = Instant::now().checked_sub(100 * HOUR).expect("a valid instant");
+    let behind = Clock::from_fn(origin, || HOURS.load(SeqCst) * HOUR);
+    let configs = [Config::new().clock(Clock::boot_time()).limit(1), Config::new().clock(behind)];
+    let (timers, mut watcher) =
+        Timers::per_worker_with(2, |index| configs[index].clone()).expect("valid configs");
+    timers.shards()[0].add(HOUR, || ());
+    time::use_timers(timers).expect("the first use");
+    let mut poll_and_advance = || {
+        let mut queue = DelayQueue::new();
+        queue.insert((), HOUR);
+        for _ in 0..3 {
+            let woken = Arc::<Woken>::default();
+            let waker = Arc::clone(&woken).into();
+            let poll = queue.poll_expired(&mut Context::from_waker(&waker));
+            HOURS.fetch_add(2, SeqCst);
+            watcher.turn();
+            assert!(poll.is_ready() || woken.0.load(SeqCst), "not woken");
+        }
+    };
+    // The futures of one of the two threads use the full wheel first.
+    for _ in 0..2 {
+        thread::scope(|scope| scope.spawn(&mut poll_and_advance).join().expect("no panic"));
+    }
+}
