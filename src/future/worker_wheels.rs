@@ -75,14 +75,14 @@ use crate::{
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
-        slab::{OwnerSlab, Slab},
+        slab::{ClaimedTimer, OwnerSlab, Slab},
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
     gauges::RefreshHook,
     limits::{WATCHER_RETRY_DELAY, WHEEL_CLAIM_TRIES},
     local::ShardRef,
-    shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
+    shard::{Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
     when::When,
 };
@@ -352,13 +352,16 @@ impl WorkerWheel {
             guard.engine.begin_pass(usize::MAX);
         }
         while let Some(step) = guard.engine.next_callback_step() {
-            drop(guard);
             guard = match step {
-                PassStep::Due(claimed, callback) => {
-                    self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
+                PassStep::Due(claimed) => {
+                    drop(guard);
+                    let run = || claimed.callback().run();
+                    self.shared.hooks.catch_panic(PanicPlace::Callback, run);
                     self.claim_and_finish_run(claimed)
                 }
-                PassStep::Cancelled(callback) => {
+                PassStep::Cancelled(index) => {
+                    let callback = guard.engine.take_payload_cancelled_remotely(index);
+                    drop(guard);
                     self.drop_cancelled(callback);
                     self.wait_for_claim()
                 }
@@ -368,19 +371,16 @@ impl WorkerWheel {
 
     /// Claims the wheel and finishes the run of a timer. Arms a periodic timer again, unless it was
     /// cancelled during the run.
-    fn claim_and_finish_run(
-        &self,
-        ClaimedTimer { index, run, .. }: ClaimedTimer,
-    ) -> ClaimGuard<'_> {
+    fn claim_and_finish_run(&self, claimed: ClaimedTimer<Callback>) -> ClaimGuard<'_> {
         let mut guard = self.wait_for_claim();
-        if run.is_periodic() {
-            let Err(callback) = guard.engine.rearm(index) else { return guard };
+        if claimed.run.is_periodic() {
+            let Err(callback) = guard.engine.rearm(claimed.index) else { return guard };
             drop(guard);
             // The drop comes before `finish_run`, so that `cancel_wait` also waits for the drop.
             self.shared.hooks.drop_catching_panic(callback);
             guard = self.wait_for_claim();
         }
-        guard.engine.finish_run(index, run);
+        guard.engine.finish_run(claimed);
         guard
     }
 

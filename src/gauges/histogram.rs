@@ -26,19 +26,19 @@ impl Default for AtomicHistogram {
 }
 
 impl AtomicHistogram {
-    /// Counts `times` durations of `nanos` nanoseconds. Only one thread may call this.
-    pub(super) fn add(&self, nanos: u64, times: u32) {
+    /// Counts a duration of `nanos` nanoseconds. Only one thread may call this.
+    #[inline]
+    pub(super) fn add(&self, nanos: u64) {
         // Relaxed, also below: only one thread writes. The store of the count below publishes the
         // sum and the maximum.
         if nanos > self.max_nanos.load(Ordering::Relaxed) {
             self.max_nanos.store(nanos, Ordering::Relaxed);
         }
-        let total = self.sum_nanos.load(Ordering::Relaxed);
-        self.sum_nanos
-            .store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
+        let sum = self.sum_nanos.load(Ordering::Relaxed);
+        self.sum_nanos.store(sum.wrapping_add(nanos), Ordering::Relaxed);
         let cell = &self.cell_counts[cell_index_of(nanos)];
         // Relaxed: one thread writes. Release: pairs with the Acquire in `read`.
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     pub(crate) fn read(&self) -> Histogram {
@@ -270,7 +270,10 @@ mod tests {
     fn histogram_of<const N: usize>(counted: [(u64, u32); N]) -> Histogram {
         let cells = AtomicHistogram::default();
         for (nanos, times) in counted {
-            cells.add(nanos, times);
+            cells.add(nanos);
+            let further = u64::from(times) - 1;
+            cells.cell_counts[cell_index_of(nanos)].fetch_add(further, Ordering::Relaxed);
+            cells.sum_nanos.fetch_add(nanos.wrapping_mul(further), Ordering::Relaxed);
         }
         cells.read()
     }
@@ -316,7 +319,7 @@ mod tests {
     fn counted_values_are_in_the_sum_and_the_maximum() {
         let (cells, last) = (AtomicHistogram::default(), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {
-            scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000, 1)));
+            scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000)));
             let mut count = 0;
             while count < last {
                 let histogram = cells.read();
@@ -333,14 +336,14 @@ mod tests {
     #[test]
     fn since_returns_the_difference_of_two_readings() {
         let cells = AtomicHistogram::default();
-        cells.add(2_000, 3);
+        (0..3).for_each(|_| cells.add(2_000));
         let before = cells.read();
-        cells.add(9_000, 2);
+        (0..2).for_each(|_| cells.add(9_000));
         let since = cells.read().since(&before);
         assert_eq!((since.count(), since.sum()), (2, Duration::from_micros(18)));
-        cells.add(u64::MAX - 10_000, 1);
+        cells.add(u64::MAX - 10_000);
         let before = cells.read();
-        cells.add(9_000, 3);
+        (0..3).for_each(|_| cells.add(9_000));
         let since = cells.read().since(&before);
         assert_eq!(since.sum(), Duration::from_micros(27), "the sum has wrapped");
         assert_eq!(cells.read().since(&Histogram::default()), cells.read());

@@ -41,8 +41,7 @@ pub(crate) struct Gauges {
     pub(crate) refresh: OnceLock<RefreshHook>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
-    /// The clock's reading at the beginning of the latest turn that was not *idle*. An idle turn
-    /// finds nothing to do.
+    /// The clock's reading at the beginning of the latest turn.
     turn_began_at: AtomicU64,
     /// The time at which the loop must begin its next turn, as last published.
     next_due: AtomicU64,
@@ -113,7 +112,7 @@ impl Gauges {
         !IS_LOOM || self.shard_has_name
     }
 
-    /// Records that the owner begins a turn. Not called for an idle turn.
+    /// Records that the owner begins a turn that is not idle: it may find something to do.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, turn_number: u64) {
         if self.is_enabled() {
@@ -122,6 +121,16 @@ impl Gauges {
             // Release: publishes `turn_began_at`, and the `turns_ended` of earlier turns. Pairs
             // with the Acquire in `turn_state`.
             self.turns_begun.store(turn_number, Ordering::Release);
+        }
+    }
+
+    /// Records the beginning of an idle turn, so that the loop does not seem late.
+    #[inline]
+    pub(crate) fn record_idle_turn(&self, now: u64) {
+        if self.is_enabled() {
+            // Relaxed: an independent word. A reader that combines it with the number of an earlier
+            // turn learns that the wheel has had a turn since then.
+            self.turn_began_at.store(now, Ordering::Relaxed);
         }
     }
 
@@ -147,13 +156,6 @@ impl Gauges {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
-    }
-
-    /// Returns the published time at which the next turn is due; `u64::MAX` if there is none.
-    #[inline]
-    pub(crate) fn next_due(&self) -> u64 {
-        // Relaxed: only the owner, who calls this, writes the word.
-        if self.is_enabled() { self.next_due.load(Ordering::Relaxed) } else { u64::MAX }
     }
 
     /// Records that no loop drives the shard, and sets the shorter grace period. Queued remote
@@ -214,15 +216,16 @@ impl Gauges {
         }
     }
 
-    pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64, timer_count: u32) {
+    #[inline]
+    pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64) {
         if self.is_enabled() {
-            self.lateness_by_cause[cause as usize].add(nanos, timer_count);
+            self.lateness_by_cause[cause as usize].add(nanos);
         }
     }
 
     pub(crate) fn record_callback_duration(&self, nanos: u64) {
         if self.is_enabled() {
-            self.callback_durations.add(nanos, 1);
+            self.callback_durations.add(nanos);
         }
     }
 

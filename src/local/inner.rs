@@ -25,11 +25,11 @@ use crate::{
         handle::{Cancel, CurrentWheel, LocalHandle, TimerHandle, WheelOps},
         hooks::PanicPlace,
         shared::Shared,
-        slab::{NodeRef, OwnerSlab, Slab},
+        slab::{ClaimedTimer, NodeRef, OwnerSlab, Slab},
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{ClaimedTimer, Engine, PassStep, PreparedSleep},
+    shard::{Engine, PassStep, PreparedSleep},
     util::{panics::catch_panic_silently, sync::per_thread},
     when::When,
 };
@@ -542,18 +542,18 @@ impl ThreadWheel {
         if has_urgent {
             local.consume_messages(&mut fired, &mut collected);
         }
-        let mut to_finish = None;
+        let mut ended = None;
         // One borrow finishes the previous run and claims the next timer.
-        while let Some((claimed, callback)) = local.with_engine(|engine| {
-            if let Some(ClaimedTimer { index, run, .. }) = to_finish {
-                engine.finish_run(index, run);
+        while let Some(claimed) = local.with_engine(|engine| {
+            if let Some(ended) = ended.take() {
+                engine.finish_run(ended);
             }
-            engine.claim_next_due(OwnerSlab::claimed_callback)
+            engine.claim_next_due()
         }) {
             fired += 1;
-            to_finish = local.run_callback(claimed, callback);
+            ended = local.run_callback(claimed);
         }
-        if local.with_engine(|engine| engine.may_have_low_messages()) {
+        if local.with_engine(|engine| engine.backlog.may_have_low_messages()) {
             local.consume_messages(&mut fired, &mut collected);
         }
         let needs_pass = local.needs_flush_or_trim() && local.flush_and_trim_clients();
@@ -585,33 +585,31 @@ impl ThreadWheel {
     /// fire, consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, fired: &mut usize, collected: &mut usize) {
-        while let Some(step) = self.with_engine(|engine| {
-            engine.consume_messages(collected, OwnerSlab::needs_drop, OwnerSlab::claimed_callback)
-        }) {
+        while let Some(step) =
+            self.with_engine(|engine| engine.consume_messages(collected, OwnerSlab::needs_drop))
+        {
             match step {
                 PassStep::Cancelled(index) => {
                     let callback =
                         self.with_engine(|engine| engine.take_payload_cancelled_remotely(index));
                     self.shared.hooks.drop_catching_panic(callback);
                 }
-                PassStep::Due(claimed, callback) => {
+                PassStep::Due(claimed) => {
                     *fired += 1;
-                    if let Some(ClaimedTimer { index, run, .. }) =
-                        self.run_callback(claimed, callback)
-                    {
-                        self.with_engine(|engine| engine.finish_run(index, run));
+                    if let Some(ended) = self.run_callback(claimed) {
+                        self.with_engine(|engine| engine.finish_run(ended));
                     }
                 }
             }
         }
     }
 
-    /// Runs the callback of a claimed timer. Returns the timer if the caller must finish its run.
-    /// Arms a periodic timer again, or ends it.
+    /// Runs the callback of a claimed timer. Returns a one-shot timer, whose run the caller must
+    /// finish.
     #[inline(always)]
-    fn run_callback(&self, claimed: ClaimedTimer, callback: CallbackPtr) -> Option<ClaimedTimer> {
+    fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
         let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
-        self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
+        self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.callback().run());
         if let Some(began) = began {
             let nanos = self.shared.clock.nanos().saturating_sub(began);
             self.shared.gauges.record_callback_duration(nanos);
@@ -625,14 +623,14 @@ impl ThreadWheel {
 
     /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
     #[inline(never)]
-    fn rearm_or_end(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) {
-        match self.with_engine(|engine| engine.rearm(index)) {
+    fn rearm_or_end(&self, claimed: ClaimedTimer<Callback>) {
+        match self.with_engine(|engine| engine.rearm(claimed.index)) {
             Ok(next_due) => self.wake_for_deadline(next_due),
             Err(callback) => {
                 // The drop comes before `finish_run`, so that `cancel_wait` also waits for the
                 // drop.
                 self.shared.hooks.drop_catching_panic(callback);
-                self.with_engine(|engine| engine.finish_run(index, run));
+                self.with_engine(|engine| engine.finish_run(claimed));
             }
         }
     }

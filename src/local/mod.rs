@@ -326,7 +326,8 @@ impl LocalTimer {
     ///    the previous turn.
     /// 2. Timers fire in tick order, regardless of which thread added them, unless an earlier turn
     ///    has already passed their ticks. The order within a tick is unspecified.
-    /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks.
+    /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks. A
+    ///    cancel during the turn may wait for the next turn.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// queued cancels. If this limit leaves requests to the next turn, [`Turn::behind`] is true,

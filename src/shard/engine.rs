@@ -29,10 +29,10 @@ use crate::{
         reclaim::{self, pin},
         registry,
         shared::Shared,
-        slab::{self, NodeRef, OwnerSlab, Slab},
+        slab::{self, ClaimedTimer, NodeRef, OwnerSlab, Slab},
         state::{
-            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FreeWhen, NextStep, ResetBy,
-            ResetOutcome, SweepOutcome, TimerKind,
+            Cancel, ClaimOutcome, ConsumedMessage, FreeWhen, NextStep, ResetBy, ResetOutcome,
+            SweepOutcome, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
@@ -74,26 +74,15 @@ pub(crate) struct Engine<T> {
     pub(super) closed: bool,
 }
 
-/// A due timer that the owner has claimed. Its payload stays in the node until it is run or taken.
-#[derive(Clone, Copy, Debug)]
-#[must_use]
-pub(crate) struct ClaimedTimer {
-    pub(crate) index: u32,
-    pub(crate) run: ClaimedRun,
-    /// The start of the tick at which the timer became due, in nanoseconds of the clock.
-    pub(crate) due: u64,
-}
-
 /// A step that a pass leaves to its caller: to drop a payload or to run a timer. Either step runs
 /// user code, during which a thread's wheel must not borrow its engine.
 #[must_use]
-pub(crate) enum PassStep<P, R> {
-    /// Another thread has cancelled a timer: the caller drops its payload. The value is the payload
-    /// or, from [`consume_messages`](Engine::consume_messages), the index of its node.
-    Cancelled(P),
-    /// The owner has claimed a due timer: the caller runs it. The second value is the result of the
-    /// closure `on_claim` that the caller has passed to the engine.
-    Due(ClaimedTimer, R),
+pub(crate) enum PassStep<T> {
+    /// Another thread has cancelled the timer of this node. The caller
+    /// [takes the payload](Engine::take_payload_cancelled_remotely) at once, and then drops it.
+    Cancelled(u32),
+    /// The owner has claimed a due timer. The caller runs it.
+    Due(ClaimedTimer<T>),
 }
 
 #[must_use]
@@ -599,6 +588,7 @@ impl<T> Engine<T> {
         if is_idle {
             self.clock.turn_start = now;
             self.stats.counts.turns += 1;
+            self.shared.gauges.record_idle_turn(now);
             self.publish_live_count();
         }
         is_idle
@@ -608,7 +598,7 @@ impl<T> Engine<T> {
     /// messages to process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         let has_urgent = self.begin_pass(budget);
-        if !has_urgent && self.wheel.is_pass_done() && !self.may_have_low_messages() {
+        if !has_urgent && self.wheel.is_pass_done() && !self.backlog.may_have_low_messages() {
             // Messages that arrive after this point belong to the next pass.
             self.end_pass();
         }
@@ -645,11 +635,8 @@ impl<T> Engine<T> {
         has_urgent
     }
 
-    /// Publishes the lateness of the timers that an abandoned pass has fired, before the next turn
-    /// overwrites `turn_start`.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
-        self.stats.publish_due_lateness(&self.clock, &self.shared.gauges);
         self.stats.counts.turns_behind += u64::from(self.is_behind());
         self.stats.was_behind = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
@@ -667,34 +654,23 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns true if this pass may have messages after its urgent phase.
+    /// Claims and counts the next due timer of this pass.
     #[inline]
-    pub(crate) fn may_have_low_messages(&self) -> bool {
-        self.backlog.may_have_low_messages(&self.shared.mailbox)
-    }
-
-    /// Claims and counts the next due timer of this pass, and calls `on_claim` with its node.
-    /// Returns the timer and the result of `on_claim`.
-    #[inline]
-    pub(crate) fn claim_next_due<R>(
-        &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
-    ) -> Option<(ClaimedTimer, R)> {
+    pub(crate) fn claim_next_due(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
-            let index = node.index();
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    let result = on_claim(node, run);
-                    self.stats.count_run(run.is_periodic());
-                    self.stats.record_due_lateness(deadline, &self.clock, &self.shared.gauges);
                     let due = self.clock.tick.start_nanos(deadline);
-                    return Some((ClaimedTimer { index, run, due }, result));
+                    self.stats.count_run(run.is_periodic());
+                    self.stats.publish_lateness(due, &self.clock, &self.shared.gauges);
+                    return Some(node.claimed(run, due));
                 }
                 ClaimOutcome::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
+                    let index = node.index();
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
-                        return Some((claimed, on_claim(self.nodes.entry(index), claimed.run)));
+                        return Some(claimed);
                     }
                 }
                 // Another thread has cancelled the timer or is resetting it. The owner completes
@@ -712,7 +688,7 @@ impl<T> Engine<T> {
         &mut self,
         index: u32,
         periodic: bool,
-    ) -> Option<ClaimedTimer> {
+    ) -> Option<ClaimedTimer<T>> {
         let node = self.nodes.entry(index);
         let nanos = node.requested_deadline().load_nanos();
         let deadline = self.clock.tick.deadline_tick(nanos);
@@ -727,7 +703,11 @@ impl<T> Engine<T> {
     }
 
     #[inline(never)]
-    fn apply_remote_reset_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
+    fn apply_remote_reset_slow(
+        &mut self,
+        index: u32,
+        mut periodic: bool,
+    ) -> Option<ClaimedTimer<T>> {
         for _ in 0..CONSECUTIVE_RESETS_MAX {
             let deadline = self.take_requested_deadline(index, periodic);
             let node = self.nodes.entry(index);
@@ -736,7 +716,9 @@ impl<T> Engine<T> {
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    return Some(self.count_immediate_run(index, run, deadline, current));
+                    let claimed = node.claimed(run, self.clock.tick.start_nanos(current));
+                    self.count_immediate_run(&claimed, deadline);
+                    return Some(claimed);
                 }
                 ClaimOutcome::NewDeadline { periodic: is_periodic } => {
                     self.stats.counts.remote_resets += 1;
@@ -765,29 +747,23 @@ impl<T> Engine<T> {
     }
 
     /// Counts the run of a claimed timer. The pass had already reached `deadline`, the timer's
-    /// requested tick. The returned timer counts as due at `current`, the tick of the pass.
+    /// requested tick.
     #[inline]
-    fn count_immediate_run(
-        &mut self,
-        index: u32,
-        run: ClaimedRun,
-        deadline: u64,
-        current: u64,
-    ) -> ClaimedTimer {
-        let deadline_nanos = self.clock.tick.start_nanos(deadline);
-        self.stats.count_run(run.is_periodic());
+    fn count_immediate_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
+        self.stats.count_run(claimed.run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
+        let deadline_nanos = self.clock.tick.start_nanos(deadline);
         if deadline_nanos > 0 {
-            self.stats.publish_lateness(deadline_nanos, 1, &self.clock, &self.shared.gauges);
+            self.stats.publish_lateness(deadline_nanos, &self.clock, &self.shared.gauges);
         }
-        ClaimedTimer { index, run, due: self.clock.tick.start_nanos(current) }
     }
 
     /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
     #[inline(always)]
-    pub(crate) fn finish_run(&mut self, index: u32, run: ClaimedRun) {
-        if let FreeWhen::Now = self.nodes.entry(index).state().finish(run) {
-            self.free(index, run.generation());
+    pub(crate) fn finish_run(&mut self, claimed: ClaimedTimer<T>) {
+        let (index, generation) = (claimed.index, claimed.run.generation());
+        if let FreeWhen::Now = claimed.finish() {
+            self.free(index, generation);
         }
     }
 
@@ -848,10 +824,6 @@ impl<T> Engine<T> {
     #[inline]
     fn publish_before_sleep(&self, wake_up: u64, now: u64) {
         let (stats, gauges) = (&self.stats, &self.shared.gauges);
-        // A turn at `wake_up` must begin a pass, which publishes the beginning of the turn.
-        if wake_up < self.clock.tick.start_nanos(self.wheel.idle_until) {
-            stats.skip_passes_until_turn.set(0);
-        }
         gauges.set_next_due(wake_up);
         if stats.in_pass {
             // The loop sleeps before the pass has ended, so the turn ends here.
@@ -991,7 +963,6 @@ impl<T> Engine<T> {
     /// Ends a pass that has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
-        self.stats.publish_due_lateness(&self.clock, &self.shared.gauges);
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
         self.stats.in_pass = false;
         self.nodes.trims_left = u32::MAX;
@@ -1002,12 +973,7 @@ impl<T> Engine<T> {
         if turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }
-        // The first turn at or after `turn_due` must begin a pass, which publishes the beginning of
-        // the turn. If the wheel is idle at that time, no turn up to it skips its pass.
-        let turn_due = self.shared.gauges.next_due();
-        let is_due_while_idle = self.clock.turn_start < turn_due
-            && turn_due < self.clock.tick.start_nanos(self.wheel.idle_until);
-        if !is_behind && !is_due_while_idle {
+        if !is_behind {
             self.stats.skip_passes_until_turn.set(self.stats.publish_at_turn.get());
         }
         is_behind
@@ -1103,59 +1069,21 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Performs the next step of a pass that has begun, and calls `on_claim` if the step claims a
-    /// timer. If no step is left, ends the pass and returns `None`.
-    #[inline]
-    pub(crate) fn next_step<R>(
-        &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
-    ) -> Option<PassStep<T, R>> {
-        if self.backlog.phase.is_urgent
-            && let Some(step) = self.next_message_step(on_claim)
-        {
-            return Some(step);
-        }
-        if let Some((claimed, result)) = self.claim_next_due(on_claim) {
-            return Some(PassStep::Due(claimed, result));
-        }
-        if self.may_have_low_messages()
-            && let Some(step) = self.next_message_step(on_claim)
-        {
-            return Some(step);
-        }
-        self.end_pass();
-        None
-    }
-
     #[cold]
-    fn next_message_step<R>(
-        &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
-    ) -> Option<PassStep<T, R>> {
-        Some(match self.consume_messages(&mut 0, |_| true, on_claim)? {
-            PassStep::Cancelled(index) => {
-                PassStep::Cancelled(self.take_payload_cancelled_remotely(index))
-            }
-            PassStep::Due(claimed, result) => PassStep::Due(claimed, result),
-        })
+    pub(super) fn next_message_step(&mut self) -> Option<PassStep<T>> {
+        self.consume_messages(&mut 0, |_| true)
     }
 
     /// Consumes messages of this phase within the budget, up to the first message that leaves a
     /// step to the caller. If no message does, returns `None` and ends the urgent phase. Adds the
-    /// number of remotely cancelled timers to `collected`. There are two kinds of steps:
-    ///
-    /// - [`Cancelled`](PassStep::Cancelled): the payload of a cancelled timer is in its node, and
-    ///   `wants_payload` returned true. The caller must
-    ///   [take the payload](Self::take_payload_cancelled_remotely).
-    /// - [`Due`](PassStep::Due): an added or reset timer was already due and was claimed, and its
-    ///   node was passed to `on_claim`.
+    /// number of remotely cancelled timers to `collected`. Leaves the payload of a cancelled timer
+    /// to the caller if `wants_payload` returns true.
     #[inline]
-    pub(crate) fn consume_messages<R>(
+    pub(crate) fn consume_messages(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
-    ) -> Option<PassStep<u32, R>> {
+    ) -> Option<PassStep<T>> {
         loop {
             // The owner has adopted the node's page: if another thread added the timer, the owner
             // adopted the page when it reversed the message about the add.
@@ -1235,21 +1163,20 @@ impl<T> Engine<T> {
                     if !periodic && deadline <= current {
                         node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
-                            let result = on_claim(node, run);
-                            let claimed = self.count_immediate_run(index, run, deadline, current);
-                            return Some(PassStep::Due(claimed, result));
+                            let due = self.clock.tick.start_nanos(current);
+                            let claimed = node.claimed(run, due);
+                            self.count_immediate_run(&claimed, deadline);
+                            return Some(PassStep::Due(claimed));
                         }
                     }
                     if let Some(claimed) = self.apply_remote_reset_slow(index, periodic) {
-                        let result = on_claim(self.nodes.entry(index), claimed.run);
-                        return Some(PassStep::Due(claimed, result));
+                        return Some(PassStep::Due(claimed));
                     }
                 }
                 ConsumedMessage::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
-                        let result = on_claim(self.nodes.entry(index), claimed.run);
-                        return Some(PassStep::Due(claimed, result));
+                        return Some(PassStep::Due(claimed));
                     }
                 }
                 ConsumedMessage::ResetInProgress { .. } | ConsumedMessage::Nothing => (),
@@ -1281,7 +1208,7 @@ impl<T> Engine<T> {
             // Consumes one low-priority message. A callback may add the timer in the middle of a
             // pass, so the phase of that pass is saved and restored.
             let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
-            let step = self.next_message_step(|_, _| ());
+            let step = self.next_message_step();
             let PassPhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
             if budget > 0 {
                 return Err(reason);
@@ -1290,9 +1217,9 @@ impl<T> Engine<T> {
             // mailbox.
             self.stats.was_behind = true;
             self.request_pass();
-            debug_assert!(!matches!(step, Some(PassStep::Due(..))), "a message about a cancel");
-            if let Some(PassStep::Cancelled(payload)) = step {
-                return Ok(Some(payload));
+            debug_assert!(!matches!(step, Some(PassStep::Due(_))), "a message about a cancel");
+            if let Some(PassStep::Cancelled(index)) = step {
+                return Ok(Some(self.take_payload_cancelled_remotely(index)));
             }
         }
         Ok(None)
@@ -1334,11 +1261,25 @@ impl Engine<Callback> {
 
     /// Returns the next callback for the caller to run or drop, if a pass has begun. If no callback
     /// is left, ends the pass and returns `None`.
-    pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback, CallbackPtr>> {
+    pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback>> {
         if !self.stats.in_pass {
             return None;
         }
-        self.next_step(OwnerSlab::claimed_callback)
+        if self.backlog.phase.is_urgent
+            && let Some(step) = self.next_message_step()
+        {
+            return Some(step);
+        }
+        if let Some(claimed) = self.claim_next_due() {
+            return Some(PassStep::Due(claimed));
+        }
+        if self.backlog.may_have_low_messages()
+            && let Some(step) = self.next_message_step()
+        {
+            return Some(step);
+        }
+        self.end_pass();
+        None
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{ClaimedTimer, Engine, PassStep};
+pub(crate) use self::engine::{Engine, PassStep};
 use self::expired::ExpiryTimes;
 pub use self::{
     expired::{Expired, Expiry},
@@ -24,13 +24,12 @@ use crate::{
         call_site::CallSite,
         callback::ByValue,
         handle::TimerHandle,
-        slab::{EndedTimer, NodeRef, Slab},
-        state::{ClaimedRun, FreeWhen, TimerKind},
+        slab::{ClaimedTimer, Slab},
+        state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
-    wheel::Storage,
     when::When,
 };
 
@@ -1122,47 +1121,58 @@ impl<T> Shard<T> {
     }
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
-        let (claimed, ended) = self.claim_in_pass(EndedTimer::finish)?;
+        let claimed = self.claim_in_pass()?;
         if claimed.run.is_periodic() {
             // The timer is periodic, so the claim has counted only its run. Now the timer ends.
             self.engine.stats.count_fired();
         }
-        Some(self.end_expired(claimed, ended))
+        Some(self.end_expired(claimed))
     }
 
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
-        let (claimed, ()) = self.claim_in_pass(|_, _| ())?;
-        let index = claimed.index;
+        let claimed = self.claim_in_pass()?;
         if !claimed.run.is_periodic() {
-            let ended = EndedTimer::finish(self.engine.nodes.entry(index), claimed.run);
-            return Some(Expiry::Ended(self.end_expired(claimed, ended)));
+            return Some(Expiry::Ended(self.end_expired(claimed)));
         }
-        if let Err(payload) = self.engine.rearm(index) {
-            self.engine.finish_run(index, claimed.run);
-            return Some(Expiry::Ended(self.make_expired(
-                claimed,
-                claimed.run.generation(),
-                payload,
-            )));
+        if let Err(payload) = self.engine.rearm(claimed.index) {
+            let expired = self.make_expired(&claimed, payload);
+            self.engine.finish_run(claimed);
+            return Some(Expiry::Ended(expired));
         }
-        let Expired { handle, times, .. } =
-            self.make_expired(claimed, claimed.run.generation(), ());
-        let payload = self.engine.nodes.rearmed_payload_mut(index);
+        let Expired { handle, times, .. } = self.make_expired(&claimed, ());
+        let payload = self.engine.nodes.rearmed_payload_mut(claimed.index);
         Some(Expiry::Periodic(Expired { handle, payload, times }))
     }
 
-    /// Claims the next due timer of this pass, and calls `on_claim` with its node. Returns the
-    /// timer and the result of `on_claim`. Before it finds such a timer, drops the payloads of
-    /// remotely cancelled timers. If no timer is due, ends the pass and returns `None`.
+    /// Claims the next due timer of this pass. If no timer is due, ends the pass and returns `None`.
     #[inline]
-    fn claim_in_pass<R>(
-        &mut self,
-        on_claim: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R + Copy,
-    ) -> Option<(ClaimedTimer, R)> {
+    fn claim_in_pass(&mut self) -> Option<ClaimedTimer<T>> {
+        if self.engine.backlog.phase.is_urgent
+            && let Some(claimed) = self.claim_from_messages()
+        {
+            return Some(claimed);
+        }
+        if let Some(claimed) = self.engine.claim_next_due() {
+            return Some(claimed);
+        }
+        if self.engine.backlog.may_have_low_messages()
+            && let Some(claimed) = self.claim_from_messages()
+        {
+            return Some(claimed);
+        }
+        self.engine.end_pass();
+        None
+    }
+
+    /// Consumes messages of this phase, up to one about a timer that is due. Claims that timer.
+    /// Drops the payloads of remotely cancelled timers.
+    #[cold]
+    fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
-            match self.engine.next_step(on_claim)? {
-                PassStep::Due(claimed, result) => return Some((claimed, result)),
-                PassStep::Cancelled(payload) => {
+            match self.engine.next_message_step()? {
+                PassStep::Due(claimed) => return Some(claimed),
+                PassStep::Cancelled(index) => {
+                    let payload = self.engine.take_payload_cancelled_remotely(index);
                     self.engine.shared.hooks.drop_catching_panic(payload);
                 }
             }
@@ -1172,17 +1182,16 @@ impl<T> Shard<T> {
     /// Returns a timer that has ended by firing. Frees its node, unless a message about the timer
     /// is queued.
     #[inline]
-    fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
-        if let FreeWhen::Now = ended.free_when {
-            self.engine.free(claimed.index, ended.generation);
-        }
-        self.make_expired(claimed, ended.generation, ended.payload)
+    fn end_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
+        let expired = self.make_expired(&claimed, claimed.take_payload());
+        self.engine.finish_run(claimed);
+        expired
     }
 
     #[inline]
-    fn make_expired<P>(&self, claimed: ClaimedTimer, generation: u64, payload: P) -> Expired<P> {
-        let ClaimedTimer { index, due, .. } = claimed;
-        let handle = self.engine.handle_template.with_index_and_generation(index, generation);
+    fn make_expired<P>(&self, claimed: &ClaimedTimer<T>, payload: P) -> Expired<P> {
+        let &ClaimedTimer { index, run, due, .. } = claimed;
+        let handle = self.engine.handle_template.with_index_and_generation(index, run.generation());
         let times = ExpiryTimes {
             origin: self.engine.clock.source.origin(),
             due,

@@ -27,10 +27,6 @@ pub(super) struct Stats {
     /// skip their pass. The value is zero before the first pass ends, during a pass, after a pass
     /// that left work, and after a request for a pass.
     pub(super) skip_passes_until_turn: Cell<u64>,
-    /// The tick of the timers that `unpublished_due_count` counts.
-    last_due_tick: u64,
-    /// The number of timers of `last_due_tick` whose lateness is not yet published.
-    unpublished_due_count: u32,
     /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, both from the latest
@@ -71,49 +67,21 @@ impl Stats {
         }
     }
 
-    /// Counts a timer that was due at `due_tick`. The lateness of all timers of a tick is published
-    /// together.
-    #[inline]
-    pub(super) fn record_due_lateness(
-        &mut self,
-        due_tick: u64,
-        clock: &ShardClock,
-        gauges: &Gauges,
-    ) {
-        if due_tick == self.last_due_tick {
-            self.unpublished_due_count += 1;
-        } else {
-            self.publish_due_lateness(clock, gauges);
-            (self.last_due_tick, self.unpublished_due_count) = (due_tick, 1);
-        }
-    }
-
-    #[inline]
-    pub(super) fn publish_due_lateness(&mut self, clock: &ShardClock, gauges: &Gauges) {
-        let count = self.unpublished_due_count;
-        if count > 0 {
-            let deadline_nanos = clock.tick.start_nanos(self.last_due_tick);
-            self.publish_lateness(deadline_nanos, count, clock, gauges);
-            self.unpublished_due_count = 0;
-        }
-    }
-
-    /// Publishes the lateness of `count` timers with this deadline.
+    /// Publishes the lateness of a timer with this deadline.
     #[inline]
     pub(super) fn publish_lateness(
         &self,
         deadline_nanos: u64,
-        count: u32,
         clock: &ShardClock,
         gauges: &Gauges,
     ) {
         let cause = match (deadline_nanos > clock.previous_turn_start, self.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // After the previous turn, these timers were added or reset to deadlines before that
-            // turn. So the loop is not late.
+            // After the previous turn, the timer was added or reset to a deadline before that turn.
+            // So the loop is not late.
             (false, false) => return,
         };
-        gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos), count);
+        gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));
     }
 }

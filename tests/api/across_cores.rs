@@ -173,7 +173,7 @@ fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
                 });
                 let others = [(); WAKE_DEPTH].map(|()| local_timer().add(HOUR, must_not_run));
                 send.send((run, others)).expect("the test waits");
-                turn_after(clock, 1)
+                (turn_after(clock, 1), local_timer().turn())
             })
         });
         let held = users.lock().expect("no panic");
@@ -186,8 +186,8 @@ fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
         shard.add(HOUR, ());
         assert_eq!(shard.drain().len(), 1);
         drop(held);
-        let turn = owner.join().expect("no panic");
-        assert_eq!((turn.fired, turn.collected, turn.live), (1, WAKE_DEPTH, 0));
+        let (turn, next) = owner.join().expect("no panic");
+        assert_eq!((turn.fired, next.collected, next.live), (1, WAKE_DEPTH, 0));
         assert_eq!(run.cancel(), Cancel::Ended);
     });
 }

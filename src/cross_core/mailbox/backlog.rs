@@ -51,9 +51,18 @@ impl PassPhase {
 
 impl Backlog {
     /// Begins a pass. If there are urgent messages, begins it with the urgent phase and returns
-    /// true.
+    /// true. If there are no messages at all, later messages wait for the next pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
+        if self.is_empty() && mailbox.is_empty() {
+            self.phase = PassPhase::default();
+            return false;
+        }
+        self.begin_pass_with_messages(mailbox, budget)
+    }
+
+    #[inline(never)]
+    fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         self.phase = PassPhase::low(budget);
         let has_urgent =
             self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
@@ -66,7 +75,6 @@ impl Backlog {
     /// Reserves up to half of the budget for low-priority messages, so that a flood of urgent
     /// messages does not starve them. Half of an odd budget is rounded up and down alternately, so
     /// that a budget of one starves neither priority.
-    #[inline(never)]
     fn begin_urgent_phase(&mut self, mailbox: &Mailbox) {
         let PassPhase { is_urgent, budget, .. } = &mut self.phase;
         *is_urgent = true;
@@ -78,11 +86,10 @@ impl Backlog {
         *budget -= self.budget_reserved_for_low;
     }
 
-    /// Returns true if this pass may have messages after its urgent phase. Messages for the next
-    /// pass count too.
+    /// Returns true if this pass may have low-priority messages to consume.
     #[inline]
-    pub(crate) fn may_have_low_messages(&self, mailbox: &Mailbox) -> bool {
-        self.ready[LOW].first != 0 || mailbox.low.has_messages()
+    pub(crate) fn may_have_low_messages(&self) -> bool {
+        self.phase.may_take_from_mailbox || self.ready[LOW].first != 0
     }
 
     /// Returns true if the mailbox has messages that the pass in progress has still to take.

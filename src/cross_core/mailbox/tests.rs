@@ -11,12 +11,6 @@ fn pack(depth: u32, second: u32, newest: u32) -> u64 {
 
 const UNLIMITED: usize = usize::MAX;
 
-fn backlog_in_pass(budget: usize) -> Backlog {
-    let mut backlog = Backlog::default();
-    assert!(!backlog.begin_pass(&Mailbox::default(), budget));
-    backlog
-}
-
 fn try_take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> bool {
     backlog.try_take_or_end_phase(mailbox, |index, link| links[index as usize].replace(link))
 }
@@ -60,7 +54,7 @@ fn queued_depth(outcome: PushOutcome) -> u32 {
 #[test]
 fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
-    let mut backlog = backlog_in_pass(UNLIMITED);
+    let mut backlog = Backlog::default();
     for round in 0..2 {
         let is_first_payload = |index: u32, kind| {
             let pushed = mailbox.push(index, &links[index as usize], kind);
@@ -85,7 +79,8 @@ fn the_first_payload_message_is_flagged() {
 #[test]
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
-    let mut backlog = backlog_in_pass(UNLIMITED);
+    let mut backlog = Backlog::default();
+    assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
     assert!(!try_take_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
@@ -95,7 +90,7 @@ fn the_owner_takes_all_messages_newest_first() {
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
     let is_taken = try_take_or_end_phase(&mut backlog, &mailbox, &links);
-    assert!(!is_taken && backlog.is_empty(), "a phase takes messages once");
+    assert!(!is_taken && backlog.is_empty(), "the pass has begun without messages");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
     assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(
@@ -109,7 +104,7 @@ fn the_owner_takes_all_messages_newest_first() {
 #[test]
 fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| MailboxLink::default()));
-    let mut backlog = backlog_in_pass(UNLIMITED);
+    let mut backlog = Backlog::default();
     let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
     (1..5).for_each(|index| push(index, MessageKind::Cancelled));
     (5..7).for_each(|index| push(index, MessageKind::AddedOrReset));
@@ -122,9 +117,9 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     push(8, MessageKind::Cancelled);
     assert!(backlog.phase.is_urgent);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
-    assert!(!backlog.phase.is_urgent && backlog.may_have_low_messages(&mailbox));
+    assert!(!backlog.phase.is_urgent && backlog.may_have_low_messages());
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
-    assert!(!backlog.may_have_low_messages(&mailbox));
+    assert!(!backlog.may_have_low_messages());
     push(9, MessageKind::Cancelled);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [], "a phase takes messages once");
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![7], vec![9]]);
@@ -164,7 +159,7 @@ fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
     (1..10).for_each(|index| push(index, MessageKind::Cancelled));
     (10..20).for_each(|index| push(index, MessageKind::AddedOrReset));
-    let (mut backlog, mut consumed) = (backlog_in_pass(0), Vec::new());
+    let (mut backlog, mut consumed) = (Backlog::default(), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
         consumed.extend(consume_pass(&mut backlog, budget, &mailbox, &links).concat());
     }
@@ -177,8 +172,8 @@ fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], MessageKind::Cancelled);
     (1..3).for_each(push);
-    let mut backlog = backlog_in_pass(1);
-    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [2]);
+    let mut backlog = Backlog::default();
+    assert_eq!(consume_pass(&mut backlog, 1, &mailbox, &links)[1], [2]);
     push(3);
     assert_eq!(consume_pass(&mut backlog, 1, &mailbox, &links)[1], [1]);
     assert_eq!(backlog.count(), 1);
@@ -191,7 +186,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
         let (mailbox, links) =
             (Mailbox::default(), (0..=count).map(|_| MailboxLink::default()).collect::<Vec<_>>());
-        let mut backlog = backlog_in_pass(UNLIMITED);
+        let mut backlog = Backlog::default();
         (1..=count).for_each(|index| {
             _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
         });
@@ -214,7 +209,7 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
     (1..=2 * FIRST_INEXACT_COUNT).for_each(|index| {
         _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
     });
-    let mut backlog = backlog_in_pass(UNLIMITED);
+    let mut backlog = Backlog::default();
     backlog.unreversed = mailbox.urgent.take_all();
     for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
         backlog.reverse_urgent(1, |index, link| links[index as usize].replace(link));
@@ -229,7 +224,7 @@ fn a_closed_mailbox_refuses_messages() {
     mailbox.close();
     for kind in [MessageKind::AddedOrReset, MessageKind::Cancelled] {
         assert_eq!(mailbox.push(1, &link, kind), PushOutcome::Closed);
-        let mut backlog = backlog_in_pass(UNLIMITED);
+        let mut backlog = Backlog::default();
         assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &[]).concat(), []);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
         assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
@@ -271,7 +266,8 @@ fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
 fn an_inexact_count_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_END - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
-    let mut backlog = backlog_in_pass(UNLIMITED);
+    let mut backlog = Backlog::default();
+    backlog.phase = PassPhase::low(UNLIMITED);
     backlog.ready = [MessageList::from_head(head), MessageList::default()];
     let mut counts = vec![];
     while !backlog.is_empty() {

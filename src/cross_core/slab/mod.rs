@@ -91,7 +91,7 @@ use std::{array, marker::PhantomData, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
-    owner::{EndedTimer, NodeRef, OwnerSlab},
+    owner::{ClaimedTimer, NodeRef, OwnerSlab},
     retired_pages::free_orphaned_pages,
 };
 use crate::{

@@ -5,6 +5,7 @@ use std::{
     fmt,
     marker::PhantomData,
     mem,
+    ptr::NonNull,
     sync::Arc,
 };
 
@@ -499,15 +500,6 @@ impl OwnerSlab<Callback> {
         // thread uses it.
         unsafe { CallbackPtr::new(node.node().payload()) }
     }
-
-    /// Returns the callback of a timer that was just claimed, for the caller to run in place. The
-    /// node must not be freed or armed before the run has ended.
-    #[inline]
-    pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackPtr {
-        // SAFETY: the owner has just claimed the timer, so the payload is present. No other thread
-        // uses the payload of a running timer (`state`).
-        unsafe { CallbackPtr::new(node.node().payload()) }
-    }
 }
 
 /// The owner's reference to a node whose page has been looked up.
@@ -583,6 +575,12 @@ impl<'n, T> NodeRef<'n, T> {
         self.creation_record().set(CreationRecord::new(call_site, now));
     }
 
+    /// Returns a timer that the owner has just claimed.
+    #[inline]
+    pub(crate) fn claimed(self, run: ClaimedRun, due: u64) -> ClaimedTimer<T> {
+        ClaimedTimer { node: self.node().into(), index: self.index, run, due }
+    }
+
     /// Takes the payload of a timer. The owner must just have claimed, cancelled or swept the
     /// timer, or have consumed the message about its cancel.
     #[inline]
@@ -605,23 +603,49 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A timer that the owner has claimed and ended. The field `generation` is between `free_when` and
-/// the payload, because one move of both would wait for the recent store of `free_when`.
-pub(crate) struct EndedTimer<T> {
-    pub(crate) generation: u64,
-    pub(crate) free_when: FreeWhen,
-    pub(crate) payload: T,
+/// A due timer that the owner has claimed. It is running until [`finish`](Self::finish), and its
+/// payload stays in the node until it is run or taken. This value must not outlive the slab.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct ClaimedTimer<T> {
+    node: NonNull<Node<T>>,
+    pub(crate) index: u32,
+    pub(crate) run: ClaimedRun,
+    /// The start of the tick at which the timer became due, in nanoseconds of the clock.
+    pub(crate) due: u64,
 }
 
-impl<T> EndedTimer<T> {
-    /// Finishes the run of a claimed timer, and takes its payload.
+impl<T> ClaimedTimer<T> {
     #[inline]
-    pub(crate) fn finish(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
-        Self {
-            generation: run.generation(),
-            free_when: node.state().finish(run),
-            payload: node.take_payload(),
-        }
+    fn node(&self) -> &Node<T> {
+        // SAFETY: the node of a running timer is not free. While a page has such a node, it is
+        // neither moved nor freed, unless the slab ends.
+        unsafe { self.node.as_ref() }
+    }
+
+    /// Takes the payload. The caller must call this at most once, and must not have run or rearmed
+    /// the timer.
+    #[inline]
+    pub(crate) fn take_payload(&self) -> T {
+        // SAFETY: the owner has claimed the timer, so the payload is present, and no other thread
+        // uses it (`state`).
+        unsafe { self.node().payload().read() }
+    }
+
+    /// Finishes the run, and tells the caller when to free the node.
+    #[inline]
+    pub(crate) fn finish(self) -> FreeWhen {
+        self.node().header.state.finish(self.run)
+    }
+}
+
+impl ClaimedTimer<Callback> {
+    /// Returns the callback, for the caller to run in place before it finishes the run.
+    #[inline]
+    pub(crate) fn callback(&self) -> CallbackPtr {
+        // SAFETY: the owner has claimed the timer, so the payload is present. No other thread uses
+        // the payload of a running timer (`state`).
+        unsafe { CallbackPtr::new(self.node().payload()) }
     }
 }
 
