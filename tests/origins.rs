@@ -6,14 +6,19 @@ mod operation;
 
 use std::{
     future::pending,
-    panic::Location,
+    panic::{Location, catch_unwind, resume_unwind},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Waker},
+    time::{Duration, Instant},
 };
 
 use common::{HOUR, TICK, in_virtual_time, manual_shard, on_a_thread};
 use corewheel::{
-    Cancel, LocalTimer, OwnedTimer,
+    Cancel, Clock, Config, LocalTimer, OwnedTimer,
     future::{Timers, interval, interval_at, sleep, sleep_until, timeout, timeout_at},
     local_timer,
     metrics::{LiveCallSite, LiveReport},
@@ -181,5 +186,38 @@ fn live_report_omits_ended_timers() {
         let last = line() + 1;
         (0..5_000).for_each(|_| _ = local_timer().add(HOUR, || ()));
         assert_eq!(lines(&local_timer().live_report()), [(last, 5_000)]);
+    });
+}
+
+/// The function of a clock must not panic. If it does, the wheel stays intact.
+#[test]
+fn a_panic_of_the_clock_leaves_the_wheel_intact() {
+    on_a_thread(|| {
+        let calls_until_panic = Arc::new(AtomicUsize::new(usize::MAX));
+        let left = Arc::clone(&calls_until_panic);
+        let clock = Clock::from_fn(Instant::now(), move || {
+            if left.fetch_sub(1, Ordering::Relaxed) == 0 {
+                resume_unwind(Box::new("planned"));
+            }
+            Duration::ZERO
+        });
+        Config::new().clock(clock).install().expect("a new thread");
+        let (timer, shard) = (local_timer(), local_timer().shard_ref());
+        let mut live = 0;
+        for calls in 0..4 {
+            // The next add uses the node of this timer again.
+            assert_eq!(timer.add(HOUR, || ()).cancel(), Cancel::Cancelled);
+            calls_until_panic.store(calls, Ordering::Relaxed);
+            live += usize::from(catch_unwind(|| timer.add(HOUR, || ())).is_ok());
+            calls_until_panic.store(usize::MAX, Ordering::Relaxed);
+            on_a_thread(|| shard.add(HOUR, || ()));
+            calls_until_panic.store(calls, Ordering::Relaxed);
+            let _ = catch_unwind(|| timer.turn());
+            calls_until_panic.store(usize::MAX, Ordering::Relaxed);
+            timer.turn();
+            live += 1;
+            assert_eq!(timer.len(), live);
+        }
+        assert_eq!(timer.drain().len(), live);
     });
 }

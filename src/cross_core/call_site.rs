@@ -25,8 +25,9 @@ impl CallSite {
     }
 }
 
-/// The call that added a timer, and the time of the add. For a remote timer, the time is when the
-/// owner admitted it (`slab`). In a node without a timer, the record has no meaning.
+/// The call that added a timer, and the time of the add. For a remote timer, the time is the
+/// owner's latest reading when the owner admitted it (`slab`). In a node without a timer, the record
+/// has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 
@@ -39,11 +40,11 @@ impl CreationRecord {
         )
     }
 
-    /// Returns a record of the same call, with the time that `now` returns.
-    pub(crate) fn with_add_time(self, now: impl FnOnce() -> u64) -> Self {
+    /// Returns a record of the same call, with the time `now`.
+    pub(crate) fn with_add_time(self, now: u64) -> Self {
         Self(
             #[cfg(feature = "origins")]
-            self.0.map(|(call_site, _)| (call_site, now())),
+            self.0.map(|(call_site, _)| (call_site, now)),
         )
     }
 

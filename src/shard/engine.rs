@@ -21,7 +21,7 @@ use crate::{
     },
     config::Config,
     cross_core::{
-        call_site::CallSite,
+        call_site::{CallSite, CreationRecord},
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
@@ -286,6 +286,8 @@ impl<T> Engine<T> {
         payload: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         debug_assert!(self.has_add_allowance());
+        // The function of a `Clock::from_fn` may panic, so the clock is read before any change.
+        let record = CreationRecord::new(call_site, || self.clock.now());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -293,7 +295,7 @@ impl<T> Engine<T> {
         self.stats.live += 1;
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
-        node.arm(generation, kind, payload, call_site, || self.clock.now());
+        node.arm(generation, kind, payload, record);
         self.wheel.link(&self.nodes, node, self.clock.tick.deadline_tick(schedule.due));
         if let TimerKind::Periodic = kind {
             *self.nodes.schedule_mut(index) = schedule;
@@ -1143,7 +1145,7 @@ impl<T> Engine<T> {
                         self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
-                    node.admit(|| self.clock.now());
+                    node.admit(self.clock.latest.min);
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.live_limit < INDEX_MAX {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        call_site::{CallSite, CreationRecord},
+        call_site::CreationRecord,
         callback::{BuildInPlace, Callback, CallbackPtr},
         mailbox::MailboxLink,
         reclaim::pin,
@@ -553,26 +553,24 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
-    pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
+    pub(crate) fn admit(self, now: u64) {
         self.location().set(Location::UNLINKED);
         self.creation_record().set(self.creation_record().get().with_add_time(now));
     }
 
-    /// Arms a free node with a new timer, without linking it into a slot. Records the call site and
-    /// the time of the add.
+    /// Arms a free node with a new timer, without linking it into a slot.
     #[inline]
     pub(crate) fn arm(
         self,
         generation: u64,
         kind: TimerKind,
         payload: impl BuildInPlace<T>,
-        call_site: CallSite,
-        now: impl FnOnce() -> u64,
+        record: CreationRecord,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload.
         unsafe { payload.build(self.node().payload().as_ptr()) };
         self.state().arm(generation, kind);
-        self.creation_record().set(CreationRecord::new(call_site, now));
+        self.creation_record().set(record);
     }
 
     /// Returns a timer that the owner has just claimed.

@@ -14,8 +14,8 @@ use crate::{
 
 fn add<T>(own: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
     let index = own.take_node().expect("there is a node");
-    let call_site = CallSite::caller();
-    own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), call_site, || 0);
+    let record = CreationRecord::new(CallSite::caller(), || 0);
+    own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), record);
     index
 }
 
@@ -197,7 +197,7 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
         seen.insert(index);
         let last = last_generations.insert(index, generation);
         assert!(last.is_none_or(|last| last < generation), "the generation did not increase");
-        own.entry(index).admit(|| 0);
+        own.entry(index).admit(0);
         assert!(!own.entry(index).is_not_admitted());
         assert_eq!(
             own.entry(index).state().consume_message(),
