@@ -92,7 +92,7 @@ impl ShardClock {
     /// The clock must be read between the two counts of the [`Anchor`]. The processor keeps this
     /// order: the kernel's clock code waits until the first count has been read, and `read_ordered`
     /// reads the second count after the clock code has completed.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {
             return self.merge_into_latest(Reading::exact(self.source.nanos()));

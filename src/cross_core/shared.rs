@@ -300,7 +300,7 @@ impl Shared {
 
     /// Returns a reading of the clock for a request of another thread. No turn that reads the
     /// clock later has an earlier lower bound, even if the owner estimates a fast clock, unless a
-    /// manual clock was set back. So the next turn fires a timer that is due at this reading's
+    /// virtual clock has gone back. So the next turn fires a timer that is due at this reading's
     /// lower bound.
     #[inline]
     fn reading(&self) -> Reading {

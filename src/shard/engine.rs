@@ -179,16 +179,22 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn read_clock(&mut self) -> Reading {
         if !self.try_read_clock() {
-            self.clock.read_slow();
+            self.read_clock_slow();
         }
         self.clock.latest
     }
 
-    /// Publishes the latest reading of a manual clock. Other threads use this reading as a lower
+    #[inline(never)]
+    fn read_clock_slow(&mut self) {
+        self.clock.read_slow();
+        self.publish_clock();
+    }
+
+    /// Publishes the latest reading of a virtual clock. Other threads use this reading as a lower
     /// bound on the time, because such a clock may go back.
     #[inline]
     pub(super) fn publish_clock(&self) {
-        if self.clock.source.is_manual() {
+        if self.clock.source.is_virtual() {
             self.shared.publish_clock_nanos(self.clock.latest.max);
         }
     }

@@ -169,7 +169,8 @@ fn a_clock_of_a_function_shows_its_time() {
         Config::new().clock(clock).install().expect("a new thread");
         let shard = local_timer().shard_ref();
         local_timer().add(Duration::from_millis(10), || ());
-        thread::spawn(move || shard.add(Duration::from_millis(20), || ()))
+        let remote = shard.clone();
+        thread::spawn(move || remote.add(Duration::from_millis(20), || ()))
             .join()
             .expect("no panic");
         for (now, fired) in [(9, 0), (10, 1), (19, 0), (20, 1)] {
@@ -182,5 +183,10 @@ fn a_clock_of_a_function_shows_its_time() {
         local_timer().add(Duration::from_millis(1), || ());
         assert_eq!(local_timer().next_deadline(), Some(origin + Duration::from_millis(21)));
         assert!(local_timer().counts().clock_regressions > 0);
+        // Other threads use it too.
+        thread::spawn(move || shard.add(Duration::from_millis(1), || ())).join().expect("no panic");
+        assert_eq!(local_timer().turn().fired, 0);
+        millis.store(21, Ordering::Relaxed);
+        assert_eq!(local_timer().turn().fired, 2);
     });
 }
