@@ -505,7 +505,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             let did = (turn.fired, turn.collected, turn.touched, turn.live);
             let is_idle = turn.nested && did == (0, 0, 0, live);
             count("turn in a callback");
-            with(|model| model.read_clock(model.own_shard()));
+            with(|model| _ = model.read_clock(model.own_shard()));
             check(is_idle, || format!("{turn:?} in a callback"));
         }
         Script::Pause => pause(),
@@ -631,7 +631,7 @@ fn add_remote(step: Step) {
             let delay = if is_periodic { model.make_periodic(id, delay) } else { delay };
             let mut due = 0;
             if act != Act::Run {
-                let now = if own { model.read_clock(number) } else { model.latest_time(number) };
+                let now = if own { model.read_clock(number) } else { model.remote_reading(number) };
                 due = model.shards[number].due_after(now, delay);
             }
             if own {

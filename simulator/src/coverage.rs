@@ -68,6 +68,7 @@ const FAULTS: &[&str] = &[
     "clock jumps",
     "clock jumps years",
     "clock stalls",
+    "clock blurred",
     "callback panics",
     "destructor panics",
     "wake hook panics",

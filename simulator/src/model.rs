@@ -47,6 +47,8 @@ pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
     /// Number of forward moves that the clock will ignore.
     stalls: usize,
+    /// How far the bounds of an owner's reading are before and after the time.
+    blur: [Nanos; 2],
     /// The shard number of the thread's own wheel.
     pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
@@ -112,9 +114,9 @@ pub(crate) struct ShardModel {
     /// True if the owner may still have to drop the payload of a remotely cancelled timer.
     may_hold_payloads: bool,
     pub(crate) limit: usize,
-    /// The latest time that the owner has read, or passed to `turn_at`.
-    latest: Nanos,
-    /// How often the owner has read an earlier time than `latest`.
+    /// The latest bounds on the time that the owner has read or passed to `turn_at`.
+    latest: Reading,
+    /// How often the owner's reading was before `latest`.
     regressions: u64,
     /// The tick that the turns have reached.
     turn_tick: u64,
@@ -192,9 +194,10 @@ struct Asleep {
 impl Model {
     pub(crate) fn new(plan: &Plan, loses_cancels: bool) -> Self {
         let core = |start: Nanos| {
-            let clock = ManualClock::new();
+            let is_inexact = plan.setting.is_inexact;
+            let clock = if is_inexact { ManualClock::inexact() } else { ManualClock::new() };
             clock.set(Duration::from_nanos(start));
-            CoreModel { clock, stalls: 0, own: 0, shard: None, ended_wheel: None }
+            CoreModel { clock, stalls: 0, blur: [0; 2], own: 0, shard: None, ended_wheel: None }
         };
         Self {
             setting: plan.setting.clone(),
@@ -225,7 +228,7 @@ impl Model {
             core,
             tick,
             limit,
-            latest: now,
+            latest: Reading::exact(now),
             turn_tick: now / tick,
             turn_now: now,
             ..ShardModel::default()
@@ -235,6 +238,12 @@ impl Model {
 
     pub(crate) fn clock(&self, core: usize) -> Nanos {
         nanos(self.cores[core].clock.elapsed())
+    }
+
+    /// Returns the bounds that an owner on this core reads.
+    fn reading(&self, core: usize) -> Reading {
+        let (now, [before, after]) = (self.clock(core), self.cores[core].blur);
+        Reading { min: now.saturating_sub(before), max: now.saturating_add(after) }
     }
 
     pub(crate) fn timer(&self, id: Id) -> &Timer {
@@ -347,22 +356,27 @@ impl Model {
     fn due(
         &self,
         shard: usize,
-        now: Nanos,
+        now: Reading,
         way: AddMethod,
         [delay, window]: [Nanos; 2],
     ) -> [Nanos; 2] {
         let instant = self.requested_nanos(shard, way, delay);
+        let exact = self.clock(self.shards[shard].core);
         let shard = &self.shards[shard];
         let due = match way {
-            AddMethod::At | AddMethod::AtPast => shard.due_at(now, instant),
+            // If the instant is between the bounds, the library reads the exact time.
+            AddMethod::At | AddMethod::AtPast if instant <= now.min.max(now.max.min(exact)) => {
+                shard.due_elapsed(instant.min(now.min))
+            }
+            AddMethod::At | AddMethod::AtPast => instant,
             _ => shard.due_after(now, delay),
         };
         let last = match way {
             AddMethod::Slack => {
-                let last = now.saturating_add(delay).saturating_add(window) / shard.tick;
+                let last = now.max.saturating_add(delay).saturating_add(window) / shard.tick;
                 shard.start(last.max(shard.tick_of(due))).max(due)
             }
-            AddMethod::Spread => now.saturating_add(delay).saturating_add(window),
+            AddMethod::Spread => now.max.saturating_add(delay).saturating_add(window),
             _ => due,
         };
         [due, last]
@@ -580,7 +594,7 @@ impl Model {
         // The shard may still want a turn at the old deadline.
         self.shards[shard].needless += u64::from(answer);
         // The owner reads the clock before it knows whether the timer can be moved.
-        let now = if own { self.read_clock(shard) } else { self.latest_time(shard) };
+        let now = if own { self.read_clock(shard) } else { self.remote_reading(shard) };
         if answer {
             self.unlink(id);
             let may_be_postponable =
@@ -593,7 +607,7 @@ impl Model {
             }
             let due = self.due(shard, now, way, delays);
             self.link(id, due, own);
-            self.timers[id as usize].period_base = now.saturating_add(delays[0]);
+            self.timers[id as usize].period_base = now.max.saturating_add(delays[0]);
         }
         answer
     }
@@ -613,7 +627,7 @@ impl Model {
     pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
         let (timer, own) = (self.timer(id), self.own_shard());
         let latest = self.shards[own].latest;
-        timer.shard != own && timer.state == State::Ended && self.clock(self.core) != latest
+        timer.shard != own && timer.state == State::Ended && self.reading(self.core) != latest
     }
 
     // ---- firing
@@ -799,14 +813,13 @@ impl ShardModel {
 
     /// Returns the due time after a delay. If the delay is zero, the due time is in a tick that has
     /// begun.
-    pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
-        if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
+    pub(crate) fn due_after(&self, now: Reading, delay: Nanos) -> Nanos {
+        if delay == 0 { self.due_elapsed(now.min) } else { now.max.saturating_add(delay) }
     }
 
-    /// Returns the due time of an instant. If the instant is not in the future, its tick is rounded
-    /// down.
-    fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
-        if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
+    /// Returns the due time of an elapsed moment, whose tick is rounded down.
+    fn due_elapsed(&self, moment: Nanos) -> Nanos {
+        moment.saturating_sub(self.tick - 1)
     }
 
     fn start(&self, tick: u64) -> Nanos {
@@ -829,6 +842,23 @@ impl ShardModel {
             asleep.may_wake |= first < asleep.until;
             asleep.must_wake |= last < asleep.until;
         }
+    }
+}
+
+/// Bounds on the time of a clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    min: Nanos,
+    max: Nanos,
+}
+
+impl Reading {
+    fn exact(nanos: Nanos) -> Self {
+        Self { min: nanos, max: nanos }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { min: self.min.max(other.min), max: self.max.max(other.max) }
     }
 }
 

@@ -10,6 +10,9 @@ pub(crate) const PLACES: usize = 3;
 /// The length of a long flood: more requests than a turn consumes.
 const LONG_FLOOD: u64 = 1_500;
 
+/// The largest distance between the bounds of a reading.
+pub(crate) const READING_WIDTH_MAX: Nanos = 10_000;
+
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MILLISECOND;
 const DAY: Nanos = 86_400 * SECOND;
@@ -40,6 +43,8 @@ pub(crate) struct Setting {
     pub(crate) capacity: usize,
     /// The first reading of each core's clock.
     pub(crate) starts: [Nanos; CORES],
+    /// True if [`ClockMove::Blur`] has an effect.
+    pub(crate) is_inexact: bool,
 }
 
 /// One act of one core, and arguments, of which each act uses some.
@@ -133,6 +138,9 @@ pub(crate) enum ClockMove {
     Years,
     /// Makes the clock ignore its next `count` forward moves.
     Stall,
+    /// From now on, owners read only bounds on the time, as with `Clock::fast`. The bounds are
+    /// `delay` before and `window` after the time.
+    Blur,
 }
 
 /// The action of a callback, or of the loop that receives a payload.
@@ -159,7 +167,7 @@ pub(crate) enum Script {
 
 /// The weight of each act. Acts on shards of payloads have twice the weight, because half of the
 /// steps name the thread's own wheel.
-const ACTS: [(u64, Act); 51] = [
+const ACTS: [(u64, Act); 52] = [
     (760, Act::Add(AddMethod::Plain)),
     (95, Act::Add(AddMethod::At)),
     (47, Act::Add(AddMethod::AtPast)),
@@ -206,6 +214,7 @@ const ACTS: [(u64, Act); 51] = [
     (60, Act::Clock(ClockMove::Jump)),
     (15, Act::Clock(ClockMove::Years)),
     (60, Act::Clock(ClockMove::Stall)),
+    (60, Act::Clock(ClockMove::Blur)),
     (4, Act::Flood(&Act::AddRemote)),
     (4, Act::Flood(&Act::Cancel(CancelMethod::Handle))),
     (3, Act::Flood(&Act::Reset)),
@@ -271,6 +280,7 @@ impl Draw<'_, '_> {
                 0 => Nanos::MAX - (self.magnitude() >> 8),
                 _ => self.magnitude() % (100 * YEAR),
             }),
+            is_inexact: self.below(2) == 0,
         }
     }
 
@@ -314,6 +324,7 @@ impl Draw<'_, '_> {
             Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.magnitude() >> 8,
             Act::Clock(ClockMove::Back) => self.ticks(50),
             Act::Clock(ClockMove::Jump) => SECOND + self.below(3 * DAY - SECOND),
+            Act::Clock(ClockMove::Blur) => self.below(READING_WIDTH_MAX + 1),
             Act::Clock(ClockMove::Years) => DAY + self.below(YEAR - DAY),
             // With shorter periods, most of the work would be runs of periodic timers.
             Act::Add(AddMethod::Periodic) | Act::AddPeriodicRemote | Act::SetPeriod => {
@@ -330,7 +341,10 @@ impl Draw<'_, '_> {
             place: usize::try_from(place).expect("a place"),
             to: self.index(CORES),
             delay,
-            window: self.delay(),
+            window: match act {
+                Act::Clock(ClockMove::Blur) => self.below(READING_WIDTH_MAX - delay + 1),
+                _ => self.delay(),
+            },
             count: usize::try_from(count).expect("a flood"),
             script,
         }

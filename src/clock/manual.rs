@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    clock::tick::saturating_nanos,
+    clock::{Reading, tick::saturating_nanos},
     util::sync::{AtomicU64, Ordering},
 };
 
@@ -55,6 +55,10 @@ struct ManualState {
     /// The instant of creation, at which the virtual time is zero.
     origin: Instant,
     nanos: AtomicU64,
+    /// How far the bounds of an owner's reading are before and after the time. `None` if the clock
+    /// is exact.
+    #[cfg(all(feature = "models", not(loom)))]
+    blur: Option<[AtomicU64; 2]>,
 }
 
 impl ManualClock {
@@ -69,7 +73,33 @@ impl ManualClock {
     /// assert_eq!(ManualClock::new().elapsed(), Duration::ZERO);
     /// ```
     pub fn new() -> Self {
-        Self(Arc::new(ManualState { origin: Instant::now(), nanos: AtomicU64::new(0) }))
+        Self(Arc::new(ManualState {
+            origin: Instant::now(),
+            nanos: AtomicU64::new(0),
+            #[cfg(all(feature = "models", not(loom)))]
+            blur: None,
+        }))
+    }
+
+    /// Creates a clock that gives the owners of shards only bounds on the time, as
+    /// [`Clock::fast`](crate::Clock::fast) does. Until the first call of [`blur`](Self::blur), the
+    /// bounds are equal.
+    #[cfg(all(feature = "models", not(loom)))]
+    #[doc(hidden)]
+    pub fn inexact() -> Self {
+        let (origin, nanos, blur) = (Instant::now(), AtomicU64::new(0), Some(Default::default()));
+        Self(Arc::new(ManualState { origin, nanos, blur }))
+    }
+
+    /// Sets how far the bounds of an [`inexact`](Self::inexact) clock are before and after the
+    /// time. They must be at most 10 us apart.
+    #[cfg(all(feature = "models", not(loom)))]
+    #[doc(hidden)]
+    pub fn blur(&self, before: Duration, after: Duration) {
+        for (distance, duration) in self.0.blur.iter().flatten().zip([before, after]) {
+            // Relaxed: the simulator runs one thread at a time.
+            distance.store(saturating_nanos(duration), Ordering::Relaxed);
+        }
     }
 
     /// Moves the clock forward, to at most 584 years after its start.
@@ -154,6 +184,25 @@ impl ManualClock {
     pub(super) fn nanos(&self) -> u64 {
         // Acquire: pairs with the Release of `advance` and `set`.
         self.0.nanos.load(Ordering::Acquire)
+    }
+
+    /// Reads the clock for the owner of a shard.
+    #[inline]
+    pub(super) fn reading(&self) -> Reading {
+        let nanos = self.nanos();
+        #[cfg(all(feature = "models", not(loom)))]
+        if let Some(blur) = &self.0.blur {
+            // Relaxed: the simulator runs one thread at a time.
+            let [before, after] = blur.each_ref().map(|it| it.load(Ordering::Relaxed));
+            return Reading { min: nanos.saturating_sub(before), max: nanos.saturating_add(after) };
+        }
+        Reading::exact(nanos)
+    }
+
+    /// Returns true if an owner's reading may be inexact.
+    #[cfg(all(feature = "models", not(loom)))]
+    pub(super) fn is_inexact(&self) -> bool {
+        self.0.blur.is_some()
     }
 
     pub(super) fn origin(&self) -> Instant {

@@ -276,6 +276,15 @@ impl Clock {
         matches!(self.0, Source::Manual(_) | Source::Function(_))
     }
 
+    /// Returns true if an owner's reading may be inexact.
+    pub(crate) fn is_inexact(&self) -> bool {
+        match &self.0 {
+            #[cfg(all(feature = "models", not(loom)))]
+            Source::Manual(manual) => manual.is_inexact(),
+            _ => self.is_fast(),
+        }
+    }
+
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
     pub(crate) fn kernel_clock(&self) -> Option<TimerfdClockId> {
@@ -290,6 +299,12 @@ impl Clock {
     #[inline]
     pub(super) fn manual_nanos(&self) -> Option<u64> {
         if let Source::Manual(manual) = &self.0 { Some(manual.nanos()) } else { None }
+    }
+
+    /// Reads a manual clock for the owner of a shard; `None` if this is not a manual clock.
+    #[inline]
+    pub(super) fn manual_reading(&self) -> Option<Reading> {
+        if let Source::Manual(manual) = &self.0 { Some(manual.reading()) } else { None }
     }
 
     /// Returns the exact nanoseconds since the origin.

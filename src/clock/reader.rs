@@ -82,8 +82,8 @@ impl ShardClock {
     /// Reads a manual clock. Returns false if the clock is not manual.
     #[inline(always)]
     pub(crate) fn try_read_manual(&mut self) -> bool {
-        let Some(nanos) = self.source.manual_nanos() else { return false };
-        self.merge_into_latest(Reading::exact(nanos));
+        let Some(reading) = self.source.manual_reading() else { return false };
+        self.merge_into_latest(reading);
         true
     }
 

@@ -305,7 +305,7 @@ impl Shared {
     #[inline]
     fn reading(&self) -> Reading {
         let max = self.nanos_after(0);
-        let width = if self.clock.is_fast() { READING_WIDTH_MAX_NANOS } else { 0 };
+        let width = if self.clock.is_inexact() { READING_WIDTH_MAX_NANOS } else { 0 };
         Reading { min: max.saturating_sub(width), max }
     }
 

@@ -195,7 +195,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.clock.source.is_virtual() {
-            self.shared.publish_clock_nanos(self.clock.latest.max);
+            self.shared.publish_clock_nanos(self.clock.latest.min);
         }
     }
 
@@ -557,7 +557,7 @@ impl<T> Engine<T> {
         }
         let is_manual = self.clock.try_read_manual();
         if is_manual {
-            self.shared.publish_clock_nanos(self.clock.latest.max);
+            self.shared.publish_clock_nanos(self.clock.latest.min);
         }
         is_manual
     }

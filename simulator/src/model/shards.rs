@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use corewheel::Counts;
 
-use super::{Asleep, Model, TurnModel};
-use crate::plan::{ClockMove, Id, Nanos, Step};
+use super::{Asleep, Model, Reading, TurnModel};
+use crate::plan::{ClockMove, Id, Nanos, READING_WIDTH_MAX, Step};
 
 /// Maximum number of messages that a turn consumes. As many messages of one priority wake a
 /// sleeping owner.
@@ -30,42 +30,51 @@ pub(crate) struct TurnReport {
 const DROP_WITHIN: Nanos = 100_000_000;
 
 impl Model {
-    /// Records that the owner reads the clock. Returns the owner's greatest reading so far.
-    pub(crate) fn read_clock(&mut self, shard: usize) -> Nanos {
-        let now = self.clock(self.shards[shard].core);
+    /// Records that the owner reads the clock. Returns the greatest bounds so far.
+    pub(crate) fn read_clock(&mut self, shard: usize) -> Reading {
+        let now = self.reading(self.shards[shard].core);
         let shard = &mut self.shards[shard];
-        shard.regressions += u64::from(now < shard.latest);
+        shard.regressions += u64::from(now.max < shard.latest.min);
         shard.latest = shard.latest.max(now);
         shard.latest
     }
 
-    /// Records the instant that the owner passes to `turn_at`. Returns the owner's greatest reading
-    /// so far.
-    fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Nanos {
-        let now = self.nanos_at(shard, instant);
+    /// Records the instant that the owner passes to `turn_at`. Returns the greatest bounds so far.
+    fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Reading {
+        let now = Reading::exact(self.nanos_at(shard, instant));
         let shard = &mut self.shards[shard];
         shard.latest = shard.latest.max(now);
         shard.latest
     }
 
-    /// Returns the time of a request from another core: the clock's time, or the owner's greatest
-    /// reading if that is later.
+    /// Returns the clock's time, or the lower bound of the owner's latest reading if that is later.
     pub(crate) fn latest_time(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
-        shard.latest.max(self.clock(shard.core))
+        shard.latest.min.max(self.clock(shard.core))
+    }
+
+    /// Returns the reading of a request from another core. Its lower bound is the lowest bound that
+    /// the owner can read at that time.
+    pub(crate) fn remote_reading(&self, shard: usize) -> Reading {
+        let max = self.latest_time(shard);
+        let width = if self.setting.is_inexact { READING_WIDTH_MAX } else { 0 };
+        Reading { min: max.saturating_sub(width), max }
     }
 
     /// Returns the time until the clock shows `nanos`, or zero if the shard's latest reading has
     /// reached that time.
     fn time_until(&self, shard: usize, nanos: Nanos) -> Nanos {
         let shard = &self.shards[shard];
-        if nanos > shard.latest { nanos.saturating_sub(self.clock(shard.core)) } else { 0 }
+        if nanos > shard.latest.min { nanos.saturating_sub(self.clock(shard.core)) } else { 0 }
     }
 
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
         /// Longer waits would bring an episode to the clock's maximum.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
+        if how == ClockMove::Blur && !self.setting.is_inexact {
+            return;
+        }
         let (core, by) = (step.to, step.delay);
         self.coverage.count(match how {
             ClockMove::Forward | ClockMove::Far | ClockMove::ToNext => "time passes",
@@ -73,12 +82,19 @@ impl Model {
             ClockMove::Jump => "clock jumps",
             ClockMove::Years => "clock jumps years",
             ClockMove::Stall => "clock stalls",
+            ClockMove::Blur => "clock blurred",
         });
         let now = self.clock(core);
         let of = &mut self.cores[core];
         let to = match how {
             ClockMove::Stall => {
                 of.stalls = step.count;
+                return;
+            }
+            ClockMove::Blur => {
+                of.blur = [step.delay, step.window];
+                let [before, after] = of.blur.map(Duration::from_nanos);
+                of.clock.blur(before, after);
                 return;
             }
             ClockMove::Back => now.saturating_sub(by),
@@ -106,7 +122,7 @@ impl Model {
         before: Counts,
         wait: Option<Nanos>,
     ) {
-        let now = match instant {
+        let Reading { min: now, .. } = match instant {
             None => self.read_clock(number),
             Some(instant) => self.use_loop_reading(number, instant),
         };
