@@ -267,6 +267,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         let changes_before_check = inner.change_count.get();
         if call_try_complete(&mut operation) {
             inner.complete_at_once(operation);
+            ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
             return Ok(WatchOutcome::Completed);
         }
         let mut keys = keys.into_iter();
@@ -785,6 +786,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let waits = self.table.borrow_mut().is_parked(id);
             if waits {
                 member.add_message_to_batch(core, Message::Watch { key, operation: id });
+            } else {
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key));
             }
             return waits;
         }

@@ -846,6 +846,31 @@ fn a_refused_add_returns_its_operation_despite_a_key_panic() {
     });
 }
 
+/// P6: the caller gets the outcome. The operation completes in its first check, or while its keys
+/// are iterated.
+#[test]
+fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
+    for (completes_at_once, core) in [(true, 0), (false, 0), (false, 1)] {
+        let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
+        let panicked = cores.cores.on(0, move |own| {
+            let (own, seen) = (own.as_ref().expect("it has joined").clone(), OpRecord::new());
+            seen.set_to(completes_at_once);
+            let (inside, sets) = (own.clone(), Arc::clone(&seen));
+            let keys = [never_panics(0), panics_on_drop(core)].into_iter().inspect(move |_| {
+                sets.set();
+                inside.notify(&never_panics(0));
+            });
+            let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
+            let added = with_panicking_keys(add).expect("there is room");
+            assert_eq!(added, WatchOutcome::Completed);
+            seen.assert_ended(Completion::Condition);
+            assert_eq!((own.len(), own.counts().watches), (0, 0));
+            local_timer().counts().panicked
+        });
+        assert_eq!(panicked, 1);
+    }
+}
+
 #[test]
 fn a_key_panic_in_a_full_batch_prevents_no_completion() {
     let mut cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
