@@ -957,12 +957,18 @@ impl ThreadWheel {
         values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
     }
 
+    /// Reports a panic to this thread's wheel. The panic of an operation makes a wheel if there is
+    /// none. The panic of a destructor does not, because the thread may only report events. Such a
+    /// thread drops the key of an event that could not be sent.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
-        match Self::with(|local| Arc::clone(&local.shared)) {
-            Ok(shared) => shared.hooks.report_panic(place, payload),
+        let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
+        let may_report = place != PanicPlace::Drop || has_wheel();
+        let wheel = may_report.then(|| Self::with(|local| Arc::clone(&local.shared)).ok());
+        match wheel.flatten() {
+            Some(shared) => shared.hooks.report_panic(place, payload),
             // Without a wheel, there is no panic hook.
-            Err(_) => catch_panic_silently(|| drop(payload)),
+            None => catch_panic_silently(|| drop(payload)),
         }
     }
 }

@@ -911,6 +911,16 @@ fn a_key_panic_at_thread_exit_is_contained() {
     });
 }
 
+#[test]
+fn a_key_panic_makes_no_wheel_for_a_thread_that_reports_an_event() {
+    let mut cores = JoinedCores::start_with_panic_keys(1, &[0]);
+    cores.cores.end(0);
+    on_a_thread(|| {
+        with_panicking_keys(|| cores.group.notify(&panics_on_drop(0)));
+        Config::new().install().expect("the thread has no wheel");
+    });
+}
+
 /// Core 1 holds a watch that it cannot answer, because the watch's group has ended.
 #[test]
 fn a_key_panic_after_the_end_of_its_group_is_contained() {
