@@ -73,8 +73,8 @@ pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
     /// The destructor of a callback or payload that was dropped after a cancel or at the end of its
-    /// wheel. Destructors of a purgatory's keys and operations, and of the waker of a task that
-    /// drives the wheel, count too.
+    /// wheel. Destructors of a purgatory's keys and operations, of the function of a purgatory
+    /// group, and of the waker of a task that drives the wheel count too.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,

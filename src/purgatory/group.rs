@@ -23,6 +23,7 @@ use super::{
     operation::{Id, WatchKey},
 };
 use crate::{
+    cross_core::hooks::PanicPlace,
     limits::{PURGATORY_BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
     local::{ShardRef, ThreadWheel},
     util::sync::{Ordering, SetOnce, fence, per_thread},
@@ -90,6 +91,17 @@ struct Group<K> {
     shards: SetOnce<Box<[ShardRef]>>,
 }
 
+/// A function of the user that returns the core of a key. Its drop catches panics, because an
+/// exiting thread often drops the last reference to a group. There, a panic would end the process.
+/// The option is empty only during the drop.
+struct CoreFunction<F>(Option<F>);
+
+impl<F> Drop for CoreFunction<F> {
+    fn drop(&mut self) {
+        ThreadWheel::catch_panic(PanicPlace::Drop, || drop(self.0.take()));
+    }
+}
+
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates a group that spreads the keys over the cores by a hash with a [random
     /// secret](crate::purgatory::Purgatory#keys). If your requests should run on the core of their
@@ -138,6 +150,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
+        let core_of = CoreFunction(Some(core_of));
+        let core_of = move |key: &K| core_of.0.as_ref().map_or(0, |core_of| core_of(key));
         Self(Arc::new(Group { core_of: Box::new(core_of), shards: SetOnce::new() }))
     }
 

@@ -911,6 +911,28 @@ fn a_key_panic_at_thread_exit_is_contained() {
     });
 }
 
+/// P6: the last reference to a group is often dropped by an exiting thread.
+#[test]
+fn a_panic_of_a_dropped_core_function_is_contained() {
+    thread_local!(static OWN: RefCell<Option<OpPurgatory>> = const { RefCell::new(None) });
+    for exits in [false, true] {
+        on_a_thread(|| {
+            let captured = OnDrop(|| panic!("as planned"));
+            let core_of = move |&key: &usize| {
+                let _ = &captured;
+                key
+            };
+            let own = PurgatoryGroup::by(core_of).join(0, &[local_timer().shard_ref()]);
+            if exits {
+                OWN.set(Some(own));
+            } else {
+                drop(own);
+                assert_eq!(local_timer().counts().panicked, 1);
+            }
+        });
+    }
+}
+
 #[test]
 fn a_key_panic_makes_no_wheel_for_a_thread_that_reports_an_event() {
     let mut cores = JoinedCores::start_with_panic_keys(1, &[0]);
