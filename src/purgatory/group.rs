@@ -42,7 +42,9 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// more. Later events on these keys have no effect, but the operations keep their other watches and
 /// their timeouts. Drop the purgatory before you [drain](crate::LocalTimer::drain) the core's
 /// wheel: events that other cores send between a drain and the drop are lost. If all 2^25 - 1 nodes
-/// of a core's wheel are in use, events and watches that other cores send to this core are lost.
+/// of a core's wheel are in use, messages that other cores send to this core are lost: events,
+/// watches and removals of watches. A watch whose removal is lost stays until this core's purgatory
+/// ends.
 ///
 /// # Examples
 ///
