@@ -35,7 +35,9 @@
 //!
 //! - A deadline is valid up to 584 years ahead; a later one never elapses. tokio documents a limit
 //!   of about 2 years.
-//! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`.
+//! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`. Because code from tokio passes a
+//!   `Pin<&mut Sleep>` to [`Sleep::reset`], a sleep that is not pinned is reset by
+//!   `Pin::new(&mut sleep).reset(deadline)`.
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
 //!   tokio panics if there is no runtime.
 //! - If a wait of more than a second is first polled after its deadline, it is pending once, and

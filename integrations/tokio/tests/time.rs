@@ -100,6 +100,30 @@ fn sleep_moves_to_a_later_and_an_earlier_deadline() {
     });
 }
 
+/// Code from tokio may call `reset` on a temporary `Pin`, or on one that is not `mut`.
+#[test]
+fn sleep_is_reset_through_every_kind_of_pin() {
+    fn consume(sleep: Pin<&mut time::Sleep>, deadline: Instant) {
+        sleep.reset(deadline);
+    }
+
+    paused(|| async {
+        let begun = Instant::now();
+        let mut boxed = Box::pin(time::sleep(SECOND));
+        boxed.as_mut().reset(begun + 2 * SECOND);
+        boxed.as_mut().await;
+        assert_eq!(begun.elapsed(), 2 * SECOND);
+        consume(boxed.as_mut(), begun + 3 * SECOND);
+        boxed.await;
+        assert_eq!(begun.elapsed(), 3 * SECOND);
+        let mut unpinned = time::sleep(SECOND);
+        Pin::new(&mut unpinned).reset(begun + 5 * SECOND);
+        (&mut unpinned).await;
+        assert_eq!(begun.elapsed(), 5 * SECOND);
+        assert!(unpinned.is_elapsed());
+    });
+}
+
 #[test]
 fn timeout_polls_its_future_first() {
     paused(|| async {

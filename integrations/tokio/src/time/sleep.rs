@@ -80,6 +80,25 @@ impl Sleep {
 
     /// Moves the deadline, earlier or later, even after it has passed. A task that waits is woken
     /// at the new deadline, without another poll.
+    ///
+    /// The signature is that of tokio, so that moved code compiles. A `Sleep` is `Unpin`, so it need
+    /// not be pinned: call `Pin::new(&mut sleep).reset(deadline)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel_tokio::time::{self, Duration, Instant};
+    /// use std::pin::Pin;
+    ///
+    /// # #[cfg(any(target_os = "linux", target_os = "android"))]
+    /// corewheel_tokio::run(async {
+    ///     let mut idle = time::sleep(Duration::from_secs(60));
+    ///     Pin::new(&mut idle).reset(Instant::now() + Duration::from_millis(5));
+    ///     (&mut idle).await;
+    ///     assert!(idle.is_elapsed());
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
         self.inner.reset(deadline.into_std());
