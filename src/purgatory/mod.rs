@@ -170,20 +170,28 @@ per_thread! {
 /// closure of [`ShardRef::run`](crate::ShardRef::run) must use a group's purgatory, keep a clone in
 /// a `thread_local!`. In an exiting thread, a call may return another, empty purgatory.
 ///
+/// **The types select the purgatory, even if they are inferred.** For example, the key `7` alone is
+/// an `i32`, so an operation that watches it is not in the purgatory for keys of type `u64`. To name
+/// the types only once, write a function such as `purgatory` in the example.
+///
 /// Cost after the first use: at most one comparison for each pair of types with a purgatory on this
 /// thread.
 ///
 /// # Examples
 ///
 /// ```
-/// use corewheel::purgatory::local_purgatory;
+/// use corewheel::purgatory::{Purgatory, local_purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 #[doc = include_str!("example.txt")]
-/// let _ = local_purgatory().try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+/// fn purgatory() -> Purgatory<u64, Op> {
+///     local_purgatory()
+/// }
+///
+/// let _ = purgatory().try_complete_else_watch(op(), [7], Duration::from_secs(5))?;
 /// is_met.set(true);
-/// // Elsewhere on the thread, the purgatory for the same types:
-/// assert_eq!(local_purgatory::<_, Op>().check_and_complete(&"topic"), 1);
+/// // Elsewhere on the thread:
+/// assert_eq!(purgatory().check_and_complete(&7), 1);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
