@@ -305,8 +305,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// these checks completed by their condition. An operation of another core is checked on its
     /// own core, when a message about the event arrives there.
     ///
-    /// This call finds no operations if the key belongs to another core: use
-    /// [`notify`](Self::notify) for such keys.
+    /// **In a group, this call finds no operations and returns 0 if the key belongs to another
+    /// core**, even if operations of this core watch the key. For the keys of any core, use
+    /// [`notify`](Self::notify).
     ///
     /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
     /// key.
