@@ -887,9 +887,9 @@ impl ThreadWheel {
         cancelled.unwrap_or(Cancel::Ended)
     }
 
-    /// Adds a timer of a client, due `delay` from now. Returns `None` if the timer was not added.
-    /// Before another attempt, the client must call [`engine_with_room`](Self::engine_with_room),
-    /// which makes room or returns the reason. While the timer is pending, the client must not
+    /// Adds a timer of a client, due at `when`. Returns `None` if the timer was not added. Before
+    /// another attempt, the client must call [`engine_with_room`](Self::engine_with_room), which
+    /// makes room or returns the reason. While the timer is pending, the client must not
     /// reuse `client_index`. Once the client no longer borrows its own state, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
     #[track_caller]
@@ -897,7 +897,7 @@ impl ThreadWheel {
     pub(crate) fn add_client_timer(
         client: ClientId,
         client_index: u32,
-        delay: Duration,
+        when: When,
     ) -> Option<LocalHandle> {
         let expire = move || {
             if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
@@ -911,7 +911,7 @@ impl ThreadWheel {
             return None;
         }
         let callback = &mut Some(RunOnce(expire));
-        let schedule = engine.schedule_for(When::after(delay), TimerKind::Private);
+        let schedule = engine.schedule_for(when, TimerKind::Private);
         let added = engine.insert(schedule, TimerKind::Private, CallSite::caller(), callback);
         added.ok().map(LocalHandle::new)
     }

@@ -96,6 +96,7 @@ use crate::{
     limits::{DEFERRED_COMPLETIONS_CAPACITY_MAX, NESTED_COMPLETIONS_MAX},
     local::{ClientId, ShardRef, ThreadWheel, WheelClient},
     util::sync::per_thread,
+    when::{Deadline, When},
 };
 
 /// The delayed operations of one core. Clones share the operations, and cannot leave the thread.
@@ -232,8 +233,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Completes `operation` at once if its condition holds. Otherwise parks it until a check finds
-    /// that the condition holds, or until `timeout` has elapsed. An event on one of the `keys`
-    /// causes a check.
+    /// that the condition holds, or until its timeout `when`. An event on one of the `keys` causes
+    /// a check.
+    ///
+    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. So a
+    /// timeout can count from the arrival of a request. If the instant has passed and the condition
+    /// does not hold, the operation expires in the next turn.
     ///
     /// A key that occurs twice in `keys` gets two watches. An operation without keys completes by
     /// its timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If
@@ -250,13 +255,15 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::purgatory::{Purgatory, WatchOutcome};
+    /// use corewheel::{local_timer, purgatory::{Purgatory, WatchOutcome}};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let keys = ["partition 7", "partition 8"];
-    /// let waits = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
+    /// let arrived = local_timer().now();
+    /// let timeout = arrived + Duration::from_secs(5); // counts from the request's arrival
+    /// let waits = purgatory.try_complete_else_watch(op(), keys, timeout)?;
     /// assert!(matches!(waits, WatchOutcome::Waits(_)));
     /// is_met.set(true);
     /// let completes = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
@@ -269,9 +276,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         &self,
         mut operation: Op,
         keys: impl IntoIterator<Item = K>,
-        timeout: Duration,
+        when: impl Into<When>,
     ) -> Result<WatchOutcome, AddError<Op>> {
-        let inner = &self.0;
+        let (inner, when) = (&self.0, when.into());
         let changes_before_check = inner.change_count.get();
         if call_try_complete(&mut operation) {
             inner.complete_at_once(operation);
@@ -285,12 +292,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         if let Some(client) = inner.client_id.get()
             && key.is_some()
         {
-            match inner.try_park(client, operation, key, timeout) {
+            match inner.try_park(client, operation, key, when) {
                 Ok(id) => return Ok(inner.watch_remaining(id, changes_before_check, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
-        match inner.park_making_room(operation, key, timeout) {
+        let When { deadline, slack, spread_range } = when;
+        match inner.park_making_room(operation, key, (deadline, slack, spread_range)) {
             Ok(id) => Ok(inner.watch_remaining(id, changes_before_check, remote_key, keys)),
             Err((reason, (operation, key))) => {
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(remote_key)));
@@ -709,12 +717,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         client: ClientId,
         operation: Op,
         key: Option<K>,
-        timeout: Duration,
+        when: When,
     ) -> Result<Id, (Op, Option<K>)> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.look_up_key(self.hash_builder.hash_u32(&key), key));
         let index = table.vacant_index();
-        let Some(timer) = ThreadWheel::add_client_timer(client, index, timeout) else {
+        let Some(timer) = ThreadWheel::add_client_timer(client, index, when) else {
             return Err((operation, entry.map(|entry| entry.key)));
         };
         let id = table.insert_parked(index, operation, timer, entry);
@@ -725,7 +733,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation. If necessary, first registers the purgatory with the wheel, and makes
-    /// room in the wheel.
+    /// room in the wheel. Takes the fields of a [`When`]: if this call needed a `When` in memory, the
+    /// caller would store it there on its fast path too.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -733,8 +742,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self: &Rc<Self>,
         operation: Op,
         key: Option<K>,
-        timeout: Duration,
+        (deadline, slack, spread_range): (Deadline, Duration, Duration),
     ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
+        let when = When { deadline, slack, spread_range };
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks of cancelled
         // timers, and their destructors may use the table.
@@ -742,7 +752,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             |client| ThreadWheel::with(|local| local.engine_with_room().map(|_room| client))?;
         match client.and_then(make_room) {
             Ok(client) => self
-                .try_park(client, operation, key, timeout)
+                .try_park(client, operation, key, when)
                 .map_err(|refused| (AddErrorReason::Full, refused)),
             Err(reason) => Err((reason, (operation, key))),
         }

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, ManualClock, Shard, When, local_timer};
+use corewheel::{Cancel, ManualClock, Shard, When, local_timer, purgatory::Purgatory};
 
 use crate::support::{
-    HOUR, Log, TICK, expired, from_another_thread, manual_shard, must_not_run, nanos, on_a_core,
-    on_a_thread, turn_after, turn_at_each_tick,
+    HOUR, Log, OpRecord, TICK, expired, from_another_thread, manual_shard, must_not_run, nanos,
+    on_a_core, on_a_thread, turn_after, turn_at_each_tick,
 };
 
 const START: u64 = 1_000;
@@ -56,7 +56,7 @@ fn set_start_time(clock: &ManualClock) {
     clock.set(TICK * 1_000 + TICK * 3 / 10);
 }
 
-/// Adds or resets ten timers with `form`. Returns the ticks in which they fired.
+/// Adds or resets ten timers and adds two operations with `form`. Returns the ticks in which they fired.
 fn callback_ticks(form: usize) -> Vec<u64> {
     on_a_core(|clock| {
         let (timer, fired) = (local_timer(), Log::new());
@@ -74,6 +74,11 @@ fn callback_ticks(form: usize) -> Vec<u64> {
         timer.add(when, note());
         timer.try_add(when, note()).expect("there is room");
         timer.add_local(when, note());
+        let purgatory = Purgatory::new();
+        for _ in 0..2 {
+            let op = OpRecord::new().op_with(|| (), note());
+            let _ = purgatory.try_complete_else_watch(op, [0], when).expect("there is room");
+        }
         shard.add(when, note());
         let remote = on_a_thread(|| {
             assert!(other.reset(when));
@@ -111,7 +116,7 @@ fn payload_ticks(form: usize) -> Vec<u64> {
 fn every_add_and_reset_treats_each_form_alike() {
     for (form, (_, first, last)) in forms(Instant::now()).into_iter().enumerate() {
         let (callbacks, payloads) = (callback_ticks(form), payload_ticks(form));
-        assert_eq!((callbacks.len(), payloads.len()), (10, 2), "form {form}");
+        assert_eq!((callbacks.len(), payloads.len()), (12, 2), "form {form}");
         for tick in callbacks.into_iter().chain(payloads) {
             assert!((first..=last).contains(&tick), "form {form}: {tick} not in {first}..={last}");
         }
