@@ -31,7 +31,7 @@ impl BuildKeyHasher {
 
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // `finish` mixes the low half best.
-    pub(super) fn hash_u32(&self, key: &impl Hash) -> u32 {
+    pub(super) fn hash_u32(&self, key: &(impl Hash + ?Sized)) -> u32 {
         self.hash_one(key) as u32
     }
 }

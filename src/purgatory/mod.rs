@@ -70,9 +70,12 @@ mod table;
 
 use std::{
     any::Any,
+    borrow::Borrow,
     cell::{Cell, RefCell, RefMut},
     collections::VecDeque,
-    fmt, mem,
+    fmt,
+    hash::Hash,
+    mem,
     rc::Rc,
     time::Duration,
 };
@@ -317,6 +320,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// core**, even if operations of this core watch the key. For the keys of any core, use
     /// [`notify`](Self::notify).
     ///
+    /// `key` may be any borrowed form of the purgatory's keys, as in a
+    /// [`HashMap`](std::collections::HashMap).
+    ///
     /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
     /// key.
     ///
@@ -328,14 +334,18 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
-    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
-    /// assert_eq!(purgatory.check_and_complete(&"topic"), 0); // the condition does not hold
+    /// let key = String::from("topic");
+    /// let _ = purgatory.try_complete_else_watch(op(), [key], Duration::from_secs(5))?;
+    /// assert_eq!(purgatory.check_and_complete("topic"), 0); // the condition does not hold
     /// is_met.set(true);
-    /// assert_eq!(purgatory.check_and_complete(&"topic"), 1);
+    /// assert_eq!(purgatory.check_and_complete("topic"), 1);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[inline]
-    pub fn check_and_complete(&self, key: &K) -> usize {
+    pub fn check_and_complete<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+    {
         self.0.check_and_complete(key)
     }
 
@@ -382,7 +392,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.check_by_id(id)
     }
 
-    /// Reports an event on `key`: each core checks its operations that watch the key.
+    /// Reports an event on `key`: each core checks its operations that watch the key. Takes no
+    /// borrowed form of the key, because a clone of the key may be sent to another core.
     ///
     /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
     /// full, and at the latest when this thread next calls `turn` or prepares to sleep.
@@ -470,7 +481,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// their watches were added. `on_complete` does not run.
     ///
     /// An operation whose `try_complete` is running stays. If the key belongs to another core, the
-    /// result is empty, because the watches on the key are on that core.
+    /// result is empty, because the watches on the key are on that core. `key` may be any borrowed
+    /// form of the purgatory's keys.
     ///
     /// Cost: constant time per watch on `key`, and per watch of the removed operations.
     ///
@@ -488,7 +500,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use = "the removed operations"]
-    pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
+    pub fn cancel_for_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Vec<Op>
+    where
+        K: Borrow<Q>,
+    {
         let hash = self.0.hash_builder.hash_u32(key);
         let table = self.0.table.borrow();
         let own_id = |watcher| match watcher {
@@ -527,7 +542,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
-    /// operations.
+    /// operations. `key` may be any borrowed form of the purgatory's keys.
     ///
     /// Cost: one step per watch.
     ///
@@ -543,7 +558,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert_eq!((purgatory.watched(&"topic"), purgatory.watched(&"other")), (1, 0));
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn watched(&self, key: &K) -> usize {
+    pub fn watched<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+    {
         let hash = self.0.hash_builder.hash_u32(key);
         self.0.table.borrow().watchers(hash, key).count()
     }
@@ -676,7 +694,7 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 }
 
 /// No field is borrowed while an operation's own code runs. But the table may be borrowed while
-/// keys are hashed or compared, so their `Hash` and `Eq` must not use the purgatory.
+/// keys are hashed or compared, so their `Hash`, `Eq` and `Borrow` must not use the purgatory.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
@@ -817,7 +835,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     #[inline]
-    fn check_and_complete(&self, key: &K) -> usize {
+    fn check_and_complete<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+    {
         self.change_count.update(|count| count + 1);
         let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();

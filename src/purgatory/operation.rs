@@ -81,7 +81,7 @@ pub trait DelayedOperation: 'static {
 /// A key that operations wait on: a value that can be compared, hashed, cloned, and sent to another
 /// core.
 ///
-/// The key's own `Hash`, `Eq`, `Clone` and `Drop` must not use the purgatory.
+/// The key's own `Hash`, `Eq`, `Borrow`, `Clone` and `Drop` must not use the purgatory.
 ///
 /// # Examples
 ///

@@ -15,6 +15,7 @@
 //! chain takes keys from one other chain. So growth visits only a few keys.
 
 use std::{
+    borrow::Borrow,
     hash::{BuildHasher, RandomState},
     mem,
     num::NonZeroU64,
@@ -169,6 +170,15 @@ impl<K> Watch<K> {
         next_in_ring: WatchIndex::NONE,
         next_extra_of_operation: WatchIndex::NONE,
     };
+
+    /// Returns true if this is the first watch of `key`.
+    #[inline]
+    fn is_first_of<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.hash == hash && self.key.as_ref().is_some_and(|own| own.borrow() == key)
+    }
 
     /// Returns a copy of the watch, and moves the key into the copy.
     #[inline]
@@ -795,7 +805,10 @@ pub(super) struct EventWalk {
 
 impl<K: Eq, Op> Table<K, Op> {
     #[inline]
-    fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
+    fn find_key<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> WatchIndex
+    where
+        K: Borrow<Q>,
+    {
         let mut index = self.chain_head(hash);
         // `get` returns `None` for an extra watch, because the flag makes its index too large.
         while index != WatchIndex::NONE {
@@ -803,7 +816,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 return self.find_key_slow(index, hash, key);
             };
             let watch = &parked.inline_watch;
-            if watch.hash == hash && watch.key.as_ref() == Some(key) {
+            if watch.is_first_of(hash, key) {
                 return index;
             }
             index = watch.next_in_chain;
@@ -813,9 +826,12 @@ impl<K: Eq, Op> Table<K, Op> {
 
     /// Searches a chain for a key, from the extra watch `index` on.
     #[inline(never)]
-    fn find_key_slow(&self, mut index: WatchIndex, hash: u32, key: &K) -> WatchIndex {
+    fn find_key_slow<Q: Eq + ?Sized>(&self, mut index: WatchIndex, hash: u32, key: &Q) -> WatchIndex
+    where
+        K: Borrow<Q>,
+    {
         while let Some(watch) = self.watch_at(index) {
-            if watch.hash == hash && watch.key.as_ref() == Some(key) {
+            if watch.is_first_of(hash, key) {
                 return index;
             }
             index = watch.next_in_chain;
@@ -945,12 +961,15 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Begins an event. If the only watch on the key is an inline watch, tries to check out the
     /// operation of this watch.
     #[inline]
-    pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
+    pub(super) fn begin_event<Q: Eq + ?Sized>(&mut self, hash: u32, key: &Q) -> KeyWatchers<Op>
+    where
+        K: Borrow<Q>,
+    {
         let mut index = self.chain_head(hash);
         // Does not call `find_key`, so that the record of an inline watch is looked up only once.
         while let Some(parked) = self.operations.get_mut(index.0) {
             let watch = &parked.inline_watch;
-            if watch.hash == hash && watch.key.as_ref() == Some(key) {
+            if watch.is_first_of(hash, key) {
                 if watch.next_in_ring == index
                     && let Some(operation) = parked.check_out()
                 {
@@ -974,7 +993,14 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Returns the operations that watch a key, one for each watch, the oldest watch first.
-    pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
+    pub(super) fn watchers<Q: Eq + ?Sized>(
+        &self,
+        hash: u32,
+        key: &Q,
+    ) -> impl Iterator<Item = Watcher>
+    where
+        K: Borrow<Q>,
+    {
         let mut event = self.walk_from(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }

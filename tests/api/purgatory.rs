@@ -112,6 +112,21 @@ fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
 }
 
 #[test]
+fn keys_are_found_by_their_borrowed_form() {
+    on_a_core(|_| {
+        let own = Purgatory::new();
+        let seen = [(); 2].map(|()| add(&own, ["topic".to_owned(), "other".to_owned()], 50));
+        assert_eq!([own.watched("topic"), own.watched("other"), own.watched("none")], [2, 2, 0]);
+        seen[0].set();
+        assert_eq!((own.check_and_complete("none"), own.check_and_complete("topic")), (0, 1));
+        seen[0].assert_ended(Completion::Condition);
+        // The operation's first watch is inline, and its second watch is not.
+        assert_eq!((own.cancel_for_key("none").len(), own.cancel_for_key("other").len()), (0, 1));
+        assert_eq!((own.watched(&"topic".to_owned()), own.len()), (0, 0));
+    });
+}
+
+#[test]
 fn an_operation_that_completes_at_once_uses_neither_keys_nor_a_timer() {
     on_a_core(|_| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
