@@ -16,7 +16,11 @@ use crate::{
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or been
 /// cancelled.
 ///
-/// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm the timer
+/// Dropping the timer cancels it, and drops the callback. A callback that owns the value in which
+/// its own `OwnedTimer` lives, perhaps through an `Rc`, is never dropped: the value and the callback
+/// keep each other alive, and both leak. Such a callback captures a [`Weak`](std::rc::Weak).
+///
+/// The callback gets a reference to the timer, and can arm the timer
 /// again through this reference. If the callback does so after it has dropped the `OwnedTimer`, the
 /// timer is cancelled when the callback returns.
 ///
