@@ -255,6 +255,32 @@ impl OwnedTimer {
         self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())
     }
 
+    /// Returns true if the timer is [pending](TimerStatus::Pending). Returns false if it is running,
+    /// has ended, or was never armed. Cost: constant.
+    ///
+    /// # Examples
+    ///
+    /// Each write extends an idle timeout, which [`arm`](Self::arm) resets. But a write timeout
+    /// counts from the first write that the peer has not yet accepted, so it is armed only if it is
+    /// not pending:
+    ///
+    /// ```
+    /// use corewheel::OwnedTimer;
+    /// use std::time::Duration;
+    ///
+    /// let write_timeout = OwnedTimer::new(|_| println!("close the connection"));
+    /// for _write in 0..2 {
+    ///     if !write_timeout.is_pending() {
+    ///         write_timeout.arm(Duration::from_secs(10));
+    ///     }
+    /// }
+    /// write_timeout.cancel(); // the peer has accepted all bytes
+    /// assert!(!write_timeout.is_pending());
+    /// ```
+    pub fn is_pending(&self) -> bool {
+        self.shared.latest_handle.get().is_some_and(LocalHandle::is_pending)
+    }
+
     /// Returns how the timer ended after its latest arming. Returns `None` while it is pending or
     /// running, and before it is first armed.
     ///

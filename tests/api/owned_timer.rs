@@ -29,8 +29,8 @@ fn an_owned_timer_can_be_rearmed_and_reports_its_end() {
         assert_eq!(format!("{timer:?}"), "OwnedTimer { status: Ended, .. }");
         assert_eq!((timer.last_end(), timer.handle(), timer.cancel()), (None, None, Cancel::Ended));
         for run in 1..=3 {
-            assert!(!timer.arm(TICK * 5));
-            assert_eq!(timer.last_end(), None);
+            assert!(!timer.is_pending() && !timer.arm(TICK * 5));
+            assert!(timer.is_pending() && timer.last_end().is_none());
             assert_eq!((turn_after(clock, 4).fired, turn_after(clock, 1).fired), (0, 1));
             assert_eq!((runs.get(), timer.last_end()), (run, Some(TimerEnd::Fired)));
             assert!(!timer.arm(TICK * 5));
