@@ -140,8 +140,9 @@ impl Key {
 }
 
 impl<T> Wheel<T> {
-    /// Creates an empty wheel of the default geometry at tick 0. For another geometry use
-    /// [`starting_at`](Self::starting_at).
+    /// Creates an empty wheel of the default geometry at tick 0. `new` and `default` exist only for
+    /// this geometry: in another one, `Wheel::<T, 6, 11>::new()` does not compile ("expected `6`,
+    /// found `11`"). There, call [`starting_at(0)`](Self::starting_at).
     ///
     /// # Examples
     ///
@@ -175,7 +176,7 @@ impl<T> Wheel<T> {
 }
 
 impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS> {
-    /// Creates an empty wheel whose time is `now`.
+    /// Creates an empty wheel of any geometry whose time is `now`.
     ///
     /// # Examples
     ///
