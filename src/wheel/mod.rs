@@ -31,6 +31,7 @@ mod raw;
 mod slot;
 mod storage;
 
+use alloc::vec::Vec;
 use core::{fmt, iter::FusedIterator};
 
 use self::entries::Entries;
@@ -43,7 +44,11 @@ pub(crate) use self::{
 /// A hierarchical timing wheel that holds values until their deadlines.
 ///
 /// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
-/// and no thread: [`advance`](Self::advance) moves its time and returns the due entries.
+/// and no thread: [`advance`](Self::advance) moves its time and returns the due entries. Without a
+/// call of `advance`, time stands still: a paused simulation does not call it.
+///
+/// A wheel is deterministic: on two wheels of one version of corewheel, equal calls return equal
+/// keys and equal entries, in equal order.
 ///
 /// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level
 /// below. `LEVEL_BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
@@ -311,7 +316,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// If the iterator is dropped before its end, the next call continues with the remaining
     /// entries. So a loop that inserts entries calls `advance(now).next()` each time. That loop
-    /// also gets the entries that it has inserted with deadlines up to `now`.
+    /// also gets the entries that it has inserted with deadlines up to `now`. These get the deadline
+    /// `now`, so they come after the entries of all earlier ticks. A simulation, in which each event
+    /// must come at its own tick, advances from deadline to deadline: see the second example.
     ///
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
@@ -333,6 +340,26 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///     assert_eq!((deadline, value), (10, "lease"));
     /// }
     /// assert_eq!(wheel.now(), 10);
+    /// ```
+    ///
+    /// A simulation until the tick `end`, whose events insert other events:
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let (end, mut log) = (10, Vec::new());
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert(1, "ping");
+    /// wheel.insert(6, "sample");
+    /// while let Some(tick) = wheel.next_deadline().filter(|&tick| tick <= end) {
+    ///     while let Some((now, event)) = wheel.advance(tick).next() {
+    ///         log.push((now, event));
+    ///         if event == "ping" {
+    ///             wheel.insert(now + 4, "ping");
+    ///         }
+    ///     }
+    /// }
+    /// assert_eq!(log, [(1, "ping"), (5, "ping"), (6, "sample"), (9, "ping")]);
     /// ```
     #[inline]
     pub fn advance(&mut self, now: u64) -> DueEntries<'_, T, LEVEL_BITS, LEVELS> {
@@ -399,7 +426,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///   have more than 8,192 entries.
     ///
     /// While [`is_behind`](Self::is_behind) returns true, the tick may be before
-    /// [`now`](Self::now).
+    /// [`now`](Self::now). Otherwise it is after `now`, or `now` itself if an entry was inserted or
+    /// reset to a deadline up to `now`.
     ///
     /// # Examples
     ///
@@ -675,6 +703,28 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
             }
             next_index = index + 1;
         }
+    }
+
+    /// Removes every entry, and returns the key, the deadline and the value of each, in no
+    /// particular order. The wheel keeps its time. The keys find no entry any more.
+    ///
+    /// Cost: the same as [`retain`](Self::retain), plus two allocations.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let lease = wheel.insert(30_000, "lease");
+    /// assert_eq!(wheel.drain(), [(lease, 30_000, "lease")]);
+    /// assert!(wheel.is_empty());
+    /// ```
+    #[must_use = "the removed entries"]
+    pub fn drain(&mut self) -> Vec<(Key, u64, T)> {
+        let entries: Vec<_> = self.iter().map(|(key, deadline, _)| (key, deadline)).collect();
+        let remove = |(key, deadline)| Some((key, deadline, self.remove(key)?));
+        entries.into_iter().filter_map(remove).collect()
     }
 
     /// Removes and drops every entry. The wheel keeps its time. Earlier keys find no entry. Cost:

@@ -212,6 +212,16 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
     assert!(!map.is_empty() && is_same(&wheel, &map));
     wheel.check();
 
+    let drained = wheel.drain();
+    wheel.check();
+    assert_eq!((drained.len(), wheel.len(), wheel.now()), (map.len(), 0, 199));
+    assert!(map.keys().all(|key| !wheel.contains(*key)));
+    let drained = drained.into_iter().map(|(key, deadline, number)| (key, (deadline, number)));
+    assert_eq!(drained.collect::<HashMap<_, _>>(), map);
+
+    for &(deadline, number) in map.values() {
+        wheel.insert(deadline, number);
+    }
     wheel.clear();
     wheel.check();
     assert_eq!((wheel.len(), wheel.iter().count(), wheel.now()), (0, 0, 199));

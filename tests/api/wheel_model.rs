@@ -1,7 +1,9 @@
 //! Compares `Wheel` with a sorted set (`tests/model`), on small geometries, whose rings wrap often,
 //! and on the geometry of shards.
 
-use corewheel::Wheel;
+use std::collections::BTreeMap;
+
+use corewheel::{Key, Wheel};
 
 use crate::model::{
     agrees_with_the_model,
@@ -25,6 +27,53 @@ fn two_to_nine_bits() {
 #[test]
 fn the_geometry_of_shards() {
     agrees_with_the_model::<11, 6>(operations(50_000), 50_000, 10_000);
+}
+
+/// Simulates events that insert and reset other events, from deadline to deadline. Returns the
+/// ticks, the numbers and the keys of the events, in their order.
+fn simulate<const LEVEL_BITS: u32, const LEVELS: usize>(seed: u64) -> Vec<(u64, u64, Key)> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let delay = |random: &mut fastrand::Rng| match random.u64(..4) {
+        0 => random.u64(..3),
+        _ => magnitude(&mut |bound| random.u64(..bound)) >> random.u32(20..64),
+    };
+    let mut wheel = Wheel::<u64, LEVEL_BITS, LEVELS>::starting_at(0);
+    let (mut deadlines, mut log, mut number) = (BTreeMap::new(), Vec::new(), 0);
+    let mut insert =
+        |wheel: &mut Wheel<_, LEVEL_BITS, LEVELS>, deadlines: &mut BTreeMap<_, _>, at| {
+            deadlines.insert(number, (at, wheel.insert(at, number)));
+            number += 1;
+        };
+    (0..8).for_each(|_| insert(&mut wheel, &mut deadlines, delay(&mut random)));
+    let end = 1 << 43;
+    while let Some(tick) = wheel.next_deadline().filter(|&tick| tick <= end) {
+        while let Some((now, event)) = wheel.advance(tick).next() {
+            let (deadline, key) = deadlines.remove(&event).expect("live");
+            assert_eq!((now, wheel.now()), (deadline, deadline), "each event at its own tick");
+            log.push((now, event, key));
+            if log.len() < 2_000 {
+                (0..random.u64(..4)).for_each(|_| {
+                    insert(&mut wheel, &mut deadlines, now + delay(&mut random));
+                });
+                if let Some((deadline, key)) = deadlines.values_mut().next() {
+                    *deadline = now + delay(&mut random);
+                    assert!(wheel.reset(*key, *deadline));
+                }
+            }
+        }
+    }
+    assert!(deadlines.values().all(|&(deadline, _)| deadline > end));
+    assert_eq!(wheel.len(), deadlines.len());
+    assert!(log.len() > 1_000, "{} events", log.len());
+    log
+}
+
+#[test]
+fn a_simulation_gets_each_event_at_its_own_tick_and_can_be_repeated() {
+    for seed in 0..operations(20) {
+        let (tiny, log) = (simulate::<2, 32>(seed), simulate::<11, 6>(seed));
+        assert_eq!((&tiny, &log), (&simulate::<2, 32>(seed), &simulate::<11, 6>(seed)));
+    }
 }
 
 #[test]
