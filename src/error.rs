@@ -215,12 +215,15 @@ impl<F> From<AddError<F>> for AddErrorReason {
 ///
 /// ```
 /// use corewheel::local_timer;
-/// use std::time::Duration;
+/// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
+/// let answer = Rc::new(Cell::new(None));
 /// let other = local_timer().add(Duration::from_secs(30), || ());
-/// local_timer().add(Duration::ZERO, move || assert!(other.cancel_wait().is_err()));
+/// let waits = Rc::clone(&answer);
+/// local_timer().add(Duration::ZERO, move || waits.set(Some(other.cancel_wait())));
 /// # std::thread::sleep(Duration::from_millis(2));
 /// local_timer().turn();
+/// assert!(answer.get().unwrap().is_err());
 /// assert!(other.is_pending()); // nothing was cancelled
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -243,13 +243,17 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{OwnedTimer, TimerStatus};
-    /// use std::time::Duration;
+    /// use corewheel::{OwnedTimer, TimerStatus, local_timer};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// let flush = OwnedTimer::new(|timer| assert_eq!(timer.status(), TimerStatus::Running));
+    /// let seen = Rc::new(Cell::new(TimerStatus::Ended));
+    /// let sees = Rc::clone(&seen);
+    /// let flush = OwnedTimer::new(move |timer| sees.set(timer.status()));
     /// assert_eq!(flush.status(), TimerStatus::Ended);
     /// flush.arm(Duration::from_millis(5));
     /// assert_eq!(flush.status(), TimerStatus::Pending);
+    /// local_timer().run_until_empty();
+    /// assert_eq!(seen.get(), TimerStatus::Running);
     /// ```
     pub fn status(&self) -> TimerStatus {
         self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())

@@ -60,7 +60,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 ///     }
 ///
 ///     fn on_complete(self, how: Completion) {
-///         assert_eq!(how, Completion::Condition);
+///         println!("answered, {how:?}");
 ///     }
 /// }
 ///
@@ -72,17 +72,17 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 ///     let wait = UntilSet(Arc::clone(&is_set));
 ///     let timeout = Duration::from_secs(10);
 ///     let _ = purgatory.try_complete_else_watch(wait, ["topic"], timeout).unwrap();
-///     loop {
-///         local_timer().turn();
-///         if purgatory.is_empty() {
-///             break;
-///         }
+///     while !purgatory.is_empty() {
 ///         local_timer().prepare_sleep().park();
+///         local_timer().turn();
 ///     }
+///     purgatory.counts().by_condition
 /// })?;
 /// set.store(true, Ordering::Release);
 /// events.notify(&"topic");
-/// cores.join().into_iter().for_each(|ended| ended.unwrap());
+/// for completed in cores.join() {
+///     assert_eq!(completed.unwrap(), 1);
+/// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct PurgatoryGroup<K>(Arc<Group<K>>);
