@@ -757,6 +757,38 @@ impl<T> Shard<T> {
     /// }
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    ///
+    /// A loop that also runs callbacks announces both sleeps, and polls for the shorter timeout.
+    /// Both wheels have the same wake hook:
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard, local_timer};
+    /// use mio::{Events, Poll, Token, Waker};
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1024));
+    /// let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
+    /// let config = || {
+    ///     let waker = Arc::clone(&waker);
+    ///     Config::new().on_wake(move || waker.wake().expect("the poll is alive"))
+    /// };
+    /// config().install()?;
+    /// let mut shard = Shard::with_config(config())?;
+    ///
+    /// local_timer().add(Duration::from_millis(5), || println!("close the connection"));
+    /// shard.add(Duration::from_millis(8), "idle");
+    /// while !(local_timer().is_empty() && shard.is_empty()) {
+    ///     local_timer().sleep_with(|own| {
+    ///         shard.sleep_with(|other| poll.poll(&mut events, own.into_iter().chain(other).min()))
+    ///     })?;
+    ///     local_timer().turn();
+    ///     shard.turn();
+    ///     while let Some(expired) = shard.next_expired() {
+    ///         println!("{}", expired.payload);
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sleep_with<R>(&self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         let sleep = self.prepare_sleep();
         wait(sleep.timeout())
