@@ -108,6 +108,13 @@ impl Parker {
         self.sleep_word.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
+    /// Returns true if the owner has announced a sleep, and a loop drives the owner's wheel.
+    pub(crate) fn has_announced_while_driven(&self) -> bool {
+        // Relaxed: a report of waiting requests may come a little early or late.
+        let sleep_word = self.sleep_word.load(Ordering::Relaxed);
+        sleep_word >= SLEEP_NUMBER_UNIT && sleep_word & UNDRIVEN == 0
+    }
+
     /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
     /// or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {

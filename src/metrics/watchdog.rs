@@ -53,6 +53,9 @@ pub struct Stall {
     /// shard. See [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a
     /// thread's wheel, and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
     pub has_turned: bool,
+    /// True if a remote add, reset or closure waits, and the loop is awake or was woken. If the
+    /// loop polls, perhaps it has no [`Config::on_wake`](crate::Config::on_wake) that ends the poll.
+    pub requests_wait: bool,
 }
 
 /// Watches all shards of the process for stalled loops.
@@ -65,8 +68,8 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop's `TimerFd`, and each call of
 ///   `prepare_sleep` or `time_until_next`, set the time at which this turn is due. If a loop uses
 ///   none of these, its late turns are usually not reported.
-/// * A remote add, reset or closure has waited for longer than the limit, the loop has turned
-///   before but not since, and it is not in an announced sleep.
+/// * A remote add, reset or closure has waited for longer than the limit. The loop has turned or
+///   announced a sleep before, but has not turned since, and it is awake or was woken.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.
@@ -178,6 +181,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
                         lasted = ?stall.lasted,
                         is_in_turn = stall.is_in_turn,
                         has_turned = stall.has_turned,
+                        requests_wait = stall.requests_wait,
                         "a loop does not turn"
                     );
                 });
@@ -201,7 +205,8 @@ fn check_shard(
     let has_turned = turns.turns_begun > 0;
     let state = (shared.serial, turns.turns_begun, turns.is_in_turn);
     let previous = previous.filter(|previous| previous.state == state);
-    let requests_wait = has_turned && !turns.is_in_turn && shared.is_awake_with_requests();
+    let has_begun = has_turned || shared.parker.has_announced_while_driven();
+    let requests_wait = has_begun && !turns.is_in_turn && shared.is_awake_with_requests();
     let requests_wait_since = requests_wait
         .then(|| previous.and_then(|previous| previous.requests_wait_since).unwrap_or(now));
     let since = turns.stalled_since().into_iter().chain(requests_wait_since).min();
@@ -215,6 +220,7 @@ fn check_shard(
         lasted,
         is_in_turn: turns.is_in_turn,
         has_turned,
+        requests_wait,
     });
     (observation, stall)
 }
@@ -229,13 +235,15 @@ impl TurnState {
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, name, lasted, is_in_turn, has_turned } = self;
+        let Self { number, name, lasted, is_in_turn, has_turned, requests_wait } = self;
         let what = match (is_in_turn, has_turned) {
             (true, _) => "has been in one turn",
             (false, true) => "has not turned while timers or requests waited",
-            (false, false) => "has never turned while timers were due",
+            (false, false) => "has never turned while timers or requests waited",
         };
-        write!(f, "shard {number} ({name}) {what} for {lasted:?}")
+        write!(f, "shard {number} ({name}) {what} for {lasted:?}")?;
+        let advice = "; if its loop polls, does the hook of `Config::on_wake` end the poll?";
+        f.write_str(if *requests_wait { advice } else { "" })
     }
 }
 

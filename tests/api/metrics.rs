@@ -534,6 +534,25 @@ fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
     });
 }
 
+/// As in a loop that polls without a hook, the wake-up does not end the wait.
+#[test]
+fn a_first_sleep_that_no_wake_up_ends_is_reported() {
+    const NAME: &str = "a poll without a hook";
+    let limit = Duration::from_millis(20);
+    let (_watch, stalls) = watch_shard(limit, NAME);
+    let wait = move |_| {
+        from_another_thread(|shard| _ = shard.add(TICK, || ()));
+        let stall = next_stall(&stalls);
+        assert!(!stall.has_turned && stall.requests_wait && stall.lasted > limit, "{stall:?}");
+        let text = stall.to_string();
+        assert!(text.contains("has never turned") && text.contains("`Config::on_wake`"), "{text}");
+    };
+    on_a_thread(|| {
+        Config::new().name(NAME).install().expect("the first use");
+        local_timer().sleep_with(wait);
+    });
+}
+
 /// The turn that was due finds nothing to do, because its timer was cancelled.
 #[test]
 fn a_loop_whose_due_turns_are_idle_is_not_reported() {
