@@ -247,8 +247,9 @@ impl Config {
     /// write to an eventfd or a `mio::Waker`.
     ///
     /// The hook may be called between the announcement and the start of the sleep. Such a call must
-    /// end the sleep too. Without a hook, a wake-up unparks the thread that announced the sleep
-    /// ([`std::thread::Thread::unpark`]). An unpark does not end a wait for I/O or for a channel.
+    /// end the sleep too. Without a hook, and after [`park`](crate::PreparedSleep::park), a wake-up
+    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]). An unpark does
+    /// not end a wait for I/O or for a channel.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A

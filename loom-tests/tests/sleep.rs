@@ -14,8 +14,8 @@ use loom::{
 };
 use loom_tests::{
     TICK, config, expired, expiry_ticks, explore, explore_with_preemptions, fall_asleep,
-    install_waking_core, join_unparkers, run_ticks, setup, shard, shared, spawn_unparker,
-    turn_after_a_tick,
+    install_core_with, install_waking_core, join_unparkers, run_ticks, setup, shard, shared,
+    spawn_unparker, turn_after_a_tick,
 };
 
 /// The number of queued cancels that wake the owner. It is 1,024 in production.
@@ -152,6 +152,21 @@ fn a_remote_add_wakes_the_owner() {
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
         assert_eq!(local_timer().len(), 1, "the owner missed the add");
+        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert_eq!(adder.join().cancel(), Cancel::Ended);
+    });
+}
+
+/// The hook does not unpark the owner, as a hook that wakes a poll.
+#[test]
+fn a_remote_add_ends_a_park_without_help_of_the_hook() {
+    explore(3_300, || {
+        let (clock, core) = install_core_with(|config| config.on_wake(|| ()));
+        let adder = spawn_unparker(move || core.add(TICK, || ()));
+        while local_timer().is_empty() {
+            local_timer().prepare_sleep().park();
+            local_timer().turn();
+        }
         assert_eq!(run_ticks(&clock, 2), [1]);
         assert_eq!(adder.join().cancel(), Cancel::Ended);
     });

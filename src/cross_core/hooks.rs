@@ -150,8 +150,9 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// Used only without a wake hook. A shard may move between threads, so the owner stores its
-    /// thread before each sleep. No thread waits for the lock: all threads only try to take it.
+    /// Used without a wake hook, and after the owner has parked. A shard may move between threads,
+    /// so the owner stores its thread before each sleep. No thread waits for the lock: all threads
+    /// only try to take it.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
@@ -184,18 +185,22 @@ impl Hooks {
         }
     }
 
-    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
-    /// the wake hook or unparks the owner. Any thread may call this. Returns false if one of these
-    /// calls panicked or was omitted. A call is omitted in these cases:
+    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, calls the
+    /// wake hook, and unparks the owner if there is no hook or the owner parks. Any thread may call
+    /// this. Returns false if one of these calls panicked or was omitted. A call is omitted in these
+    /// cases:
     ///
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside too many nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn try_wake(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
+        let is_unparked = !self.must_unpark(sleep.owner_parks()) || self.try_unpark();
         let task_is_woken =
             self.driver_waker.get().is_none_or(|waker| self.try_wake_driver_task(sleep, waker));
-        self.try_call_hook_or_unpark(sleep) && task_is_woken
+        let hook = self.wake_hook.clone();
+        let hook_is_called = hook.is_none_or(|hook| self.call_unless_nested(sleep, move || hook()));
+        is_unparked && hook_is_called && task_is_woken
     }
 
     /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
@@ -216,10 +221,13 @@ impl Hooks {
         was_set
     }
 
-    fn try_call_hook_or_unpark(&self, sleep: SleepId) -> bool {
-        if let Some(hook) = self.wake_hook.clone() {
-            return self.call_unless_nested(sleep, move || hook());
-        }
+    /// Returns true if a wake-up must unpark the owner: there is no hook, or the owner parks.
+    pub(crate) fn must_unpark(&self, owner_parks: bool) -> bool {
+        owner_parks || self.wake_hook.is_none()
+    }
+
+    /// Unparks the owner. Returns false if another thread holds the lock of the thread to unpark.
+    fn try_unpark(&self) -> bool {
         // If another thread holds the lock, no wake-up is lost: the holder is about to unpark the
         // owner, or is the owner, which then announces a sleep and checks for requests. Unparks
         // after releasing the lock: the woken thread may run at once, and must not find the lock
@@ -252,11 +260,11 @@ impl Hooks {
         has_returned
     }
 
-    /// Makes later wake-ups unpark the calling thread. If the user has set a wake hook, does
-    /// nothing and returns true. If another thread is copying the stored thread handle, changes
-    /// nothing and returns false.
-    pub(crate) fn try_set_thread_to_unpark(&self) -> bool {
-        if self.wake_hook.is_some() {
+    /// Makes later wake-ups unpark the calling thread. If there is a wake hook and `owner_parks` is
+    /// false, does nothing and returns true. If another thread is copying the stored thread handle,
+    /// changes nothing and returns false.
+    pub(crate) fn try_set_thread_to_unpark(&self, owner_parks: bool) -> bool {
+        if !self.must_unpark(owner_parks) {
             return true;
         }
         let store_this_thread = |stored: &mut Thread| {

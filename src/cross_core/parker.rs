@@ -32,6 +32,10 @@
 //! If the hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
 //!
+//! The announcement contains the flag `PARKS`, so a waking thread that sees a sleep knows whether
+//! it must unpark the owner besides calling the hook. The owner first parks after an announcement
+//! without the flag. This park sets the flag and returns at once, so no wake-up is lost.
+//!
 //! # Models
 //!
 //! `loom-tests/tests/sleep.rs`.
@@ -40,8 +44,8 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
-    /// The number of the latest sleep, times eight. The three low bits are the flags [`ASLEEP`],
-    /// [`ENDS_ON_CANCEL`] and [`UNDRIVEN`].
+    /// The number of the latest sleep, times 16. The four low bits are the flags [`ASLEEP`],
+    /// [`ENDS_ON_CANCEL`], [`UNDRIVEN`] and [`PARKS`].
     sleep_word: AtomicU64,
     /// The time, in nanoseconds of the clock, at which the most recently announced sleep ends at
     /// the latest.
@@ -56,7 +60,10 @@ const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
 /// waking the owner, other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
-const SLEEP_NUMBER_UNIT: u64 = 8;
+/// Set for ever after the owner has parked. Then a wake-up also unparks the owner if there is a wake
+/// hook.
+const PARKS: u64 = 8;
+const SLEEP_NUMBER_UNIT: u64 = 16;
 
 /// Identifies one announced sleep. Ending this sleep has no effect on a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +108,18 @@ impl Parker {
         if previous & UNDRIVEN != 0 {
             self.sleep_word.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
+    }
+
+    /// Makes each wake-up from a later sleep unpark the owner. Only the owner calls this. If a sleep
+    /// is announced, only the next announcement ends it, which at worst causes spurious wake-ups.
+    pub(crate) fn set_parks(&self) {
+        // Relaxed: the next announcement publishes the flag.
+        self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);
+    }
+
+    pub(crate) fn owner_parks(&self) -> bool {
+        // Relaxed: only the owner, who calls this, sets the flag.
+        self.sleep_word.load(Ordering::Relaxed) & PARKS != 0
     }
 
     pub(crate) fn is_undriven(&self) -> bool {
@@ -171,6 +190,12 @@ impl SleepId {
     /// Returns true if no loop drives the owner's wheel, so there is no loop to wake.
     pub(crate) fn is_undriven(self) -> bool {
         self.0 & UNDRIVEN != 0
+    }
+
+    /// Returns true if a wake-up from this sleep must unpark the owner in addition to calling the
+    /// wake hook.
+    pub(crate) fn owner_parks(self) -> bool {
+        self.0 & PARKS != 0
     }
 
     /// Returns true if a remote cancel that leaves a payload to the owner must end the sleep.
@@ -252,6 +277,19 @@ mod tests {
         parker.set_undriven();
         parker.clear_announcement(announcement);
         assert!(parker.is_undriven(), "only an earlier sleep has ended");
+    }
+
+    #[test]
+    fn later_sleeps_of_an_owner_that_has_parked_say_so() {
+        let parker = Parker::default();
+        let before = parker.announce(7, false);
+        parker.clear_announcement(before);
+        parker.set_parks();
+        let after = parker.announce(7, true);
+        assert_eq!([before, after].map(SleepId::owner_parks), [false, true]);
+        assert_eq!(parker.sleep_in_progress(), Some(after));
+        parker.clear_announcement(after);
+        assert_eq!((parker.sleep_in_progress(), parker.owner_parks()), (None, true));
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Shared {
     /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
     /// the owner must consume messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
-        let is_reachable = self.hooks.try_set_thread_to_unpark();
+        let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_parks());
         let announcement = self.parker.announce(until, ends_on_cancel);
         if is_reachable && !self.mailbox.must_not_sleep(WAKE_DEPTH, ends_on_cancel) {
             return Some(announcement);

@@ -162,9 +162,7 @@ impl Timers {
     /// pinned, and the configuration of each wheel. See [`start`](Self::start).
     ///
     /// The threads park between their turns. Each thread calls the function given to
-    /// [`CoresBuilder::config`]. If the returned [`Config`] has a wake hook
-    /// ([`Config::on_wake`](crate::Config::on_wake)), the hook must unpark the thread that called
-    /// this function.
+    /// [`CoresBuilder::config`].
     ///
     /// # Errors
     ///

@@ -569,8 +569,7 @@ impl Watcher {
     }
 
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
-    /// `Timers` have been dropped. If [`Config::on_wake`](crate::Config::on_wake) sets a hook, the
-    /// hook must unpark this thread.
+    /// `Timers` have been dropped.
     ///
     /// # Examples
     ///
@@ -585,6 +584,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn run(mut self) {
+        self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_parks());
         while !self.is_stopping() {
             self.turn();
             self.sleep_with(PreparedSleep::park_within);

@@ -281,9 +281,8 @@ impl Core {
     /// Drives this thread's wheel, and does nothing else, until the thread [should
     /// stop](Self::is_stopping) or the wheel has ended.
     ///
-    /// The thread parks between its turns. If [`Config::on_wake`] sets a wake hook, the hook must
-    /// unpark the thread. After this call, [`LocalTimer::drain`](crate::LocalTimer::drain) returns
-    /// the timers that are still pending.
+    /// The thread parks between its turns. After this call,
+    /// [`LocalTimer::drain`](crate::LocalTimer::drain) returns the timers that are still pending.
     ///
     /// # Panics
     ///

@@ -465,7 +465,8 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread.
-    /// They call the hook of [`Config::on_wake`], or `unpark` if no hook is set. These are urgent:
+    /// They call the hook of [`Config::on_wake`], and unpark a thread that parks or has no hook.
+    /// These are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - If the sleep is longer than [`Config::drop_within`], the first remote cancel that leaves
@@ -536,9 +537,8 @@ impl LocalTimer {
     ///
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
-    /// [`ShardRef::run`], or by unparking this thread. With a hook set by [`Config::on_wake`], a
-    /// request wakes the loop only if the hook unparks this thread. The loop also ends if this
-    /// thread cannot have a wheel, or when the wheel has ended.
+    /// [`ShardRef::run`], or by unparking this thread. The loop also ends if this thread cannot
+    /// have a wheel, or when the wheel has ended.
     ///
     /// # Panics
     ///

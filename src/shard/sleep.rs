@@ -1,8 +1,11 @@
 //! An announced sleep.
 
-use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use crate::cross_core::{parker::SleepId, shared::Shared};
+use crate::{
+    cross_core::{parker::SleepId, shared::Shared},
+    util::sync::{park, park_timeout},
+};
 
 /// A sleep that `prepare_sleep` has announced, so that other threads wake the owner. Dropping this
 /// value ends the announcement, so keep the value exactly until the sleep is over. In
@@ -83,15 +86,15 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
-    /// [Parks](thread::park) this thread until the timeout or a wake-up. Like any park, it may
+    /// [Parks](std::thread::park) this thread until the timeout or a wake-up. Like any park, it may
     /// return earlier. Returns at once if the timeout is zero. Use it in a loop that only runs
     /// timers.
     ///
     /// Between the announcement and this call, the thread must not park for any other reason, such
     /// as a channel or a lock. That wait could consume the wake-up.
     ///
-    /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up ends this sleep only
-    /// if the hook unparks this thread.
+    /// A wake-up ends this sleep even if [`Config::on_wake`](crate::Config::on_wake) sets a hook,
+    /// which is called too. The first park of a wheel or shard with a hook returns at once.
     ///
     /// # Examples
     ///
@@ -106,16 +109,26 @@ impl PreparedSleep<'_> {
     /// }
     /// ```
     pub fn park(self) {
-        Self::park_within(self.timeout);
+        let timeout = self.timeout;
+        match &self.announcement {
+            // The announcement was made before this thread was known to park, so a wake-up would
+            // only call the hook.
+            Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_parks()) => {
+                let shared = Arc::clone(shared);
+                drop(self);
+                shared.parker.set_parks();
+            }
+            _ => Self::park_within(timeout),
+        }
     }
 
     /// Parks this thread until the timeout or a wake-up. Returns at once if the timeout is zero.
     pub(crate) fn park_within(timeout: Option<Duration>) {
         match timeout {
-            None => thread::park(),
+            None => park(),
             // Even a wait of zero length would enter the kernel.
             Some(Duration::ZERO) => (),
-            Some(timeout) => thread::park_timeout(timeout),
+            Some(timeout) => park_timeout(timeout),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Sleeps until the next deadline (P9): their timeouts, and the requests that end them.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, ManualClock, ShardRef, local_timer};
+use corewheel::{Cancel, Config, Cores, ManualClock, ShardRef, local_timer};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
@@ -264,6 +264,27 @@ fn a_park_with_a_zero_timeout_keeps_the_unpark_token() {
         thread::park_timeout(TOO_LONG);
         assert!(begun.elapsed() < TOO_LONG, "the unpark token was consumed");
     });
+}
+
+#[test]
+fn a_park_ends_at_a_wake_up_although_a_hook_wakes_only_a_poll() {
+    let wakes = Counter::default();
+    let (config, hook) = (Config::new(), wakes.callback());
+    let cores = Cores::builder().threads(1).config(move |_| config.clone().on_wake(hook.clone()));
+    let cores = cores.start(|core| core.run_timers()).expect("started");
+    let (sender, receiver) = mpsc::channel();
+    while wakes.get() < 3 {
+        thread::sleep(TICK * 5); // until the owner sleeps
+        let sender = sender.clone();
+        cores.shards()[0].add(TICK * 10, move || sender.send(()).expect("the test waits"));
+        assert_eq!(receiver.recv_timeout(TOO_LONG), Ok(()), "the timer has not fired");
+    }
+    cores.stop();
+    thread::spawn(move || {
+        drop(cores.join());
+        sender.send(())
+    });
+    assert_eq!(receiver.recv_timeout(TOO_LONG), Ok(()), "the thread has not stopped");
 }
 
 #[test]

@@ -1,12 +1,20 @@
 //! loom's primitives, and substitutes that show loom the guarantees of other primitives.
 
-use std::sync::{Mutex, OnceLock};
+use std::{
+    sync::{Mutex, OnceLock},
+    time::Duration,
+};
 
 use loom::cell::UnsafeCell;
 pub(crate) use loom::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence, fence as fence_after_swap},
-    thread::{Thread, current as this_thread, yield_now},
+    thread::{Thread, current as this_thread, park, yield_now},
 };
+
+/// Parks until a wake-up, because a model's time does not pass.
+pub(crate) fn park_timeout(_: Duration) {
+    park();
+}
 
 /// True if `crossbeam-epoch` uses loom's atomics, so that loom sees its pointers.
 pub(crate) const EPOCH_USES_LOOM: bool = cfg!(crossbeam_loom);

@@ -6,7 +6,7 @@ pub(crate) use std::{
         OnceLock as SetOnce,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
-    thread::{Thread, current as this_thread, yield_now},
+    thread::{Thread, current as this_thread, park, park_timeout, yield_now},
 };
 
 pub(crate) const EPOCH_USES_LOOM: bool = false;
