@@ -33,8 +33,9 @@ pub(crate) fn report_undriven(
     may_trace: bool,
 ) {
     let advice = if is_thread_wheel {
-        "call `local_timer().turn()` in the thread's loop, or see `LocalTimer::register_driver`; \
-         wheels of `Timers::per_worker_with` need their `Watcher`"
+        "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, or \
+         see `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their \
+         `Watcher`"
     } else {
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };

@@ -158,12 +158,20 @@ impl Gauges {
         }
     }
 
-    /// Records that no loop drives the shard, and sets the shorter grace period. Queued remote
-    /// requests count as due at `remote_due`; `u64::MAX` means that none is queued.
+    /// Records that no loop drives the shard. Queued remote requests count as due at `remote_due`;
+    /// `u64::MAX` means that none is queued.
     pub(crate) fn record_undriven(&self, remote_due: u64) {
         if self.is_enabled() {
-            // Relaxed: two independent words.
+            // Relaxed: an independent word.
             self.remote_due_while_undriven.store(remote_due, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the shorter grace period, and allows another report. Called when a thread's wheel has
+    /// no driver yet, or has lost its last driver.
+    pub(crate) fn set_overdue_grace(&self) {
+        if self.is_enabled() {
+            // Relaxed: an independent word.
             self.overdue_grace_nanos.store(OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
@@ -177,7 +185,7 @@ impl Gauges {
     }
 
     /// Raises the grace period to `LONG_OVERDUE_GRACE_NANOS`, unless the report is disabled. Called
-    /// when a driver registers or the thread installs a configuration.
+    /// when a driver registers, the thread installs a configuration, or `run_until` returns.
     pub(crate) fn extend_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.

@@ -50,7 +50,8 @@ enum DriverState {
     /// A loop has run a turn or computed a sleep, and no turn is in progress.
     BetweenTurns,
     InTurn,
-    /// A driver has registered, but has neither run a turn nor computed a sleep.
+    /// A driver has registered, but has neither run a turn nor computed a sleep. Or `run_until` has
+    /// returned, and nothing else drives the wheel.
     Registered,
     /// The thread has a configuration, so a loop is expected, but no driver has registered.
     Expected,
@@ -179,6 +180,7 @@ impl ThreadWheel {
             sampler: Sampler { one_in, countdown: Cell::new(one_in) },
         };
         local.mark_undriven(u64::MAX);
+        local.shared.gauges.set_overdue_grace();
         Ok(local)
     }
 
@@ -357,9 +359,7 @@ impl ThreadWheel {
     /// Registers a `TimerFd` or task that will drive the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
-            let has_loop =
-                !matches!(self.driver.get(), DriverState::Undriven | DriverState::Expected);
-            self.has_user_loop.set(has_loop);
+            self.has_user_loop.set(self.has_user_loop.get() || self.driving_has_begun());
         }
         self.leave_undriven_state(DriverState::Registered);
     }
@@ -371,10 +371,32 @@ impl ThreadWheel {
         let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
         if no_driver_left && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
         {
-            self.driver.set(DriverState::Undriven);
-            let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
-            self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
+            self.end_driving(DriverState::Undriven);
+            self.shared.gauges.set_overdue_grace();
         }
+    }
+
+    /// Returns true if a loop drives the wheel, or the wheel was drained.
+    pub(super) fn driving_has_begun(&self) -> bool {
+        use DriverState::{BetweenTurns, Ended, InTurn};
+        matches!(self.driver.get(), BetweenTurns | InTurn | Ended)
+    }
+
+    /// Ends the driving that `run_until` has begun, unless another driver is registered.
+    pub(super) fn end_run(&self) {
+        let has_driver = self.has_user_loop.get() || self.driver_count.get() > 0;
+        if matches!(self.driver.get(), DriverState::BetweenTurns) && !has_driver {
+            self.end_driving(DriverState::Registered);
+            self.shared.gauges.extend_overdue_grace();
+        }
+    }
+
+    /// Enters the state `undriven` after a driver has driven the wheel: publishes that no loop
+    /// drives it.
+    fn end_driving(&self, undriven: DriverState) {
+        self.driver.set(undriven);
+        let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
+        self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
     }
 
     fn forget_driver_task(&self, id: DriverTaskId) {

@@ -538,7 +538,8 @@ impl LocalTimer {
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
     /// [`ShardRef::run`], or by unparking this thread. The loop also ends if this thread cannot
-    /// have a wheel, or when the wheel has ended.
+    /// have a wheel, or when the wheel has ended. After `run_until`, nothing drives the wheel,
+    /// unless the thread has another loop or driver.
     ///
     /// # Panics
     ///
@@ -559,18 +560,24 @@ impl LocalTimer {
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
+        let mut begins_driving = false;
         while !is_over() && has_wheel() {
             assert!(
                 !CurrentWheel::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
+            begins_driving |= ThreadWheel::with(ThreadWheel::driving_has_begun) == Ok(false);
             self.prepare_sleep().park();
             self.turn();
+        }
+        if begins_driving {
+            let _ = ThreadWheel::with(ThreadWheel::end_run);
         }
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
-    /// and no remote request is queued.
+    /// and no remote request is queued. After `run_until_empty` nothing drives the wheel: a later
+    /// add needs another call.
     ///
     /// # Panics
     ///
@@ -605,9 +612,10 @@ impl LocalTimer {
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
-    /// thread, reports it. With a registered driver or an installed [`Config`], the timer must be
-    /// overdue by 1 s, and on this thread only some adds report it. After the last driver is
-    /// dropped, the first rule applies again. See [`metrics`](crate::metrics).
+    /// thread, reports it. With a registered driver or an installed [`Config`], and after
+    /// [`run_until`](Self::run_until), the timer must be overdue by 1 s, and on this thread only
+    /// some adds report it. After the last driver is dropped, the first rule applies again. See
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

@@ -32,7 +32,8 @@
 //! are:
 //!
 //! * a [`Shard`](crate::Shard),
-//! * the wheel of a thread with a registered driver or an installed [`Config`](crate::Config),
+//! * the wheel of a thread with a registered driver or an installed [`Config`](crate::Config), or
+//!   after [`run_until`](crate::LocalTimer::run_until) has returned and nothing else has driven it,
 //! * a wheel of `Timers::per_worker_with` before its watcher's first turn or sleep.
 //!
 //! # Which numbers to watch

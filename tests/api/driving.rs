@@ -361,6 +361,9 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         "remote, registered",
         "installed",
         "remote, installed",
+        "run before",
+        "remote, run before",
+        "run before, the thread ends",
     ];
     let expected = expected.map(|name| (name, "local_timer().turn()"));
     let expected = expected.into_iter().chain([("a shard", "Shard::turn")]);
@@ -372,6 +375,10 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
 
 fn add_without_a_driver() {
     let millis = Duration::from_millis;
+    let run: fn() = || {
+        local_timer().add(TICK, || ());
+        local_timer().run_until_empty();
+    };
     on_named_core("the thread ends", move || {
         local_timer().add(millis(1), || ());
         thread::sleep(millis(200));
@@ -387,6 +394,7 @@ fn add_without_a_driver() {
         ("about to be driven", millis(200), || local_timer().register_driver()),
         ("registered", millis(1_100), || local_timer().register_driver()),
         ("installed", millis(1_100), || Config::new().install().expect("the first use")),
+        ("run before", millis(1_100), run),
     ] {
         on_named_core(name, move || {
             prepare();
@@ -400,6 +408,22 @@ fn add_without_a_driver() {
             shard.add(millis(1), || ());
             thread::sleep(wait);
             (0..3).for_each(|_| _ = shard.add(HOUR, || ()));
+        });
+    }
+    on_named_core("run before, the thread ends", move || {
+        run();
+        local_timer().add(millis(1), || ());
+        thread::sleep(millis(1_100));
+    });
+    // Another loop drives the wheel before or after `run_until_empty`.
+    for (before, after) in [(true, false), (false, true)] {
+        on_named_core("run before, and turned", move || {
+            (0..usize::from(before)).for_each(|_| _ = local_timer().turn());
+            run();
+            (0..usize::from(after)).for_each(|_| _ = local_timer().turn());
+            local_timer().add(millis(1), || ());
+            thread::sleep(millis(1_100));
+            (0..3).for_each(|_| _ = local_timer().add(HOUR, must_not_run));
         });
     }
     for (name, has_begun, wait) in [
