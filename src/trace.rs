@@ -21,16 +21,16 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for a `Shard`. Writes to standard error if no subscriber can get the event. If `may_trace` is
-/// false, calls no subscriber: at the end of a thread, a subscriber's thread-locals may be
-/// destroyed.
+/// for a `Shard`. Writes to standard error if no subscriber can get the event. At the end of a
+/// thread, reports the number of `dropped` timers instead, and calls no subscriber, because the
+/// subscriber's thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u32,
     name: &str,
     overdue: Duration,
     is_thread_wheel: bool,
-    may_trace: bool,
+    dropped: Option<usize>,
 ) {
     let advice = if is_thread_wheel {
         "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, or \
@@ -40,8 +40,15 @@ pub(crate) fn report_undriven(
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };
     #[cfg(feature = "tracing")]
-    if may_trace && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+    if dropped.is_none() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
         tracing::error!(shard, name, ?overdue, advice, "a timer is overdue and no loop drives it");
+        return;
+    }
+    if let Some(timers) = dropped {
+        eprintln!(
+            "corewheel: thread '{name}' (shard {shard}) has ended and dropped {timers} pending \
+             timer(s), because no loop drove its wheel: {advice}"
+        );
         return;
     }
     eprintln!(

@@ -158,22 +158,21 @@ impl Shared {
     #[inline(never)]
     fn report_if_overdue(&self) {
         if let Some(due) = self.turn_state().next_turn_due() {
-            self.report_undriven(self.clock.nanos().saturating_sub(due), true);
+            self.report_undriven(self.clock.nanos().saturating_sub(due), None);
         }
     }
 
     /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
     /// period. `overdue_nanos` is the lateness of the timer. After a report, reports nothing until
     /// the wheel next loses its last driver. The caller must hold no borrow of corewheel's state.
-    /// `may_trace` must be false at the end of the owner's thread, because the thread-locals of a
-    /// `tracing` subscriber may be destroyed.
+    /// At the end of the owner's thread, `dropped` is the number of timers that were pending.
     #[cold]
-    pub(crate) fn report_undriven(&self, overdue_nanos: u64, may_trace: bool) {
+    pub(crate) fn report_undriven(&self, overdue_nanos: u64, dropped: Option<usize>) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
             catch_panic_silently(|| {
-                trace::report_undriven(number, &self.name, overdue, is_thread_wheel, may_trace);
+                trace::report_undriven(number, &self.name, overdue, is_thread_wheel, dropped);
             });
         }
     }

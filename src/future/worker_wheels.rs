@@ -255,7 +255,7 @@ impl WorkerWheel {
             drop(guard);
         }
         if let Some(overdue) = overdue_nanos {
-            self.shared.report_undriven(overdue, true);
+            self.shared.report_undriven(overdue, None);
         }
         Some(added)
     }

@@ -193,6 +193,19 @@ impl Gauges {
         }
     }
 
+    /// Lowers the longer grace period to the shorter one. Called at the end of a thread that has a
+    /// configuration, but never had a driver.
+    pub(crate) fn shorten_overdue_grace(&self) {
+        let (long, short) = (LONG_OVERDUE_GRACE_NANOS, OVERDUE_GRACE_NANOS);
+        // Both `Relaxed`: an independent word. If the exchange fails, a report was made.
+        let _ = self.overdue_grace_nanos.compare_exchange(
+            long,
+            short,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
     /// Returns true if the caller must report a timer that has been overdue for `overdue_nanos`.
     /// After a call has returned true, all calls return false until the shard next loses its last
     /// driver.

@@ -484,7 +484,7 @@ impl ThreadWheel {
         };
         let (next_due, _) = self.with_engine(|engine| engine.publish_without_loop());
         let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
-        self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next_due), true);
+        self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next_due), None);
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
@@ -510,7 +510,7 @@ impl ThreadWheel {
                 let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next_due < new_deadline {
-                    self.shared.report_undriven(now.saturating_sub(next_due), true);
+                    self.shared.report_undriven(now.saturating_sub(next_due), None);
                 }
             }
         }
@@ -1015,6 +1015,9 @@ impl Drop for ThreadWheel {
             // callback started may still use the callback's captures in the timer's node. So the
             // nodes are leaked. While a callback runs, the state is `InTurn`: `drain` is refused.
             mem::forget(Arc::clone(&self.shared));
+        }
+        if let DriverState::Expected = self.driver.get() {
+            self.shared.gauges.shorten_overdue_grace();
         }
         // Destructors that run from here on use handles as a remote thread would.
         CurrentWheel::set(None);

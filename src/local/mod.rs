@@ -614,7 +614,8 @@ impl LocalTimer {
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
     /// thread, reports it. With a registered driver or an installed [`Config`], and after
     /// [`run_until`](Self::run_until), the timer must be overdue by 1 s, and on this thread only
-    /// some adds report it. After the last driver is dropped, the first rule applies again. See
+    /// some adds report it. After the last driver is dropped, the first rule applies again. If a
+    /// thread ends without a driver or a turn, its pending timers are reported. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples

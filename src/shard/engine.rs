@@ -39,8 +39,8 @@ use crate::{
     gauges::Counts,
     limits::{
         CONSECUTIVE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS,
-        SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, WAKE_DEPTH,
+        OVERDUE_GRACE_NANOS, OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX,
+        SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, WAKE_DEPTH,
     },
     metrics::ShardMetrics,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
@@ -1302,11 +1302,15 @@ impl<T> Drop for Engine<T> {
             let due =
                 pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);
+            // A timer of a wheel that never had a driver would never fire, so its deadline is
+            // irrelevant.
+            let is_lost = self.stats.counts.turns == 0 && !pending.is_empty();
+            let overdue_at_least = if is_lost { OVERDUE_GRACE_NANOS } else { 0 };
             // The function of a `Clock::from_fn` panics if it uses a thread-local that the exiting
             // thread has destroyed. A panic would end the process here.
             catch_panic_silently(|| {
                 let overdue = self.shared.clock.nanos().saturating_sub(due);
-                self.shared.report_undriven(overdue, false);
+                self.shared.report_undriven(overdue.max(overdue_at_least), Some(pending.len()));
             });
         }
         for (_, payload) in pending {

@@ -1136,7 +1136,7 @@ impl<T> Shard<T> {
             return self.engine.insert(schedule, kind, call_site, payload);
         }
         let (next_due, now) = self.engine.publish_without_loop();
-        self.engine.shared.report_undriven(now.saturating_sub(next_due), true);
+        self.engine.shared.report_undriven(now.saturating_sub(next_due), None);
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
         let _ = self.engine.publish_without_loop();

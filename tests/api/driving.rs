@@ -351,9 +351,9 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     let output = child.output().expect("a process");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
-    let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("corewheel: ")).collect();
     let expected = [
-        "the thread ends",
+        "a thread that never turns ends",
         "the last driver is dropped",
         "reported once",
         "remote, reported once",
@@ -366,8 +366,10 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         "run before, the thread ends",
     ];
     let expected = expected.map(|name| (name, "local_timer().turn()"));
-    let expected = expected.into_iter().chain([("a shard", "Shard::turn")]);
+    let last = [("a shard", "Shard::turn"), ("corewheel-0", "local_timer().turn()")];
+    let expected = expected.into_iter().chain(last);
     assert_eq!(lines.len(), expected.clone().count(), "{text}");
+    assert!(lines[0].contains("dropped 2 pending timer(s)"), "{text}");
     for (line, (name, call)) in lines.into_iter().zip(expected) {
         assert!(line.contains(&format!("'{name}'")) && line.contains(call), "{line}");
     }
@@ -379,9 +381,9 @@ fn add_without_a_driver() {
         local_timer().add(TICK, || ());
         local_timer().run_until_empty();
     };
-    on_named_core("the thread ends", move || {
-        local_timer().add(millis(1), || ());
-        thread::sleep(millis(200));
+    on_named_core("a thread that never turns ends", move || {
+        let timers = [(); 3].map(|()| local_timer().add(HOUR, must_not_run));
+        assert_eq!(timers[0].cancel(), Cancel::Cancelled);
     });
     on_named_core("the last driver is dropped", move || {
         drop(drive(|_| pending::<()>()));
@@ -446,22 +448,28 @@ fn add_without_a_driver() {
         local_timer().add(HOUR, must_not_run);
         local_timer().add(local_timer().now() - HOUR, must_not_run).cancel();
         from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
+        drop(local_timer().drain());
     });
-    on_named_core("no report at the end", || {
+    let lose_driver = || execute(Box::pin(sleep(DELAY)), [driver()]);
+    on_named_core("no report at the end", move || {
+        lose_driver();
         assert!(local_timer().add(TICK, || ()).reset(HOUR));
         let cancelled = local_timer().add(TICK, || ());
         thread::sleep(Duration::from_millis(200));
         from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
     });
-    on_named_core("no report of a late request", || {
+    on_named_core("no report of a late request", move || {
+        lose_driver();
         local_timer().add(HOUR, must_not_run);
         thread::sleep(Duration::from_millis(200));
         from_another_thread(|shard| shard.run(|| ()));
     });
+    on_named_core("no report of a registered driver", || {
+        local_timer().register_driver();
+        local_timer().add(HOUR, must_not_run);
+    });
     let ends_at_once = |_| _ = local_timer().add(TICK, || ());
     let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
-    thread::sleep(millis(1_100));
-    cores.stop();
     drop(cores.join());
 }
 
