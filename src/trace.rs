@@ -1,6 +1,6 @@
 //! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
-//! feature or a subscriber, one incident is reported on standard error: a timer is overdue, and no
-//! loop drives its wheel.
+//! feature or a subscriber, one incident is reported on standard error: a timer is overdue or
+//! was dropped, and no loop drives its wheel.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
 //! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
@@ -21,13 +21,14 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for a `Shard`. Writes to standard error if no subscriber can get the event. At the end of a
-/// thread, reports the number of `dropped` timers instead, and calls no subscriber, because the
-/// subscriber's thread-locals may be destroyed.
+/// for a `Shard`. `thread` identifies the owner if `name` is empty. Writes to standard error if no
+/// subscriber can get the event. At the end of a thread, reports the number of `dropped` timers
+/// instead, and calls no subscriber, because the subscriber's thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u32,
     name: &str,
+    thread: Option<impl fmt::Debug>,
     overdue: Duration,
     is_thread_wheel: bool,
     dropped: Option<usize>,
@@ -44,15 +45,20 @@ pub(crate) fn report_undriven(
         tracing::error!(shard, name, ?overdue, advice, "a timer is overdue and no loop drives it");
         return;
     }
+    let owner = match (name, thread) {
+        ("", Some(id)) => format!("an unnamed thread ({id:?})"),
+        ("", None) => "an unnamed thread".to_owned(),
+        _ => format!("thread '{name}'"),
+    };
     if let Some(timers) = dropped {
         eprintln!(
-            "corewheel: thread '{name}' (shard {shard}) has ended and dropped {timers} pending \
+            "corewheel: {owner} (shard {shard}) has ended and dropped {timers} pending \
              timer(s), because no loop drove its wheel: {advice}"
         );
         return;
     }
     eprintln!(
-        "corewheel: a timer of thread '{name}' (shard {shard}) has been overdue for {overdue:?}, \
+        "corewheel: a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, \
          and no loop drives it: {advice}"
     );
 }

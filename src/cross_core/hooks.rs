@@ -260,6 +260,12 @@ impl Hooks {
         has_returned
     }
 
+    /// Returns the id of the thread that created the shard, or that was last stored to be unparked.
+    /// Returns `None` if another thread holds the lock.
+    pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
+        self.thread_to_unpark.if_unlocked(|thread| thread.id())
+    }
+
     /// Makes later wake-ups unpark the calling thread. If there is a wake hook and `owner_parks` is
     /// false, does nothing and returns true. If another thread is copying the stored thread handle,
     /// changes nothing and returns false.

@@ -171,8 +171,9 @@ impl Shared {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
+            let (name, thread) = (&*self.name, self.hooks.thread_id());
             catch_panic_silently(|| {
-                trace::report_undriven(number, &self.name, overdue, is_thread_wheel, dropped);
+                trace::report_undriven(number, name, thread, overdue, is_thread_wheel, dropped);
             });
         }
     }

@@ -241,6 +241,7 @@ impl fmt::Display for Stall {
             (false, true) => "has not turned while timers or requests waited",
             (false, false) => "has never turned while timers or requests waited",
         };
+        let name = if name.is_empty() { "an unnamed thread" } else { name };
         write!(f, "shard {number} ({name}) {what} for {lasted:?}")?;
         let advice = "; if its loop polls, does the hook of `Config::on_wake` end the poll?";
         f.write_str(if *requests_wait { advice } else { "" })

@@ -365,13 +365,17 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         "remote, run before",
         "run before, the thread ends",
     ];
-    let expected = expected.map(|name| (name, "local_timer().turn()"));
-    let last = [("a shard", "Shard::turn"), ("corewheel-0", "local_timer().turn()")];
-    let expected = expected.into_iter().chain(last);
+    let expected = expected.map(|name| format!("'{name}'"));
+    let expected = expected.iter().map(|name| (name.as_str(), "local_timer().turn()"));
+    let thread = "local_timer().turn()";
+    let last =
+        [("'a shard'", "Shard::turn"), ("'corewheel-0'", thread), ("unnamed thread", thread)];
+    let expected = expected.chain(last);
     assert_eq!(lines.len(), expected.clone().count(), "{text}");
     assert!(lines[0].contains("dropped 2 pending timer(s)"), "{text}");
+    assert!(lines[lines.len() - 1].contains("an unnamed thread (ThreadId("), "{text}");
     for (line, (name, call)) in lines.into_iter().zip(expected) {
-        assert!(line.contains(&format!("'{name}'")) && line.contains(call), "{line}");
+        assert!(line.contains(name) && line.contains(call), "{line}");
     }
 }
 
@@ -471,6 +475,7 @@ fn add_without_a_driver() {
     let ends_at_once = |_| _ = local_timer().add(TICK, || ());
     let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
     drop(cores.join());
+    thread::spawn(|| local_timer().add(HOUR, must_not_run)).join().expect("no panic");
 }
 
 // ---- `sleep_with` and `run_until`
