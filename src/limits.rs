@@ -176,9 +176,9 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 /// grace period is reported, usually by an add or a reset (see `metrics`).
 pub(crate) const OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// The longer grace period of a `Shard`, of a wheel of `Timers::per_worker`, of a thread that has a
-/// registered driver or an installed configuration, but has not yet driven its wheel, and of a
-/// thread after `run_until`.
+/// The longer grace period. It applies to a `Shard`, a wheel of `Timers::per_worker`, and a thread
+/// after `run_until`. It also applies to a thread that has a registered driver or an installed
+/// configuration, but has not yet driven its wheel.
 pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all

@@ -35,7 +35,7 @@ fn one_of_two_remote_cancels_and_an_owner_cancel_wins() {
 
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
-    explore(35, || {
+    explore(20, || {
         let (mut shard, clock, first) = shard_with_due(1);
         let canceller = thread::spawn(move || first.cancel());
         let fired = expired(&mut shard);
@@ -53,7 +53,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
 /// While the owner has not collected a cancelled timer, the timer's page is not retired.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
-    explore(110, || {
+    explore(85, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let canceller = thread::spawn(move || first.cancel());
@@ -102,7 +102,7 @@ fn a_cancel_before_relinking_prevents_every_later_run() {
 /// The owner drops the payload when it collects the timer, after the canceller's work.
 #[test]
 fn a_lent_payload_outlives_a_remote_cancel() {
-    explore(185, || {
+    explore(120, || {
         let (mut shard, clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
         let handle = shard.add_periodic(TICK, (payload, 0));
@@ -277,7 +277,7 @@ fn store_twice(work: &AtomicUsize) {
 /// returns.
 #[test]
 fn cancel_wait_returns_after_the_callback() {
-    explore(60, || cancel_wait_during_run(|run| local_timer().add(TICK, run), || ()));
+    explore(35, || cancel_wait_during_run(|run| local_timer().add(TICK, run), || ()));
     let add = |run: Box<dyn FnOnce() + Send>| add_remotely(&local_timer().shard_ref(), TICK, run);
     explore(230, move || cancel_wait_during_run(add, || _ = add(Box::new(|| ()))));
 }
@@ -329,7 +329,7 @@ fn cancel_wait_returns_after_the_last_run() {
 
 #[test]
 fn two_timers_cancelled_by_two_threads_each_end_once() {
-    explore(12_000, || {
+    explore(5_800, || {
         let (mut shard, clock) = shard();
         let handles = [0, 1].map(|id| shard.add(TICK, id));
         clock.advance(TICK);

@@ -121,7 +121,7 @@ fn a_sleep_pending_after_its_first_poll_is_woken() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    for (floor, make) in both_wheels([120, 250]) {
+    for (floor, make) in both_wheels([120, 200]) {
         explore(floor, move || {
             let mut wheel = make();
             let [first, last] = [Task::new(), Task::new()];
@@ -146,7 +146,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 /// still read the old time.
 #[test]
 fn a_pending_poll_while_time_advances_is_woken_once() {
-    explore(160, || {
+    explore(130, || {
         let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
         let mut sleep = wheel.polled_sleep(&first);
         let poller = Arc::clone(&last);
@@ -182,7 +182,7 @@ fn only_the_last_waker_before_admission_is_woken() {
 
 #[test]
 fn a_sleep_dropped_while_it_fires_wakes_at_most_once() {
-    for (floor, make) in both_wheels([70, 90]) {
+    for (floor, make) in both_wheels([70, 70]) {
         explore(floor, move || {
             let mut wheel = make();
             let task = Task::new();
@@ -290,7 +290,7 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
 
 #[test]
 fn no_periodic_run_begins_after_its_cancel() {
-    explore(1_600, || {
+    explore(1_200, || {
         let (clock, timers, mut watcher) = worker_wheel();
         let [runs, counted] = shared(AtomicUsize::new(0));
         let beat = setup(|| {

@@ -29,7 +29,7 @@ fn a_timer_reset_to_now_fires_once() {
 
 #[test]
 fn a_timer_racing_fire_cancel_and_reset_ends_once() {
-    explore(8_500, || fire_reset_and_cancel(shard_with_due, 3));
+    explore(7_000, || fire_reset_and_cancel(shard_with_due, 3));
 }
 
 /// Fires a timer while one thread resets it to tick `later` and another thread cancels it.
@@ -341,7 +341,7 @@ fn the_last_of_two_remote_resets_wins() {
 
 #[test]
 fn a_timer_racing_fire_cancel_and_postponed_reset_ends_once() {
-    explore(31_000, || {
+    explore(22_000, || {
         let with_due = |payload| {
             let due = shard_postponed_until(2, payload);
             due.1.advance(TICK * 2);

@@ -118,7 +118,7 @@ impl Parker {
     }
 
     pub(crate) fn owner_parks(&self) -> bool {
-        // Relaxed: only the owner, who calls this, sets the flag.
+        // Relaxed: the owner calls this, and only the owner sets the flag.
         self.sleep_word.load(Ordering::Relaxed) & PARKS != 0
     }
 

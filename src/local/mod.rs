@@ -465,8 +465,8 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread.
-    /// They call the hook of [`Config::on_wake`], and unpark a thread that parks or has no hook.
-    /// These are urgent:
+    /// They call the hook of [`Config::on_wake`], and unpark a thread that parks or has no hook. The
+    /// urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - If the sleep is longer than [`Config::drop_within`], the first remote cancel that leaves

@@ -20,9 +20,9 @@ use crate::{
 /// its own `OwnedTimer` lives, perhaps through an `Rc`, is never dropped: the value and the callback
 /// keep each other alive, and both leak. Such a callback captures a [`Weak`](std::rc::Weak).
 ///
-/// The callback gets a reference to the timer, and can arm the timer
-/// again through this reference. If the callback does so after it has dropped the `OwnedTimer`, the
-/// timer is cancelled when the callback returns.
+/// The callback gets a reference to the timer, and can arm the timer again through this reference.
+/// If the callback does so after it has dropped the `OwnedTimer`, the timer is cancelled when the
+/// callback returns.
 ///
 /// Use this type for a timer that starts and stops many times with one callback, such as a
 /// retransmission, a keep-alive or a batch flush. For a timer that fires once, use

@@ -318,7 +318,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// entries. So a loop that inserts entries calls `advance(now).next()` each time. That loop
     /// also gets the entries that it has inserted with deadlines up to `now`. These get the deadline
     /// `now`, so they come after the entries of all earlier ticks. A simulation, in which each event
-    /// must come at its own tick, advances from deadline to deadline: see the second example.
+    /// must come at its own tick, advances from deadline to deadline, as in the second example.
     ///
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
