@@ -663,7 +663,7 @@ impl<T> Engine<T> {
     }
 
     /// Claims and counts the next due timer of this pass.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn claim_next_due(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
