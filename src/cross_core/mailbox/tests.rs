@@ -102,6 +102,22 @@ fn the_owner_takes_all_messages_newest_first() {
 }
 
 #[test]
+fn a_pass_without_messages_takes_no_later_message() {
+    let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| MailboxLink::default()));
+    let mut backlog = Backlog::default();
+    let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
+    push(1, MessageKind::AddedOrReset);
+    assert!(backlog.begin_pass(&mailbox, UNLIMITED));
+    assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert_eq!(consume_next(&mut backlog, &links), Some(1));
+    assert!(backlog.phase.is_urgent, "the pass is abandoned here");
+    assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
+    push(2, MessageKind::Cancelled);
+    assert!(!backlog.phase.is_urgent && !backlog.may_have_low_messages());
+    assert_eq!(consume_phase(&mut backlog, &mailbox, &links), []);
+}
+
+#[test]
 fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
