@@ -1,6 +1,6 @@
 //! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
-//! feature or a subscriber, one incident is reported on standard error: a timer is overdue or
-//! was dropped, and no loop drives its wheel.
+//! feature or a subscriber, only one kind of incident is reported, on standard error: a timer is
+//! overdue or was dropped because no loop drives its wheel.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
 //! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).

@@ -55,8 +55,8 @@ struct ManualState {
     /// The instant of creation, at which the virtual time is zero.
     origin: Instant,
     nanos: AtomicU64,
-    /// How far the bounds of an owner's reading are before and after the time. `None` if the clock
-    /// is exact.
+    /// How far the bounds of an owner's reading lie before and after the true time. `None` if the
+    /// clock is exact.
     #[cfg(all(feature = "models", not(loom)))]
     blur: Option<[AtomicU64; 2]>,
 }

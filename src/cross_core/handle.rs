@@ -386,10 +386,10 @@ impl TimerHandle {
     /// threads reset a timer concurrently and it stays pending, all get `true`, and one of their
     /// deadlines applies.
     ///
-    /// False does not say how the timer has ended. It may have fired, but another thread may also
-    /// have cancelled it, or drained its wheel. Then the callback does not run. So if an idle timer
-    /// closes its connection, and `reset` returns false although the connection is still open, the
-    /// connection has no timer: add a new one, or close the connection.
+    /// False does not say why. The timer may have fired, but another thread may also have cancelled
+    /// it, or drained its wheel. Then the callback does not run. So if an idle timer closes its
+    /// connection, and `reset` returns false although the connection is still open, the connection
+    /// has no timer: add a new one, or close the connection.
     ///
     /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
     /// timer, unless it later consumes another thread's add, or newer reset, of the timer. A reset

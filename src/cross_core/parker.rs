@@ -33,8 +33,8 @@
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
 //!
 //! The announcement contains the flag `PARKS`, so a waking thread that sees a sleep knows whether
-//! it must unpark the owner besides calling the hook. The owner first parks after an announcement
-//! without the flag. This park sets the flag and returns at once, so no wake-up is lost.
+//! it must unpark the owner besides calling the hook. The announcement of the owner's first park
+//! lacks the flag. So this park sets the flag and returns at once, and no wake-up is lost.
 //!
 //! # Models
 //!

@@ -589,7 +589,7 @@ impl ThreadWheel {
         })
     }
 
-    /// Returns the result of a turn inside another turn, or after a drain.
+    /// Returns the result of a refused turn, which was called inside another turn or after a drain.
     #[cold]
     #[inline(never)]
     fn refuse_pass(&self) -> Turn {
@@ -979,9 +979,9 @@ impl ThreadWheel {
         values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
     }
 
-    /// Reports a panic to this thread's wheel. The panic of an operation makes a wheel if there is
-    /// none. The panic of a destructor does not, because the thread may only report events. Such a
-    /// thread drops the key of an event that could not be sent.
+    /// Reports a panic to this thread's wheel. For the panic of an operation, creates a wheel if
+    /// there is none. For the panic of a destructor, creates none: it may be the destructor of a
+    /// key, on a thread that only reports events.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();

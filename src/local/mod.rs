@@ -615,7 +615,7 @@ impl LocalTimer {
     /// thread, reports it. With a registered driver or an installed [`Config`], and after
     /// [`run_until`](Self::run_until), the timer must be overdue by 1 s, and on this thread only
     /// some adds report it. After the last driver is dropped, the first rule applies again. If a
-    /// thread ends without a driver or a turn, its pending timers are reported. See
+    /// thread never had a driver or a turn, its end reports the pending timers. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples

@@ -26,15 +26,15 @@
 //! event of `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a
 //! thread, the report is a line on standard error. The end of a thread that has neither turned nor
 //! registered a driver reports the number of pending timers, even if none is overdue. Each wheel is
-//! reported at most once, and at most once more each time that it loses its last driver.
+//! reported at most once, plus at most once after each loss of its last driver.
 //!
-//! Three kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
+//! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
 //! 256 of their owner's adds looks for such a timer, and the owner's resets never do. These wheels
 //! are:
 //!
 //! * a [`Shard`](crate::Shard),
-//! * the wheel of a thread with a registered driver or an installed [`Config`](crate::Config), or
-//!   after [`run_until`](crate::LocalTimer::run_until) has returned and nothing else has driven it,
+//! * the wheel of a thread that has a registered driver or an installed [`Config`](crate::Config),
+//! * a wheel that only a finished [`run_until`](crate::LocalTimer::run_until) has driven,
 //! * a wheel of `Timers::per_worker_with` before its watcher's first turn or sleep.
 //!
 //! # Which numbers to watch

@@ -68,8 +68,8 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop's `TimerFd`, and each call of
 ///   `prepare_sleep` or `time_until_next`, set the time at which this turn is due. If a loop uses
 ///   none of these, its late turns are usually not reported.
-/// * A remote add, reset or closure has waited for longer than the limit. The loop has turned or
-///   announced a sleep before, but has not turned since, and it is awake or was woken.
+/// * A remote add, reset or closure has waited for longer than the limit. During this time, the
+///   loop was awake or was woken, but did not turn. Earlier, it had turned or announced a sleep.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.

@@ -751,8 +751,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation. If necessary, first registers the purgatory with the wheel, and makes
-    /// room in the wheel. Takes the fields of a [`When`]: if this call needed a `When` in memory, the
-    /// caller would store it there on its fast path too.
+    /// room in the wheel. Takes a [`When`] as separate fields, so that the caller's fast path need
+    /// not store a `When` in memory.
     #[cold]
     #[inline(never)]
     #[track_caller]

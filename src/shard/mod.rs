@@ -1196,8 +1196,8 @@ impl<T> Shard<T> {
         None
     }
 
-    /// Consumes messages of this phase, up to one about a timer that is due. Claims that timer.
-    /// Drops the payloads of remotely cancelled timers.
+    /// Consumes messages of this phase until one concerns a due timer. Claims that timer. Drops the
+    /// payloads of remotely cancelled timers.
     #[cold]
     fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {

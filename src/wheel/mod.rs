@@ -181,7 +181,7 @@ impl<T> Wheel<T> {
 }
 
 impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS> {
-    /// Creates an empty wheel of any geometry whose time is `now`.
+    /// Creates an empty wheel of any geometry, at the time `now`.
     ///
     /// # Examples
     ///
@@ -706,7 +706,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Removes every entry, and returns the key, the deadline and the value of each, in no
-    /// particular order. The wheel keeps its time. The keys find no entry any more.
+    /// particular order. The wheel keeps its time. The old keys then find nothing.
     ///
     /// Cost: the same as [`retain`](Self::retain), plus two allocations.
     ///

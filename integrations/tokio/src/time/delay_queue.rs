@@ -30,8 +30,8 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::asse
 /// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant,
 ///   which is not rounded.
 /// * Entries of the same millisecond expire in an unspecified order; in tokio-util, the entry
-///   inserted most recently expires first. If an earlier poll, or the first insert, has already
-///   reached the deadlines of several entries when they are set, their order is unspecified too.
+///   inserted most recently expires first. Entries whose deadlines are set to a time before the
+///   first insert or an earlier poll also expire in an unspecified order.
 /// * [`peek`](Self::peek) looks at every entry. If several entries may expire next, it may return
 ///   the key of any of them.
 /// * [`compact`](Self::compact) moves no entry, like [`shrink_to_fit`](Self::shrink_to_fit).
