@@ -47,7 +47,7 @@ pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
     /// Number of forward moves that the clock will ignore.
     stalls: usize,
-    /// How far the bounds of an owner's reading are before and after the time.
+    /// How far the bounds of an owner's reading lie before and after the true time.
     blur: [Nanos; 2],
     /// The shard number of the thread's own wheel.
     pub(crate) own: usize,
@@ -240,7 +240,7 @@ impl Model {
         nanos(self.cores[core].clock.elapsed())
     }
 
-    /// Returns the bounds that an owner on this core reads.
+    /// Returns an owner's clock reading on this core.
     fn reading(&self, core: usize) -> Reading {
         let (now, [before, after]) = (self.clock(core), self.cores[core].blur);
         Reading { min: now.saturating_sub(before), max: now.saturating_add(after) }

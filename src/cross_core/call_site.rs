@@ -26,7 +26,7 @@ impl CallSite {
 }
 
 /// The call that added a timer, and the time of the add. For a remote timer, the time is the
-/// owner's latest reading at the admission, which `slab` explains. In a node without a timer, the
+/// owner's latest reading when it admits the timer, as `slab` says. In a node without a timer, the
 /// record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);

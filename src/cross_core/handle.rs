@@ -387,9 +387,8 @@ impl TimerHandle {
     /// deadlines applies.
     ///
     /// False does not say why. The timer may have fired, but another thread may also have cancelled
-    /// it, or drained its wheel. Then the callback does not run. So if an idle timer closes its
-    /// connection, and `reset` returns false although the connection is still open, the connection
-    /// has no timer: add a new one, or close the connection.
+    /// it, or drained its wheel. Then the callback does not run. So if `reset` of an idle timer
+    /// returns false while its connection is open, add a new timer, or close the connection.
     ///
     /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
     /// timer, unless it later consumes another thread's add, or newer reset, of the timer. A reset

@@ -150,7 +150,7 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// Used without a wake hook, and after the owner has parked. A shard may move between threads,
+    /// Used if there is no wake hook, or if the owner has parked. A shard may move between threads,
     /// so the owner stores its thread before each sleep. No thread waits for the lock: all threads
     /// only try to take it.
     thread_to_unpark: TryLock<Thread>,
@@ -260,7 +260,7 @@ impl Hooks {
         has_returned
     }
 
-    /// Returns the id of the thread that created the shard, or that was last stored to be unparked.
+    /// Returns the id of the thread to unpark: the last one stored, or else the shard's creator.
     /// Returns `None` if another thread holds the lock.
     pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
         self.thread_to_unpark.if_unlocked(|thread| thread.id())

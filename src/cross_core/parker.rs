@@ -60,8 +60,8 @@ const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
 /// waking the owner, other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
-/// Set for ever after the owner has parked. Then a wake-up also unparks the owner if there is a wake
-/// hook.
+/// Set for ever after the owner has parked. Then a wake-up unparks the owner even if there is a
+/// wake hook.
 const PARKS: u64 = 8;
 const SLEEP_NUMBER_UNIT: u64 = 16;
 
@@ -110,8 +110,8 @@ impl Parker {
         }
     }
 
-    /// Makes each wake-up from a later sleep unpark the owner. Only the owner calls this. If a sleep
-    /// is announced, only the next announcement ends it, which at worst causes spurious wake-ups.
+    /// Makes each wake-up from a later sleep unpark the owner. Only the owner calls this. An
+    /// announced sleep no longer ends by its earlier id, which at worst causes spurious wake-ups.
     pub(crate) fn set_parks(&self) {
         // Relaxed: the next announcement publishes the flag.
         self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);

@@ -128,8 +128,8 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_idle_turn(&self, now: u64) {
         if self.is_enabled() {
-            // Relaxed: an independent word. A reader that sees it beside the number of an earlier
-            // turn still learns when the wheel last turned.
+            // Relaxed: an independent word. A reader that sees it with an older turn number still
+            // learns when the wheel last turned.
             self.turn_began_at.store(now, Ordering::Relaxed);
         }
     }

@@ -382,7 +382,7 @@ impl ThreadWheel {
         matches!(self.driver.get(), BetweenTurns | InTurn | Ended)
     }
 
-    /// Ends the driving that `run_until` has begun, unless another driver is registered.
+    /// Marks the wheel as undriven after `run_until`, unless it has another driver.
     pub(super) fn end_run(&self) {
         let has_driver = self.has_user_loop.get() || self.driver_count.get() > 0;
         if matches!(self.driver.get(), DriverState::BetweenTurns) && !has_driver {
@@ -565,7 +565,7 @@ impl ThreadWheel {
             local.consume_messages(&mut fired, &mut collected);
         }
         let mut ended = None;
-        // One borrow finishes the previous run and claims the next timer.
+        // In one borrow, finishes a run and claims the next timer.
         while let Some(claimed) = local.with_engine(|engine| {
             if let Some(ended) = ended.take() {
                 engine.finish_run(ended);
@@ -626,8 +626,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Runs the callback of a claimed timer. Returns a one-shot timer, whose run the caller must
-    /// finish.
+    /// Runs the callback of a claimed timer. Returns the timer if it is a one-shot timer: the
+    /// caller must finish its run.
     #[inline(always)]
     fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
         let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
@@ -980,8 +980,8 @@ impl ThreadWheel {
     }
 
     /// Reports a panic to this thread's wheel. For the panic of an operation, creates a wheel if
-    /// there is none. For the panic of a destructor, creates none: it may be the destructor of a
-    /// key, on a thread that only reports events.
+    /// there is none. For the panic of a destructor, creates none: a key's destructor may panic on
+    /// a thread that only reports events.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();

@@ -327,7 +327,7 @@ impl LocalTimer {
     /// 2. Timers fire in tick order, regardless of which thread added them, unless an earlier turn
     ///    has already passed their ticks. The order within a tick is unspecified.
     /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks. A
-    ///    cancel during the turn may wait for the next turn.
+    ///    timer cancelled during the turn may stay until the next turn.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// queued cancels. If this limit leaves requests to the next turn, [`Turn::behind`] is true,
@@ -465,8 +465,8 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread.
-    /// They call the hook of [`Config::on_wake`], and unpark a thread that parks or has no hook. The
-    /// urgent requests are:
+    /// They call the hook of [`Config::on_wake`], and unpark the thread if it parks or has no hook.
+    /// The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - If the sleep is longer than [`Config::drop_within`], the first remote cancel that leaves
@@ -612,9 +612,9 @@ impl LocalTimer {
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
-    /// thread, reports it. With a registered driver or an installed [`Config`], and after
-    /// [`run_until`](Self::run_until), the timer must be overdue by 1 s, and on this thread only
-    /// some adds report it. After the last driver is dropped, the first rule applies again. If a
+    /// thread, reports it. With a registered driver or an installed [`Config`], or after
+    /// [`run_until`](Self::run_until), the timer must be overdue by 1 s. Then only some of this
+    /// thread's adds report it. After the last driver is dropped, 100 ms are enough again. If a
     /// thread never had a driver or a turn, its end reports the pending timers. See
     /// [`metrics`](crate::metrics).
     ///

@@ -264,9 +264,8 @@ impl OwnedTimer {
     ///
     /// # Examples
     ///
-    /// Each write extends an idle timeout, which [`arm`](Self::arm) resets. But a write timeout
-    /// counts from the first write that the peer has not yet accepted, so it is armed only if it is
-    /// not pending:
+    /// At each write, [`arm`](Self::arm) extends an idle timeout. But a write timeout counts from
+    /// the oldest write that the peer has not accepted, so arm it only if it is not pending:
     ///
     /// ```
     /// use corewheel::OwnedTimer;

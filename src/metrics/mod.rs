@@ -25,8 +25,8 @@
 //! have been cancelled or reset, or may be the timer that is being reset. The report is an error
 //! event of `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a
 //! thread, the report is a line on standard error. The end of a thread that has neither turned nor
-//! registered a driver reports the number of pending timers, even if none is overdue. Each wheel is
-//! reported at most once, plus at most once after each loss of its last driver.
+//! registered a driver reports the number of pending timers, even if none is overdue. A reported
+//! wheel is reported again only after it next loses its last driver.
 //!
 //! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
 //! 256 of their owner's adds looks for such a timer, and the owner's resets never do. These wheels

@@ -53,8 +53,9 @@ pub struct Stall {
     /// shard. See [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a
     /// thread's wheel, and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
     pub has_turned: bool,
-    /// True if a remote add, reset or closure waits, and the loop is awake or was woken. If the
-    /// loop polls, perhaps it has no [`Config::on_wake`](crate::Config::on_wake) that ends the poll.
+    /// True if a remote add, reset or closure waits, and the loop is awake or was woken. Then
+    /// perhaps a loop that polls has no [`Config::on_wake`](crate::Config::on_wake) to end its
+    /// poll.
     pub requests_wait: bool,
 }
 

@@ -111,8 +111,7 @@ impl PreparedSleep<'_> {
     pub fn park(self) {
         let timeout = self.timeout;
         match &self.announcement {
-            // The announcement was made before this thread was known to park, so a wake-up would
-            // only call the hook.
+            // The sleep was announced before `set_parks`, so a wake-up would only call the hook.
             Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_parks()) => {
                 let shared = Arc::clone(shared);
                 drop(self);

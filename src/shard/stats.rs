@@ -78,8 +78,8 @@ impl Stats {
         let cause = match (deadline_nanos > clock.previous_turn_start, self.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // After the previous turn, the timer was added or reset to a deadline before that turn.
-            // So the loop is not late.
+            // The timer was added or reset after the previous turn, but was due before it. So the
+            // loop is not late.
             (false, false) => return,
         };
         gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));

@@ -426,8 +426,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///   have more than 8,192 entries.
     ///
     /// While [`is_behind`](Self::is_behind) returns true, the tick may be before
-    /// [`now`](Self::now). Otherwise it is after `now`, or `now` itself if an entry was inserted or
-    /// reset to a deadline up to `now`.
+    /// [`now`](Self::now). Otherwise it is after `now`, or equals `now` if an insertion or reset
+    /// had a deadline up to `now`.
     ///
     /// # Examples
     ///

@@ -51,7 +51,7 @@ impl PassPhase {
 
 impl Backlog {
     /// Begins a pass. If there are urgent messages, begins it with the urgent phase and returns
-    /// true. If there are no messages at all, later messages wait for the next pass.
+    /// true. If there are no messages now, later ones wait for the next pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         if self.is_empty() && mailbox.is_empty() {

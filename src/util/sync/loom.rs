@@ -11,7 +11,7 @@ pub(crate) use loom::{
     thread::{Thread, current as this_thread, park, yield_now},
 };
 
-/// Parks until a wake-up, because a model's time does not pass.
+/// Parks without a timeout, because no time passes in a model.
 pub(crate) fn park_timeout(_: Duration) {
     park();
 }

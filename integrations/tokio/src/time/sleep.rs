@@ -81,8 +81,8 @@ impl Sleep {
     /// Moves the deadline, earlier or later, even after it has passed. A task that waits is woken
     /// at the new deadline, without another poll.
     ///
-    /// The signature equals tokio's, so that moved code compiles. A `Sleep` is `Unpin`, so it need
-    /// not be pinned: call `Pin::new(&mut sleep).reset(deadline)`.
+    /// The signature is tokio's, so that moved code compiles. A `Sleep` is `Unpin`, so it need not
+    /// be pinned: call `Pin::new(&mut sleep).reset(deadline)`.
     ///
     /// # Examples
     ///
