@@ -288,6 +288,8 @@ impl Round {
             }
             local_timer().turn_within(if way == 0 { 5 } else { usize::MAX });
         }
+        // Collects the timers that were cancelled during the last turn.
+        while local_timer().turn().behind {}
         let counts = local_timer().counts();
         let ended = counts.fired + counts.cancelled;
         assert_eq!((counts.live, counts.added), (0, ended), "{counts:?}");
