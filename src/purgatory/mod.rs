@@ -175,7 +175,7 @@ per_thread! {
 /// a `thread_local!`. In an exiting thread, a call may return another, empty purgatory.
 ///
 /// **The types select the purgatory, even if they are inferred.** For example, the key `7` alone is
-/// an `i32`, so an operation that watches it is not in the purgatory for keys of type `u64`. To name
+/// an `i32`. An operation that watches it is not in the purgatory for keys of type `u64`. To name
 /// the types only once, write a function such as `purgatory` in the example.
 ///
 /// Cost after the first use: at most one comparison for each pair of types with a purgatory on this

@@ -152,11 +152,15 @@ impl Count {
     }
 }
 
+fn counting_waker() -> (Arc<Count>, Waker) {
+    let count = Arc::new(Count::default());
+    (Arc::clone(&count), Waker::from(count))
+}
+
 #[test]
 fn an_earlier_deadline_wakes_the_polling_task() {
     paused(|| async {
-        let woken = Arc::new(Count::default());
-        let waker = Waker::from(Arc::clone(&woken));
+        let (woken, waker) = counting_waker();
         let mut cx = Context::from_waker(&waker);
         let mut queue = DelayQueue::new();
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
@@ -181,8 +185,7 @@ fn an_earlier_deadline_wakes_the_polling_task() {
 #[test]
 fn an_insert_wakes_the_task_that_emptied_the_queue() {
     paused(|| async {
-        let woken = Arc::new(Count::default());
-        let waker = Waker::from(Arc::clone(&woken));
+        let (woken, waker) = counting_waker();
         let mut cx = Context::from_waker(&waker);
         let mut queue = DelayQueue::new();
         queue.insert("first", SECOND);
