@@ -45,8 +45,9 @@ pub struct Config {
 
 impl Config {
     /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
-    /// memory, the largest limit and no hooks. No callbacks are measured, and
-    /// [`drop_within`](Self::drop_within) is 100 ms.
+    /// memory, the largest limit of live timers, and no hooks. Callback durations are not measured.
+    /// The callbacks of remotely cancelled timers are dropped within 100 ms
+    /// ([`drop_within`](Self::drop_within)).
     ///
     /// # Examples
     ///
@@ -113,8 +114,8 @@ impl Config {
         self
     }
 
-    /// Sets the number of the owner's timers for which memory is reserved up front, at most 16
-    /// million. More timers can be added at any time.
+    /// Reserves memory for `timers` timers that the owner adds, at most 16 million. More timers can
+    /// be added at any time.
     ///
     /// # Examples
     ///
@@ -132,22 +133,24 @@ impl Config {
     }
 
     /// Sets the largest number of live timers. A queued closure of [`ShardRef::run`] counts too. At
-    /// the limit, another timer is refused, and `try_add` returns its callback. The default, and
-    /// the maximum, is 2^25 - 1.
+    /// the limit, an add is refused, and `try_add` returns the callback. The default, and the
+    /// maximum, is 2^25 - 1.
     ///
     /// [`ShardRef::run`]: crate::ShardRef::run
     ///
-    /// At the limit, an add on the owner's thread first removes remotely cancelled timers. So the
-    /// limit is nearly exact for the owner's adds.
+    /// At the limit, an add on the owner's thread first removes remotely cancelled timers, which
+    /// would otherwise count.
     ///
-    /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the number of live timers at
-    /// the owner's latest turn or announced sleep. Remote adds can exceed the limit by the number
-    /// of timers that the owner has added since then. A cancelled timer counts until the owner
-    /// removes it. But the check ignores up to 1,024 cancelled timers in the owner's mailbox, and
-    /// up to 1,024 more that the owner has taken out of the mailbox but not yet removed.
+    /// The check of a remote add ([`ShardRef`](crate::ShardRef)) uses the number of live timers at
+    /// the owner's latest turn or announcement of a sleep. Remote adds can exceed the limit by the
+    /// number of timers that the owner has added since that turn or announcement. A cancelled timer
+    /// counts until the owner removes it. But the check of a remote add ignores up to 1,024
+    /// cancelled timers in the owner's mailbox. The check also ignores up to 1,024 cancelled timers
+    /// that the owner has taken out of the mailbox but not yet removed.
     ///
-    /// A remotely cancelled timer still counts while its remote add or a remote reset is queued.
-    /// While its remote add is queued, a timer or closure counts only in the check of remote adds.
+    /// The check of a remote add still counts a cancelled timer whose remote add or reset is
+    /// queued. A timer or closure whose remote add is queued counts in the check of remote adds,
+    /// but not in the check of the owner's adds.
     ///
     /// # Examples
     ///
@@ -191,7 +194,7 @@ impl Config {
     ///
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
     /// if the wheel's clock is [`Clock::fast`]. A `Shard<T>` has no callbacks to measure. A wheel
-    /// of `Timers::per_worker_with` measures nothing. If several kinds of callbacks alternate
+    /// of `Timers::per_worker_with` measures no callbacks. If several kinds of callbacks alternate
     /// regularly, `one_in` and the number of kinds should have no common factor. With a common
     /// factor, some kinds are never measured.
     ///
@@ -219,10 +222,10 @@ impl Config {
     /// default is 100 ms.
     ///
     /// The canceller usually drops the callback itself if the timer was added through a
-    /// [`ShardRef`](crate::ShardRef). All other callbacks are left to the owner. If the owner's
-    /// sleep is longer than `time`, the first cancel that leaves a callback to the owner ends the
-    /// sleep. After a turn in which the owner drops such a callback, each sleep that begins within
-    /// `time` lasts at most `time`. This causes at most two extra wake-ups per `time`.
+    /// [`ShardRef`](crate::ShardRef). The owner drops all other callbacks. If the owner's sleep is
+    /// longer than `time`, the first cancel whose callback the owner must drop ends the sleep.
+    /// After a turn that drops such a callback, sleeps that begin within the next `time` last at
+    /// most `time`. These rules cause at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep: the callback stays until the next turn.
@@ -246,10 +249,10 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// The hook may be called between the announcement and the start of the sleep. Such a call must
-    /// end the sleep too. Without a hook, and after [`park`](crate::PreparedSleep::park), a wake-up
-    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]). An unpark does
-    /// not end a wait for I/O or for a channel.
+    /// A call of the hook between the announcement and the start of the sleep must also end the
+    /// sleep. If there is no hook, or the thread sleeps in [`park`](crate::PreparedSleep::park), a
+    /// wake-up unparks the thread ([`std::thread::Thread::unpark`]). An unpark does not end a wait
+    /// for I/O or for a channel.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
@@ -257,9 +260,9 @@ impl Config {
     /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
     /// the hook.
     ///
-    /// The hook may send requests to any shard. A request that wakes a shard calls the shard's
-    /// hook at once, nested inside this call. Two kinds of nested calls are omitted: calls more
-    /// than 32 hooks deep, and calls of a shard's hook inside itself for the same sleep.
+    /// The hook may send requests to any shard. A request that wakes a shard calls that shard's
+    /// hook at once, inside the running hook. A nested call is omitted if it would be more than 32
+    /// hooks deep, or inside a call of the same hook for the same sleep.
     ///
     /// # Examples
     ///

@@ -44,8 +44,8 @@ pub enum AddErrorReason {
     /// The wheel has ended: its thread is exiting or has exited, its shard was drained, or the
     /// [`Watcher`](crate::future::Watcher) of its `Timers` was dropped.
     ShutDown,
-    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or has
-    /// used up the generation numbers of its handles, which takes at least 2^53 adds.
+    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows. Or the
+    /// generation numbers of the shard's handles are used up, after at least 2^53 adds.
     Full,
     /// The thread cannot have a wheel, because the process already has 16,384 shards, the maximum.
     TooManyShards,
@@ -126,7 +126,7 @@ impl AddErrorReason {
 }
 
 /// Converts the reason. For [`ShutDown`](AddErrorReason::ShutDown), the kind of the [`io::Error`]
-/// is [`BrokenPipe`](io::ErrorKind::BrokenPipe). For all other reasons, it is
+/// is [`BrokenPipe`](io::ErrorKind::BrokenPipe). For all other reasons, the kind is
 /// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded).
 ///
 /// # Examples
@@ -182,8 +182,8 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
-/// Drops the callback or payload. So `?` works even if the error must be `Send` and `Sync` and the
-/// callback is not.
+/// Returns the reason, and drops the callback or payload. Unlike the error, the reason is always
+/// `Send` and `Sync`. So `?` can convert the reason to `Box<dyn Error + Send + Sync>`.
 ///
 /// # Examples
 ///
@@ -209,7 +209,8 @@ impl<F> From<AddError<F>> for AddErrorReason {
 }
 
 /// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) that is called inside a
-/// callback. The call is refused and cancels nothing, because its wait could last forever.
+/// callback. The call is refused and cancels nothing, because a wait inside a callback could last
+/// forever.
 ///
 /// # Examples
 ///

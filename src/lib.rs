@@ -31,7 +31,7 @@
 //!   dropped, and [`LocalHandle`] stays on its thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
 //! * [`When`]: the time argument of an add or a reset, which is a delay or an instant. Slack lets
-//!   timers share ticks; spread keeps them apart.
+//!   timers share ticks; spread distributes timers over ticks.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one thread per core, pinned by default, each with its wheel.
 //! * [`purgatory`]: operations that complete when a condition on a key holds, or time out.
@@ -40,18 +40,19 @@
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
 //! * [`metrics`]: the counts and the lateness of each thread's timers;
 //!   [`Watchdog`](metrics::Watchdog) reports a loop that hangs.
-//! * [`Config`]: the tick length, the limits and the hooks of a wheel. [`Clock`]: its clock, such
-//!   as [`ManualClock`] in tests.
+//! * [`Config`]: the tick length, the limits and the hooks of a wheel. [`Clock`]: the source of a
+//!   wheel's time, such as [`ManualClock`] in tests.
 //! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
 //! * [`Wheel`]: the data structure alone. The caller passes the time as a tick number.
 //!
 //! # Driving a wheel
 //!
 //! A wheel starts no thread: its owner's loop drives it. The loop polls for events, at most until
-//! the next deadline ([`LocalTimer::sleep_with`]). It serves the events, and then calls
+//! the next deadline ([`LocalTimer::sleep_with`]). The loop serves the events, and then calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
 //! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A turn
-//! without a budget fires every due timer of the wheel, so timers are as punctual as the loop.
+//! without a budget fires every due timer of the wheel, so lateness depends on how often the loop
+//! calls `turn`.
 //!
 //! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
 //! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
@@ -67,7 +68,7 @@
 //! timer that is due after more than 584 years (2^64 ns) never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them, unless an earlier turn has
-//! already passed their ticks. The order within a tick is unspecified. A turn processes at most
+//! already processed their ticks. The order within a tick is unspecified. A turn processes at most
 //! 1,024 messages from other threads, or more to finish a
 //! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. The remaining messages wait for the next
 //! turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the wheel
@@ -76,19 +77,20 @@
 //! # Guarantees
 //!
 //! * **Exactly once.** Every timer ends once: it fires, it is cancelled, or its wheel ends and
-//!   hands it back or drops it. [`TimerHandle::cancel`] says at once, on any thread, whether that
-//!   call ended the timer.
+//!   hands it back or drops it. [`TimerHandle::cancel`] says at once, on any thread, whether this
+//!   call has ended the timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, and allocate
-//!   nothing in the steady state. Their only system call reads the clock. Callbacks that capture up
-//!   to 32 bytes, aligned to at most 8, are stored inline. Remote adds, cancels and resets are
-//!   lock-free. The owner never waits for another core.
+//!   nothing in the steady state. The only system call of these operations reads the clock.
+//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
+//!   cancels and resets are lock-free. The owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
-//!   reset timers, and even call `turn`. A turn inside a callback does nothing, and reports this in
-//!   its result.
+//!   reset timers, and even call `turn`. A turn inside a callback does nothing, and sets
+//!   [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
-//! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After its timer
-//!   has ended, a cancel returns [`Cancel::Ended`] and never affects another timer.
+//! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After the timer
+//!   has ended, a cancel through its handle returns [`Cancel::Ended`] and never affects another
+//!   timer.
 //!
 //! After a [fork](guide::shutdown#forks), each process has its own copy of every timer.
 //!
@@ -109,10 +111,10 @@
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics, hanging loops and wheels without a loop; see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.
-//!   Costs 16 bytes and one clock reading per timer.
+//!   This feature costs 16 bytes and one clock reading per timer.
 //!
-//! `doc/verification.md` lists the promises with the tests that guard them. `ARCHITECTURE.md`
-//! describes how corewheel works.
+//! `doc/verification.md` lists the crate's guarantees and the tests that check them.
+//! `ARCHITECTURE.md` describes how corewheel works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -11,7 +11,8 @@ const SMALL_LIMITS: bool = cfg!(any(test, miri)) || IS_LOOM;
 pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 
 /// A page has 2^`PAGE_BITS` entries. A page of 4,096 entries usually takes at least 128 KiB. Many
-/// allocators map such blocks directly from the operating system, and unmap them when freed.
+/// allocators map a block of this size directly from the operating system, and unmap the block when
+/// it is freed.
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
 /// The number of empty pages to keep, so that repeated batches of up to 8,192 timers reuse the same
@@ -38,24 +39,24 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
 /// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where
-/// `LEVEL_BITS` is a parameter of the wheel. A *revolution* is 2^`LEVEL_BITS` of these slots. One
-/// slot of the second level covers a revolution. At a tick of a millisecond, a shard's first level
-/// covers at least 129 s ahead, so most timers of a server never *cascade*, which means moving to a
-/// lower level.
+/// `LEVEL_BITS` is a parameter of the wheel. A *revolution* is 2^`LEVEL_BITS` consecutive slots of
+/// the first level. One slot of the second level covers the ticks of one revolution. With a tick of
+/// a millisecond, a shard's first level covers at least the next 129 s. So most timers of a server
+/// never *cascade*: they never move to a lower level.
 pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a *pass* prefetches. A pass is one advance of a wheel.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
-/// was reset to a later deadline but stays in its slot. Entries that another thread may postpone
-/// without a message count too. A pass relinks postponed entries when their slot expires, so the
-/// limit bounds the cost of a tick (P7).
+/// was reset to a later deadline but stays in its slot. An entry that another thread may postpone
+/// without a message also counts as postponed. A pass relinks postponed entries when their slot
+/// expires, so the limit bounds the cost of a tick (P7).
 pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
-/// Maximum number of entries that one turn cascades in advance, from slots that have not started
-/// yet, unless the turn is late (P7). When a slot starts, all its remaining entries cascade, within
-/// the turn's budget.
+/// Maximum number of entries that one turn moves to lower levels in advance, before the first tick
+/// of their slot (P7). A late turn may exceed this number. At a slot's first tick, all remaining
+/// entries of the slot move, within the turn's budget.
 pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
@@ -74,10 +75,10 @@ pub(crate) const WHEEL_KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
-/// The last generation of the owner's timers, a number of 54 bits. After the owner has used it, the
-/// shard refuses the owner's adds. Generations of remotely added timers also have the bit
-/// [`REMOTE_GENERATION_BIT`]. So a generation takes 55 bits of a timer's state word. The other 9
-/// bits hold its phase and flags.
+/// The last generation of the owner's timers, a number of 54 bits. After the owner has used this
+/// generation, the shard refuses the owner's adds. Generations of remotely added timers also have
+/// the bit [`REMOTE_GENERATION_BIT`]. So the generation takes 55 bits of a timer's state word. The
+/// timer's phase and flags take the other 9 bits.
 pub(crate) const OWNER_GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
@@ -92,13 +93,14 @@ pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 /// The limit keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
-/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim`, so that a pass that
-/// empties many pages is short (P7). Later turns free the others.
+/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim`. The limit keeps a
+/// pass that empties many pages short (P7). Later turns free the other pages.
 pub(crate) const TRIMS_PER_PASS_MAX: u32 = 2;
 
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
-/// it. At the maximum, further empty pages stay in the table for reuse. So the memory of a shard is
-/// at most the memory for its peaks of local and of remote timers, plus the retired pages (P8).
+/// it. At the maximum, further empty pages stay in the shard's page table for reuse. So a shard's
+/// memory is at most the peak memory of local timers, plus the peak memory of remote timers, plus
+/// the retired pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.
@@ -108,8 +110,8 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
 pub(crate) const WAKE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
-/// A message count that reaches this value is reduced by `WAKE_DEPTH`. So a count below
-/// `MESSAGE_COUNT_END - WAKE_DEPTH` was never reduced, and is exact.
+/// When a mailbox's message count reaches this value, `WAKE_DEPTH` is subtracted from the count. So
+/// a count below `MESSAGE_COUNT_END - WAKE_DEPTH` is exact.
 pub(crate) const MESSAGE_COUNT_END: u32 = 1 << 12;
 
 /// Maximum number of messages, events included, that a purgatory sends to a core in one batch. A
@@ -127,8 +129,8 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
-/// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind has
-/// an empty page throughout a trim interval, one empty page of this kind is freed.
+/// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind of
+/// record has had an empty page throughout a trim interval, the purgatory frees one such page.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
@@ -143,16 +145,17 @@ pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 
 /// (P7).
 pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
 
-/// The hash table of a purgatory keeps up to this many chains even without keys, and room for up to
-/// this many keys that wait to be dropped.
+/// A purgatory's hash table keeps up to this many chains even if the table has no keys. The table
+/// also keeps memory for up to this many keys that wait to be dropped.
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
-/// A purgatory adds chains if there are at most this many per key. With few keys per chain, the
-/// processor usually predicts the branches of a search correctly.
+/// A purgatory's hash table adds chains if there are at most this many chains per key. With few
+/// keys per chain, the processor usually predicts the branches of a search correctly.
 pub(crate) const GROW_BELOW_CHAINS_PER_KEY: usize = 4;
 
-/// A purgatory removes chains if it has had more than this many per key for a whole trim interval.
-/// Before a long sleep, it removes chains at once if it has more than this many per key.
+/// A purgatory's hash table removes chains if there were more than this many chains per key for a
+/// whole trim interval. Before a long sleep, the table removes surplus chains without waiting for
+/// an interval.
 pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
@@ -162,7 +165,7 @@ pub(crate) const DEFERRED_COMPLETIONS_CAPACITY_MAX: usize = 1024;
 pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
-/// deadline has already passed. If it has passed, the next turn fires the timer.
+/// deadline has already passed. If the deadline has passed, the next turn fires the sleep's timer.
 pub(crate) const FIRST_POLL_CHECK_MAX_NANOS: u64 = 1_000_000_000;
 
 /// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
@@ -172,29 +175,31 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 /// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
-/// The grace period, in nanoseconds. If no loop drives a wheel, a timer that is overdue by the
-/// grace period is reported, usually by an add or a reset (see `metrics`).
+/// The grace period, in nanoseconds. If no loop drives a wheel, a timer overdue by the grace period
+/// causes a report (see `metrics`). Usually an add or a reset makes the report.
 pub(crate) const OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// The longer grace period. It applies to a `Shard`, a wheel of `Timers::per_worker`, and a thread
-/// after `run_until`. It also applies to a thread that has a registered driver or an installed
-/// configuration, but has not yet driven its wheel.
+/// The longer grace period, in nanoseconds. This period applies to a `Shard`, to a wheel of
+/// `Timers::per_worker`, and to a thread whose `run_until` has returned. It also applies to a
+/// thread that has registered a driver or installed a configuration, but has not yet driven its
+/// wheel.
 pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
 pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
-/// If another thread has claimed a wheel of `Timers::per_worker`, the watcher cannot announce its
-/// sleep on this wheel, and sleeps at most this long.
+/// Maximum sleep of the watcher of `Timers::per_worker` if the watcher could not announce the sleep
+/// on every wheel. The watcher cannot announce a sleep on a wheel that another thread has claimed.
 pub(crate) const WATCHER_RETRY_DELAY: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
-/// Maximum number of remote resets of one timer to elapsed deadlines that a turn applies in a row.
-/// After that, the timer waits for the next turn. A reset to a future deadline ends the row.
+/// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
+/// an elapsed deadline. After this number of resets, the timer waits for the next turn. A reset to
+/// a future deadline ends the sequence.
 pub(crate) const CONSECUTIVE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
@@ -208,12 +213,13 @@ pub(crate) const PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 }
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
-/// The number of cells of a histogram of durations. Four cells cover each factor of two from a
-/// microsecond to more than an hour. The first cell counts shorter durations, the last longer ones.
+/// The number of cells of a histogram of durations. Each doubling of the duration, from a
+/// microsecond to more than an hour, takes four cells. The first cell counts durations below this
+/// range, the last cell durations above this range.
 pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;
 
-/// The longest tick. A longer one is probably a mistake.
+/// The longest tick. A configuration with a longer tick is probably a mistake.
 pub(crate) const TICK_MAX: Duration = Duration::from_secs(3_600);

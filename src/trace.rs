@@ -1,6 +1,6 @@
 //! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
-//! feature or a subscriber, only one kind of incident is reported, on standard error: a timer is
-//! overdue or was dropped because no loop drives its wheel.
+//! feature or a subscriber, prints only incidents of one kind, to standard error. In these, no loop
+//! drives a wheel, so a timer is overdue or was dropped.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
 //! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
@@ -23,7 +23,8 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
 /// for a `Shard`. `thread` identifies the owner if `name` is empty. Writes to standard error if no
 /// subscriber can get the event. At the end of a thread, reports the number of `dropped` timers
-/// instead, and calls no subscriber, because the subscriber's thread-locals may be destroyed.
+/// instead of an overdue timer. In this case, calls no subscriber, because the subscriber's
+/// thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven(
     shard: u32,

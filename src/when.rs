@@ -16,10 +16,10 @@ use crate::{
 /// # Deadlines
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
-/// timer with a zero delay or a past instant fires in the next turn. A turn in progress never fires
-/// a timer that one of its callbacks adds, nor a remote add that arrives after the turn has
-/// consumed the remote adds; see [`turn`](crate::LocalTimer::turn). A timer that is due after more
-/// than 584 years never fires.
+/// timer with a zero delay or a past instant fires in the next turn. A turn never fires a timer
+/// that one of its callbacks adds. A remote add that arrives after a turn has consumed the remote
+/// adds also waits for the next turn; see [`turn`](crate::LocalTimer::turn). A timer that is due
+/// after more than 584 years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
@@ -107,8 +107,8 @@ impl When {
     /// Lets the wheel postpone the deadline by up to `slack`.
     ///
     /// Of the future ticks within the slack, the wheel chooses the one divisible by the largest
-    /// power of two. Timers with slack often share such ticks. If many timers share a tick, the
-    /// reset of one of them may cause an extra wake-up of the loop, at an earlier tick.
+    /// power of two. Timers with slack often share such ticks. A reset of a timer that shares its
+    /// tick with many timers may cause an extra wake-up of the loop, at an earlier tick.
     ///
     /// # Examples
     ///
@@ -198,8 +198,8 @@ impl SpreadSequence {
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
     /// for any number of timers.
     pub(crate) fn next_delay_nanos(&self, range: Duration) -> u64 {
-        // A timer without a spread does not advance the sequence. If it did, and every 55th timer
-        // had a spread, the fractions of these timers would be almost equal, because 55 is a
+        // A timer without a spread does not advance the sequence. Otherwise, if only every 55th
+        // timer had a spread, the fractions of these timers would be almost equal, because 55 is a
         // Fibonacci number.
         if range.is_zero() {
             return 0;

@@ -3,8 +3,8 @@
 //!
 //! The counter is used if it is invariant and the kernel's own clock uses it. An *invariant*
 //! counter runs at one speed in every power state of the processor. The kernel stops using a
-//! counter that jumps or differs between cores. If `/sys` does not tell the kernel's clock source,
-//! an invariant counter is used.
+//! counter that jumps or differs between cores. If `/sys` does not name the clock that the kernel
+//! uses, an invariant counter suffices.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -46,15 +46,15 @@ mod machine {
 
     #[allow(unused_unsafe)] // `__cpuid` is safe in newer toolchains.
     fn cpuid_leaf(number: u32) -> std::arch::x86_64::CpuidResult {
-        // SAFETY: every x86_64 processor has the instruction; it reads no memory.
+        // SAFETY: every x86_64 processor has `cpuid`, which accesses no memory.
         unsafe { __cpuid(number) }
     }
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // Linux can disable the instruction for a process. This case is not handled, because in
-        // such a process `Instant::now` usually crashes too.
-        // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
+        // If Linux has disabled `rdtsc` for the process, this function crashes. `Instant::now`
+        // usually crashes in such a process too.
+        // SAFETY: every x86_64 processor has `rdtsc`, which accesses no memory.
         unsafe { _rdtsc() }
     }
 
@@ -104,7 +104,7 @@ mod machine {
 }
 
 pub(super) use self::machine::is_usable;
-/// Reads the counter. The processor does not wait for earlier instructions.
+/// Reads the counter. The processor may execute this read before earlier instructions.
 pub(super) use self::machine::read;
 /// Reads the counter after all earlier instructions have completed.
 pub(super) use self::machine::read_ordered;

@@ -55,8 +55,8 @@ struct ManualState {
     /// The instant of creation, at which the virtual time is zero.
     origin: Instant,
     nanos: AtomicU64,
-    /// How far the bounds of an owner's reading lie before and after the true time. `None` if the
-    /// clock is exact.
+    /// The distances of the lower and the upper bound of an owner's reading from the true time.
+    /// `None` if the clock is exact.
     #[cfg(all(feature = "models", not(loom)))]
     blur: Option<[AtomicU64; 2]>,
 }
@@ -91,8 +91,8 @@ impl ManualClock {
         Self(Arc::new(ManualState { origin, nanos, blur }))
     }
 
-    /// Sets how far the bounds of an [`inexact`](Self::inexact) clock are before and after the
-    /// time. They must be at most 10 us apart.
+    /// Sets the distances of the lower and the upper bound of an [`inexact`](Self::inexact) clock
+    /// from the time. The two bounds must be at most 10 us apart.
     #[cfg(all(feature = "models", not(loom)))]
     #[doc(hidden)]
     pub fn blur(&self, before: Duration, after: Duration) {

@@ -1,15 +1,15 @@
-//! Clocks: the machine's monotonic clock, the same clock read through the processor's counter, a
-//! clock that also advances while the machine is suspended, and virtual time.
+//! Clocks: the monotonic clock, read directly or through the processor's counter; a clock that also
+//! advances while the machine is suspended; and virtual time.
 //!
 //! # The contract of a clock
 //!
-//! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. It
-//! need not be monotonic: if the clock goes backwards, a shard uses the greatest reading so far
-//! until the clock has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
-//! counts the readings that go backwards. Readings saturate 584 years after the origin.
+//! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. A
+//! clock may go backwards. A shard then uses the greatest reading so far, until the clock has
+//! caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the readings
+//! that go backwards. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`ShardClock`]. A reading has a lower and an upper bound. The
-//! two differ only if the time comes from the counter, which gives the time only approximately.
+//! A shard reads its clock with a [`ShardClock`]. A reading is a lower and an upper bound on the
+//! time. The bounds differ only in a reading of the processor's counter, which is approximate.
 
 mod counter;
 mod estimator;
@@ -35,7 +35,7 @@ use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};
 
 /// The clock of a shard.
 ///
-/// A clone shows the same time.
+/// All clones of a clock show the same time.
 ///
 /// # Examples
 ///
@@ -119,17 +119,17 @@ impl Clock {
     /// Other threads' adds and resets read the monotonic clock. So a timer is not early unless the
     /// counter fails, and fires at most about 10 us later than with the monotonic clock.
     ///
-    /// Use this clock in a loop that reads the clock more than once every 10 us. Each turn reads
-    /// it, and so does each add or reset by the owner. In a slower loop, each reading reads both
+    /// Use this clock in a loop that reads the clock more than once every 10 us. Each turn, and
+    /// each add or reset by the owner, reads the clock. In a slower loop, each reading reads both
     /// the counter and the monotonic clock, and so costs more. Do not use the fast clock with ticks
     /// of about 10 us or less, because timers could fire a tick or more late.
     ///
-    /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
-    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
-    /// contain `tsc`, which means that the kernel's own clock uses the counter. In virtual machines
-    /// the file often contains `kvm-clock`; an administrator can write `tsc` to it. If a condition
-    /// does not hold, this function returns the monotonic clock, and [`is_fast`](Self::is_fast)
-    /// returns false.
+    /// The fast clock needs `x86_64`, Linux, and an invariant counter. The kernel's own clock must
+    /// use the counter: the file
+    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource`, if readable, must
+    /// contain `tsc`. In virtual machines the file often contains `kvm-clock`; an administrator can
+    /// write `tsc` to it. If the machine does not meet these conditions, this function returns the
+    /// monotonic clock, and [`is_fast`](Self::is_fast) returns false.
     ///
     /// # Why it can be trusted
     ///
@@ -141,7 +141,8 @@ impl Clock {
     /// The counters of all cores must agree and never stop. The kernel checks the counters, because
     /// its own clock depends on them. A shard uses a counter value only within 13 us after a
     /// reading of the monotonic clock. If the counter contradicts the clock, the shard measures the
-    /// counter's rate again. After repeated contradictions, it reads only the monotonic clock.
+    /// counter's rate again. After repeated contradictions, the shard reads only the monotonic
+    /// clock.
     ///
     /// If the counter goes wrong, the error lasts at most until the next reading of the monotonic
     /// clock. Before that reading, timers may fire up to 10 us early if the counter runs ahead. If
@@ -167,7 +168,8 @@ impl Clock {
     /// Returns a clock that, on Linux and Android, also advances while the machine is suspended.
     ///
     /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and [`Clock::monotonic`] elsewhere or if
-    /// `CLOCK_BOOTTIME` cannot be read. The two clocks cost about the same to read.
+    /// `CLOCK_BOOTTIME` cannot be read. A reading of `CLOCK_BOOTTIME` costs about as much as a
+    /// reading of the monotonic clock.
     ///
     /// The timeout of a poll or a park does not advance during a suspension, so a loop may sleep
     /// too long. Call `turn` when the machine resumes or at regular intervals, or wait for a
@@ -192,18 +194,18 @@ impl Clock {
             let nanos_at_origin = boot_time_nanos()?;
             Some((origin.elapsed(), Source::BootTime { origin, nanos_at_origin }))
         };
-        // Uses the quickest of four attempts, in case the thread is interrupted between the two
-        // readings.
+        // Reads both clocks four times and uses the quickest attempt, because the thread may be
+        // interrupted between the two readings.
         let quickest = (0..4).filter_map(read).min_by_key(|(took, _)| *took);
         quickest.map_or_else(Self::monotonic, |(_, source)| Self(source))
     }
 
-    /// Returns a clock of your own, such as the clock of a simulator. It shows the instant
-    /// `origin` plus `elapsed()`, at most 584 years after `origin`.
+    /// Returns a clock of your own, such as the clock of a simulator. This clock shows the instant
+    /// `origin` plus `elapsed()`, up to 584 years after `origin`.
     ///
-    /// Any thread may call `elapsed`, which must not block, panic or use corewheel, and whose
-    /// result must never decrease. If the clock stands still or jumps, a loop that sleeps in real
-    /// time must be woken by its own means.
+    /// Any thread may call `elapsed`. This function must not block, panic or use corewheel, and its
+    /// result must never decrease. If this clock stops or jumps, corewheel does not wake a loop
+    /// that sleeps in real time. The loop must arrange its own wake-up.
     ///
     /// # Examples
     ///
@@ -323,8 +325,9 @@ impl Clock {
             }
             Source::Manual(manual) => manual.nanos(),
             Source::Function(function) => {
-                // The function may call `process::exit`, which drops the thread's wheel. Scoped
-                // threads that it started may still use its captures. This reference keeps them.
+                // The clock's function may call `process::exit`, which drops the thread's wheel.
+                // Scoped threads that the function started may still use its captures. This `Arc`
+                // keeps the captures alive.
                 let elapsed = Arc::clone(&function.elapsed);
                 saturating_nanos(elapsed())
             }
@@ -345,8 +348,8 @@ impl Clock {
                 Source::BootTime { nanos_at_origin: own_origin, .. },
                 Source::BootTime { nanos_at_origin: other_origin, .. },
             ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
-            // Adds the time from now until `nanos` to a reading of this clock. `other` is read
-            // first, so the result is late by the time between the two readings.
+            // Adds the time until `other` shows `nanos` to a reading of this clock. Reads `other`
+            // first, so the result is too late by the time between the two readings.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let remaining = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(remaining)
@@ -355,8 +358,8 @@ impl Clock {
         }
     }
 
-    /// Returns the instant at which this clock shows `nanos`. For a boot-time clock, this ignores
-    /// suspensions of the machine.
+    /// Returns the instant at which this clock shows `nanos`. For a boot-time clock, the conversion
+    /// ignores suspensions of the machine.
     pub(crate) fn instant_at(&self, nanos: u64) -> Instant {
         self.origin() + Duration::from_nanos(nanos)
     }

@@ -23,8 +23,8 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Raises each bound to that of `newer` if `newer` has the greater bound. Returns false if the
-    /// clock went backwards: `newer.max` is before `self.min`.
+    /// Raises each bound to the corresponding bound of `newer`, unless that bound is lower. Returns
+    /// false if the clock went backwards: `newer.max` is before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, newer: Self) -> bool {
         let is_monotonic = newer.max >= self.min;
@@ -38,16 +38,16 @@ impl Reading {
 pub(crate) struct ShardClock {
     pub(crate) source: Clock,
     pub(crate) tick: TickLength,
-    /// The estimator of a fast clock. `None` for other clocks, and once a faulty time-stamp
-    /// counter was abandoned.
+    /// For a [fast clock](Clock::fast): estimates the time from the processor's counter. `None` for
+    /// other clocks, and after a faulty counter was abandoned.
     estimator: Option<ClockEstimator>,
     /// The latest reading, merged with the earlier ones. Neither bound ever decreases.
     pub(crate) latest: Reading,
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The `turn_start` of the turn before the latest turn that was not *idle*; zero if there is no
-    /// such turn. An idle turn finds nothing to do.
+    /// The value of `turn_start` before the latest turn that was not *idle*, or zero if every turn
+    /// was idle. An idle turn finds nothing to do.
     pub(crate) previous_turn_start: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
@@ -70,7 +70,8 @@ impl ShardClock {
         shard_clock
     }
 
-    /// Estimates the time of a fast clock. Returns false if the clock is not fast or must be read.
+    /// Estimates the time of a fast clock. Returns false if the clock is not fast, or if the
+    /// processor's counter gives no estimate now.
     #[inline(always)]
     pub(crate) fn try_estimate(&mut self) -> bool {
         let Some(estimator) = &mut self.estimator else { return false };
@@ -90,8 +91,8 @@ impl ShardClock {
     /// Reads the clock itself, and updates the estimator, if there is one.
     ///
     /// The clock must be read between the two counts of the [`Anchor`]. The processor keeps this
-    /// order: the kernel's clock code waits until the first count has been read, and `read_ordered`
-    /// reads the second count after the clock code has completed.
+    /// order for two reasons. The kernel's clock code waits until the first count has been read.
+    /// `read_ordered` reads the second count after the clock code has completed.
     #[inline]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {
@@ -123,16 +124,17 @@ impl ShardClock {
         self.source.nanos().max(self.latest.min)
     }
 
-    /// Returns the duration from `now`, a new reading of the clock, until `end`; zero if `end` is
-    /// not after `latest.min`. After a regression, `now` may be before `latest.min`.
+    /// Returns the duration from `now`, a new reading of the clock, until `end`. Returns zero if
+    /// `end` is at or before `latest.min`. If the clock went backwards, `now` may be before
+    /// `latest.min`.
     pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
         let wait = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
     }
 
-    /// Returns the wake-up time to publish: `next_turn`, or `u64::MAX` for `None`. The result is at
-    /// least 1 ns after `turn_start`, because other threads assume that a turn has handled all
-    /// wake-up times up to its beginning.
+    /// Converts the time of the next turn to the wake-up time that the owner publishes, `u64::MAX`
+    /// for `None`. The result is always after `turn_start`, unless the clock is at its maximum.
+    /// Other threads assume that a turn has handled all wake-up times up to its beginning.
     pub(crate) fn wake_up_time(&self, next_turn: Option<u64>) -> u64 {
         next_turn.map_or(u64::MAX, |nanos| nanos.max(self.turn_start.saturating_add(1)))
     }

@@ -24,13 +24,13 @@ use crate::limits::TICK_NANOS_MIN;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
-    /// r, which is below 2^64 because d is more than 2^(l - 1).
+    /// The factor r of the type's documentation. Since d exceeds 2^(l - 1), r is below 2^64.
     reciprocal: u64,
-    /// l - 1.
+    /// l - 1, where l is the number of bits of d - 1.
     shift: u32,
-    /// Times before this one are rounded up by the fast division. To round a time up, the division
-    /// adds a tick minus a nanosecond, and the sum must be below [`SLOW_DIVISION_FROM`]. Zero if
-    /// the tick is longer than 292 years.
+    /// [`deadline_tick`](Self::deadline_tick) uses the fast division for times before this limit.
+    /// Rounding up adds a tick minus a nanosecond, and the sum must be below
+    /// [`SLOW_DIVISION_FROM`]. The limit is zero if the tick is longer than 292 years.
     fast_round_up_until: u64,
 }
 
@@ -88,9 +88,10 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the deadline `nanos`, moved back by a tick minus a nanosecond if it has elapsed. The
-    /// move cancels the rounding up in [`deadline_tick`](Self::deadline_tick): the timer gets the
-    /// tick in progress at `nanos`, so the next turn fires it.
+    /// Returns the deadline `nanos`. If this deadline has elapsed, first subtracts a tick minus a
+    /// nanosecond. The subtraction cancels the rounding up in
+    /// [`deadline_tick`](Self::deadline_tick). So the timer gets the tick in progress at `nanos`,
+    /// and the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
@@ -99,11 +100,12 @@ impl TickLength {
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
     /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
-    /// elapsed, the reset has moved it earlier: first to `min`, if it was later than `min`, and
-    /// then by almost a tick ([`backdate_if_elapsed`](Self::backdate_if_elapsed)). So this function
-    /// first undoes the second move. If the deadline is then before `min`, it is the requested
-    /// deadline, and the period counts from it. Otherwise the requested deadline may have been
-    /// anywhere up to `max`, so the period counts from `max`, or from `due` if `due` is later.
+    /// elapsed, the reset has changed it in two steps. The reset replaced a deadline after `min` by
+    /// `min`. Then [`backdate_if_elapsed`](Self::backdate_if_elapsed) subtracted almost a tick.
+    /// This function first adds almost a tick to `due`, to undo the second step. A sum before `min`
+    /// is the requested deadline, and the period counts from this sum. With any other sum, the
+    /// requested deadline may have been as late as `max`. So the period counts from `max`, or from
+    /// `due` if `due` is later.
     pub(crate) fn period_base(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }

@@ -1,16 +1,16 @@
 //! Checks remote adds against a shard's limit of live timers.
 //!
 //! The owner checks its own adds against its exact count of live timers. A remote add is accepted
-//! if this sum is below the limit:
+//! if the sum of these counts is below the limit:
 //!
-//! * the owner's last published live count, which omits up to 1,024 cancelled timers whose messages
-//!   are in the backlog (`mailbox::backlog`),
-//! * plus the *reserved count*: the remote timers that the owner has not yet admitted (`slab`),
-//! * minus up to 1,024 cancelled timers whose messages are in the mailbox.
+//! * The live count that the owner published last. This count omits up to 1,024 cancelled timers
+//!   with a message in the backlog (`mailbox::backlog`).
+//! * Plus the *reserved count*: the number of remote timers that the owner has not yet admitted.
+//! * Minus the number of cancelled timers with a message in the mailbox, at most 1,024.
 //!
 //! The owner publishes its count in each turn, at each admission of a remote timer, and when its
-//! loop announces a sleep or calls `time_until_next`. From the announcement to the next turn, and
-//! before the loop begins, the owner also publishes after each cancel. In a wheel of
+//! loop announces a sleep or calls `time_until_next`. Between an announced sleep and the next turn,
+//! and before the loop begins, the owner also publishes after each cancel. In a wheel of
 //! `Timers::per_worker`, the owner publishes after each add and cancel. Remote adds may exceed the
 //! limit by about the number of timers that the owner has added since its last publication. Without
 //! a limit, nothing is published and no reservations are counted.
@@ -23,9 +23,9 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct AdmissionLimit {
     limit: u32,
-    /// The reserved count in the upper half, and the published live count in the lower half. If an
-    /// adder read the two one after the other, it could count a timer twice that the owner admits
-    /// between the two readings.
+    /// Packs the reserved count into the upper half, and the published live count into the lower
+    /// half. An adder must read both at once. With two reads, a timer that the owner admits between
+    /// the reads could be counted twice.
     counts: AtomicU64,
 }
 
@@ -36,15 +36,16 @@ impl AdmissionLimit {
         Self { limit, counts: AtomicU64::new(0) }
     }
 
-    /// Reserves room for a remote timer until [`release`](Self::release) or
-    /// [`publish_admission`](Self::publish_admission). Returns false if there is no room.
-    /// `cancelled_in_mailbox` returns the number of cancelled timers to subtract from the sum.
+    /// Reserves room for a remote timer. [`release`](Self::release) or
+    /// [`publish_admission`](Self::publish_admission) ends the reservation. Returns false if there
+    /// is no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract from
+    /// the live and reserved counts.
     pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `publish`. If the live count no longer includes cancelled timers that
-        // the owner has taken out of the mailbox, `cancelled_in_mailbox` does not return them.
+        // Acquire: pairs with `publish`, so that no cancelled timer is subtracted twice. Once the
+        // live count omits a cancelled timer, `cancelled_in_mailbox` does not count this timer.
         let before = self.counts.fetch_add(RESERVED_ONE, Ordering::Acquire);
         let occupied = (before >> 32) + (before & (RESERVED_ONE - 1));
         let limit = u64::from(self.limit);
@@ -79,8 +80,8 @@ impl AdmissionLimit {
         self.publish(live, 0);
     }
 
-    /// Publishes the live count, which now includes an admitted remote timer, and releases the
-    /// reservation of this timer.
+    /// Publishes the live count after the admission of a remote timer, and releases the timer's
+    /// reservation.
     pub(crate) fn publish_admission(&self, live: u32) {
         self.publish(live, RESERVED_ONE);
     }
@@ -90,7 +91,8 @@ impl AdmissionLimit {
         let published = self.counts.load(Ordering::Relaxed) & (RESERVED_ONE - 1);
         let change = u64::from(live).wrapping_sub(published).wrapping_sub(released);
         if change != 0 {
-            // Release: publishes the owner's use of the mailbox to `try_reserve`.
+            // Release: a `try_reserve` that reads the new count also sees which messages the owner
+            // has taken out of the mailbox.
             self.counts.fetch_add(change, Ordering::Release);
         }
     }

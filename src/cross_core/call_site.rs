@@ -14,7 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the place of the call to this function's caller, which must be `#[track_caller]`.
+    /// Returns the call site of the calling function, which must be `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {
@@ -26,7 +26,7 @@ impl CallSite {
 }
 
 /// The call that added a timer, and the time of the add. For a remote timer, the time is the
-/// owner's latest reading when it admits the timer, as `slab` says. In a node without a timer, the
+/// owner's latest clock reading at the admission of the timer. In a node without a timer, the
 /// record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
@@ -40,7 +40,7 @@ impl CreationRecord {
         )
     }
 
-    /// Returns a record of the same call, with the time `now`.
+    /// Returns a copy of the record, with `now` as the time of the add.
     pub(crate) fn with_add_time(self, now: u64) -> Self {
         Self(
             #[cfg(feature = "origins")]

@@ -2,8 +2,8 @@
 //! `ARCHITECTURE.md`).
 //!
 //! A hook may call `process::exit`, which drops the thread's wheel. Scoped threads that the hook
-//! started may still use the hook's captures. So each call of a hook or waker has its own reference
-//! to it, which is never released after such an exit.
+//! started may still use the hook's captures. So each call holds a reference-counted clone of its
+//! hook or waker. If the call exits the process, the clone is never dropped.
 
 use std::{
     any::Any,
@@ -73,13 +73,13 @@ pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
     /// The destructor of a callback or payload that was dropped after a cancel or at the end of its
-    /// wheel. Destructors of a purgatory's keys and operations, of the function of a purgatory
-    /// group, and of the waker of a task that drives the wheel count too.
+    /// wheel. Includes the destructors of a purgatory's keys and operations, of a purgatory group's
+    /// function, and of the waker of a task that drives the wheel.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation that was checking its condition or completing. Code of the operation's
-    /// key, such as `hash`, counts too.
+    /// A delayed operation that was checking its condition or completing. Includes code of the
+    /// operation's key, such as `hash`.
     Operation,
 }
 
@@ -119,7 +119,7 @@ impl PanicReport<'_> {
         self.payload
     }
 
-    /// Returns the payload of the panic if it is a string, as the payload of `panic!` is.
+    /// Returns the message of the panic, or `None` if the payload is not a string.
     ///
     /// # Examples
     ///
@@ -150,21 +150,21 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// Used if there is no wake hook, or if the owner has parked. A shard may move between threads,
-    /// so the owner stores its thread before each sleep. No thread waits for the lock: all threads
-    /// only try to take it.
+    /// The thread to unpark if there is no wake hook, or if the owner sleeps by parking. A shard
+    /// may move between threads, so the owner stores its thread before each sleep. No thread blocks
+    /// on the lock: a thread gives up if another thread holds it.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
-    /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
-    /// announced, so a thread that sees the sleep also sees the waker. Unlike a `SetOnce` of
-    /// `util::sync`, a `OnceLock` adds no step to the loom models.
+    /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
+    /// before it announces a sleep, so a thread that sees the sleep also sees the waker. Unlike a
+    /// `SetOnce` of `util::sync`, a `OnceLock` adds no step to the loom models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
 }
 
-/// An unfinished call of a wake hook or a driver task's waker: the address of the shard's
-/// [`Hooks`], and the sleep that the call ends.
+/// Identifies an unfinished call of a wake hook or of a driver task's waker. Contains the address
+/// of the shard's [`Hooks`], and the sleep that the call ends.
 type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
@@ -185,13 +185,13 @@ impl Hooks {
         }
     }
 
-    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, calls the
-    /// wake hook, and unparks the owner if there is no hook or the owner parks. Any thread may call
-    /// this. Returns false if one of these calls panicked or was omitted. A call is omitted in these
-    /// cases:
+    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
+    /// the wake hook. Also unparks the owner if there is no wake hook, or if the owner sleeps by
+    /// parking. Any thread may call this. Returns false if one of these calls panicked or was
+    /// omitted. A call is omitted in these cases:
     ///
-    /// - This thread is inside a hook of this shard for the same sleep.
-    /// - This thread is inside too many nested hooks.
+    /// - This thread is already inside a hook of this shard that was called for the same sleep.
+    /// - This thread is inside the maximum number of nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn try_wake(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
@@ -221,25 +221,26 @@ impl Hooks {
         was_set
     }
 
-    /// Returns true if a wake-up must unpark the owner: there is no hook, or the owner parks.
+    /// Returns true if a wake-up must unpark the owner: there is no wake hook, or the owner sleeps
+    /// by parking.
     pub(crate) fn must_unpark(&self, owner_parks: bool) -> bool {
         owner_parks || self.wake_hook.is_none()
     }
 
     /// Unparks the owner. Returns false if another thread holds the lock of the thread to unpark.
     fn try_unpark(&self) -> bool {
-        // If another thread holds the lock, no wake-up is lost: the holder is about to unpark the
-        // owner, or is the owner, which then announces a sleep and checks for requests. Unparks
+        // If another thread holds the lock, no wake-up is lost. The other thread is about to unpark
+        // the owner, or is the owner itself, which checks for requests before it sleeps. Unparks
         // after releasing the lock: the woken thread may run at once, and must not find the lock
         // held.
         let thread = self.thread_to_unpark.if_unlocked(|thread| thread.clone());
         thread.inspect(Thread::unpark).is_some()
     }
 
-    /// Calls `hook`, unless this thread is inside a hook of this shard for the same sleep, or
-    /// inside too many hooks. So a hook that sends a request to its own shard, directly or through
-    /// the hook of another shard, is not called recursively for the same sleep. Returns false if
-    /// `hook` was not called or panicked.
+    /// Calls `hook`, unless this thread is inside `NESTED_HOOKS_MAX` hooks, or inside a hook of
+    /// this shard for the same sleep. So a hook that sends a request to its own shard is not called
+    /// recursively for one sleep. Detects recursion through another shard's hook too. Returns false
+    /// if `hook` was not called or panicked.
     fn call_unless_nested(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));
         let mut has_returned = false;
@@ -260,8 +261,8 @@ impl Hooks {
         has_returned
     }
 
-    /// Returns the id of the thread to unpark: the last one stored, or else the shard's creator.
-    /// Returns `None` if another thread holds the lock.
+    /// Returns the id of the thread to unpark: the thread that the owner stored last, or initially
+    /// the shard's creator. Returns `None` if another thread holds the lock.
     pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
         self.thread_to_unpark.if_unlocked(|thread| thread.id())
     }

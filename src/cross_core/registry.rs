@@ -40,7 +40,7 @@ struct FreeNumbers {
     created_shard_count: u64,
 }
 
-/// A shard's number, and the generation of the shard's first timer.
+/// A shard's number, and the generation at which the shard's timers start.
 #[derive(Debug)]
 struct ShardNumber {
     number: u32,
@@ -68,8 +68,9 @@ impl FreeNumbers {
     }
 }
 
-/// Sets the number and the serial of a shard. After this call, handles with this number find the
-/// shard. Returns the shard, and the generation of its first timer.
+/// Assigns a shard its number, and its serial number, which no other shard of the process has.
+/// After this call, handles with this number find the shard. Returns the shard, and the generation
+/// at which its timers start: 1, or more if an ended shard had the same number.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
     let assigned = free_numbers.take().ok_or(ConfigError::TooManyShards)?;
@@ -85,7 +86,7 @@ pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigE
 /// number. The new shard uses generations from `first_generation` on.
 pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
-    // A number whose generations are used up is never reused.
+    // A number is not reused if its generations are used up.
     if first_generation <= OWNER_GENERATION_MAX {
         REGISTRY.free_numbers().reusable.push(ShardNumber { number, first_generation });
     }

@@ -40,9 +40,9 @@ pub trait Backend: BackendOps {}
 
 impl<B: BackendOps> Backend for B {}
 
-/// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
-/// wheel's clock. Even for this thread's wheel, handles have the type `TimerHandle`, which is
-/// `Send`. So a compiler error about a `!Send` future names only `LocalTimer`.
+/// The operations that futures need from a wheel. Each `nanos` value is a time of the wheel's
+/// clock, in nanoseconds. Every backend uses the handle type `TimerHandle`, which is `Send`. So if
+/// a future is `!Send`, the compiler error names only `LocalTimer` as the cause.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 
@@ -59,7 +59,7 @@ pub trait BackendOps: Debug + Unpin {
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
     /// Adds a timer with the deadline `nanos` and the callback `waker`. If another wheel of the
-    /// `Timers` accepts the timer, `self` becomes that wheel, and `nanos` becomes a time of that
+    /// `Timers` accepts the timer, makes `self` refer to that wheel, and converts `nanos` to that
     /// wheel's clock.
     fn try_add(
         &mut self,
@@ -68,21 +68,21 @@ pub trait BackendOps: Debug + Unpin {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason>;
 
-    /// Drops the callback of a timer that was not added, without waking its task. Catches a panic of
-    /// the waker's destructor.
+    /// Drops the callback of a timer that was not added, without waking its task. Catches a panic
+    /// of the waker's destructor.
     fn drop_unused<F>(&self, callback: F);
 
     fn is_pending(&self, handle: TimerHandle) -> bool;
 
-    /// Cancels a timer. Returns false if the timer is running or has ended.
+    /// Cancels a timer. Returns false if the timer's callback is running, or the timer has ended.
     fn cancel(&self, handle: TimerHandle) -> bool;
 
     /// Resets a pending timer to `delay_nanos` from now. Returns the new deadline, or `None` if the
     /// timer was not reset.
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64>;
 
-    /// Resets a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
-    /// `None` if the timer was not reset.
+    /// Resets a pending timer to the deadline `instant`. Returns the new deadline, and true if this
+    /// deadline has elapsed. Returns `None` if the timer was not reset.
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)>;
 }
 
@@ -145,7 +145,7 @@ impl BackendOps for LocalTimer {
     fn cancel(&self, handle: TimerHandle) -> bool {
         let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take::<WakerCallback>);
         let Some(mut waker) = waker else { return false };
-        // Takes the `Waker` out of the callback, whose drop would otherwise wake the task.
+        // Takes the `Waker` out of the callback, because dropping the callback may wake the task.
         ThreadWheel::catch_panic(PanicPlace::Drop, move || drop(waker.0.take()));
         true
     }

@@ -8,16 +8,16 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// Maximum length of the sleep after a turn that has fired timers. It is not zero: a sleep of this
-/// length is usually pending at its first poll, so other tasks run.
+/// Maximum length of the sleep after a turn that has fired timers. A sleep of zero length could be
+/// ready at its first poll, and then no other task would run.
 const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. The turns between these sleeps only send
 /// messages of purgatories.
 const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 
-/// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
-/// executor. Dropping the future stops the driving.
+/// Returns a future that drives this thread's wheel and never completes. Spawn it on this thread in
+/// any executor. Dropping the future stops the driving.
 ///
 /// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. It must not be
 /// corewheel's own [`sleep`](super::sleep), which would wait for the wheel that this task drives.
@@ -26,10 +26,10 @@ const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// This call itself registers the [driver](super#without-a-driver), so other futures may wait for
-/// this thread's wheel before the driving task is first polled. Dropping the future ends the
-/// registration. If two tasks drive the wheel, wake-ups go to the task that most recently began to
-/// sleep. When one of them is dropped, the other one takes over.
+/// The call of `drive`, not the first poll, registers the [driver](super#without-a-driver). So
+/// other futures may wait for this thread's wheel before the driving task is first polled. Dropping
+/// the future ends the registration. If two tasks drive the wheel, wake-ups go to the task that
+/// most recently began to sleep. When one of these tasks is dropped, the other task takes over.
 ///
 /// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Between
 /// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
@@ -44,8 +44,9 @@ const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 ///
 /// # Panics
 ///
-/// If the thread is exiting and its wheel has ended, or if the thread cannot have a wheel because
-/// 16,384 shards exist. A poll panics if `sleep` waits for this thread's wheel.
+/// Panics if the thread is exiting and its wheel has ended, or if the thread cannot have a wheel
+/// because 16,384 shards exist. A poll of the returned future panics if `sleep` waits for this
+/// thread's wheel.
 ///
 /// # Examples
 ///
@@ -95,9 +96,9 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Polls `sleep` once, if there is one. If the sleep is not over, or there is none, waits for the
-/// next poll of the task, whatever its cause. If `must_yield` is true, also wakes the task, so that
-/// this wait ends after other tasks have run.
+/// If `sleep` is `Some`, polls it once. If the sleep is pending, or `sleep` is `None`, waits until
+/// the task is polled again for any reason. If `must_yield` is true, also wakes the task, so that
+/// it is polled again after other tasks have run.
 async fn wait_for_next_poll<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

@@ -12,9 +12,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// The schedule does not drift, even if ticks are late by less than a period, or the period is not
-/// a multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that is
-/// late by a period or more.
+/// The schedule does not drift, even if the period is not a multiple of the wheel's tick. A tick
+/// that is late by less than a period does not shift the schedule. [`MissedTickBehavior`] decides
+/// what happens after a tick that is late by a period or more.
 ///
 /// # Examples
 ///
@@ -85,7 +85,7 @@ pub enum MissedTickBehavior {
 }
 
 impl MissedTickBehavior {
-    /// Returns the deadline of the next tick after a tick that was due at `due` and is returned at
+    /// Returns the deadline of the next tick. The latest tick was due at `due`, and is returned at
     /// `now`. All times are in nanoseconds.
     fn next_deadline(self, due: u64, now: u64, period: u64) -> u64 {
         let next = due.saturating_add(period);
@@ -109,9 +109,9 @@ impl<B: Backend> Interval<B> {
         interval
     }
 
-    /// Counts the period from now, after a start or a reset without a delay. Without this call, the
-    /// period would count from the lower bound of a clock reading, and the next tick would be
-    /// early.
+    /// Raises the deadline of an immediate tick to the current time, so that the period counts from
+    /// now. Without this call, the period would count from the lower bound of a clock reading, and
+    /// the next tick would be early.
     pub(super) fn count_from_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
@@ -124,8 +124,8 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Panics
     ///
-    /// If the call must wait, and [no timer is available](super#without-a-timer) or the thread has
-    /// [no driver](super#without-a-driver).
+    /// Panics if the call must wait, but [no timer is available](super#without-a-timer) or the
+    /// thread has [no driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -134,8 +134,8 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Panics
     ///
-    /// If the call must wait, and [no timer is available](super#without-a-timer) or the thread has
-    /// [no driver](super#without-a-driver).
+    /// Panics if the call must wait, but [no timer is available](super#without-a-timer) or the
+    /// thread has [no driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -154,17 +154,17 @@ impl<B: Backend> Interval<B> {
             .map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
     }
 
-    /// Polls for the next tick, and returns an error if no timer is available.
+    /// Polls for the next tick. Returns an error if no timer is available.
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if the
-    /// thread had no wheel when the interval was created or last reset, first call
-    /// [`reset`](Self::reset).
+    /// Fails if [no timer is available](super#without-a-timer). The next poll tries again. But if
+    /// the thread had no wheel when the interval was created or last reset, every poll fails until
+    /// the next [`reset`](Self::reset).
     ///
     /// # Panics
     ///
-    /// If the poll must add a timer on a thread [without a driver](super#without-a-driver).
+    /// Panics if the poll must add a timer on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -212,8 +212,8 @@ impl<B: Backend> Interval<B> {
         self.reset_after(Duration::from_nanos(self.period_nanos));
     }
 
-    /// Restarts the schedule: the next poll is ready. A task that is already waiting for the
-    /// interval is woken at the wheel's next tick at the latest.
+    /// Restarts the schedule with an immediate tick: the next poll is ready. A task that is already
+    /// waiting for the interval is woken at the wheel's next tick at the latest.
     ///
     /// # Examples
     ///

@@ -36,15 +36,15 @@
 //!   yields to other tasks.
 //! - **corewheel allocates nothing** in the steady state: the timer stores the waker inline.
 //! - **When a timer fires, it calls the waker of the latest poll, once.** The wheel's owner makes
-//!   this call in a turn. With [`Timers::per_worker`], the [`Watcher`] makes it. If the waker
-//!   panics, the panic is caught and reported like a callback's panic.
+//!   this call in a turn. With [`Timers::per_worker`], the [`Watcher`] calls the waker. If the
+//!   waker panics, the panic is caught and reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
 //!   dropped at once. But if another thread owns or uses the wheel, the waker may stay until a
 //!   later turn: see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another wheel. If the `Timers` has no other live wheel, see [Without a
-//!   timer](#without-a-timer). But a [`drain`](crate::LocalTimer::drain) returns the timers and
-//!   wakes no future: running or dropping a returned timer wakes its future.
+//!   timer](#without-a-timer). But a [`drain`](crate::LocalTimer::drain) wakes no future. Running
+//!   or dropping a timer that `drain` has returned wakes the timer's future.
 //!
 //! # Without a driver
 //!
@@ -63,15 +63,15 @@
 //!
 //! # Without a timer
 //!
-//! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
-//! its limit of live timers ([`Config::limit`](crate::Config::limit)). Nor is a timer available if
-//! the thread cannot have a wheel, because the process has 16,384 shards, the maximum. If a poll
-//! needs a timer in one of these cases, a [`Timeout`] ends with [`TimeoutError::NoTimer`]; a
-//! [`Sleep`] and an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add). With
-//! [`Timeout::even_without_timer`], the `Timeout` keeps waiting for its future.
-//! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not panic.
-//! For a `Timers`, the reason in the error is [`ShutDown`](crate::AddErrorReason::ShutDown) only if
-//! every wheel has ended.
+//! No timer is available if the wheel has ended, or has reached its limit of live timers
+//! ([`Config::limit`](crate::Config::limit)). A future of a [`Timers`] finds no timer only if every
+//! wheel of the `Timers` has ended or is full. Nor is a timer available if the thread cannot have a
+//! wheel, because the process has 16,384 shards, the maximum. If a poll needs a timer and no timer
+//! is available, a [`Timeout`] ends with [`TimeoutError::NoTimer`]. A [`Sleep`] or an [`Interval`]
+//! panics, like [`LocalTimer::add`](crate::LocalTimer::add). With [`Timeout::even_without_timer`],
+//! the `Timeout` keeps waiting for its future. [`Sleep::poll_elapsed`] and
+//! [`Interval::try_poll_tick`] return an error and do not panic. For a `Timers`, the reason in the
+//! error is [`ShutDown`](crate::AddErrorReason::ShutDown) only if every wheel has ended.
 //!
 //! # How a waker changes
 //!
@@ -218,8 +218,8 @@ pub fn interval(period: Duration) -> Interval {
 }
 
 /// Returns an interval that ticks every `period`, the first time at `start`, an instant of this
-/// thread's clock. A `start` before the creation of the clock counts as the time of this creation.
-/// See [`interval`].
+/// thread's clock. If `start` is before the clock's creation, the first tick is due at the
+/// creation. See [`interval`].
 ///
 /// # Examples
 ///

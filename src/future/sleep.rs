@@ -27,16 +27,16 @@ use crate::{
 /// timer.
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
-/// again, and adds a timer if the deadline has not elapsed. But if the duration exceeds a second,
-/// the first poll adds a timer without reading the clock; if the deadline has already elapsed, the
-/// next turn fires this timer. Later polls with the same waker only check whether the timer is
+/// again, and adds a timer if the deadline has not elapsed. For a duration over a second, the first
+/// poll does not read the clock, and always adds a timer. If the deadline has already elapsed, the
+/// next turn fires the timer. Later polls with the same waker only check whether the timer is
 /// pending.
 ///
 /// # Panics
 ///
-/// If a poll [can get no timer](super#without-a-timer); [`poll_elapsed`](Self::poll_elapsed)
-/// returns an error instead. If a poll must add a timer on a thread [without a
-/// driver](super#without-a-driver).
+/// A poll that must add a timer panics if [no timer is available](super#without-a-timer), or if the
+/// thread has [no driver](super#without-a-driver). If no timer is available,
+/// [`poll_elapsed`](Self::poll_elapsed) returns an error instead.
 ///
 /// # Examples
 ///
@@ -73,7 +73,7 @@ enum State {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
     /// The first poll adds a timer without comparing the deadline with the clock.
     LongUnpolled,
-    /// The delay is zero, so the next poll is ready. It needs neither the clock nor a wheel.
+    /// The delay is zero, so the next poll is ready, and needs neither the clock nor a wheel.
     ZeroDelay,
     /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
@@ -163,10 +163,10 @@ impl<B: Backend> Sleep<B> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If the sleep's timer is pending, the call resets the timer, which then wakes the task of the
-    /// latest poll at the new deadline. If the new deadline has elapsed, the next poll is ready,
-    /// and a pending timer fires at the wheel's next tick at the latest. If no timer is pending,
-    /// the next poll that must wait adds one.
+    /// If the sleep's timer is pending, the call resets the timer. At the new deadline, the timer
+    /// wakes the task of the latest poll. If the new deadline has already elapsed, the next poll is
+    /// ready. A pending timer with an elapsed deadline fires at the wheel's next tick at the
+    /// latest. If no timer is pending, the next poll that must wait adds a timer.
     ///
     /// Cost if a timer is pending: usually one reading of the clock, and the reset itself. On this
     /// thread's wheel, a reset to a later deadline is usually one store.
@@ -244,17 +244,18 @@ impl<B: Backend> Sleep<B> {
         };
     }
 
-    /// Polls the sleep without a pin, and returns an error if no timer is available.
+    /// Polls the sleep without a `Pin`. Returns an error if no timer is available.
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if the
-    /// thread had no wheel when the deadline was set, first call [`reset`](Self::reset).
+    /// Fails if [no timer is available](super#without-a-timer). The next poll tries again. But if
+    /// the thread had no wheel when the deadline was set, every poll fails until the next
+    /// [`reset`](Self::reset).
     ///
     /// # Panics
     ///
-    /// If the poll must add a timer on a thread [without a driver](super#without-a-driver). If
-    /// cloning the waker panics; the sleep then keeps its deadline and its pending timer.
+    /// Panics if the poll must add a timer on a thread [without a driver](super#without-a-driver).
+    /// Also panics if cloning the waker panics, but keeps the deadline and the pending timer.
     ///
     /// # Examples
     ///
@@ -320,8 +321,8 @@ impl<B: Backend> Sleep<B> {
         };
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A sleep with an elapsed deadline needs no timer. Only a sleep that was `Unarmed` has
-        // already compared its deadline with the clock.
+        // A sleep with an elapsed deadline needs no timer. Checks the deadline, because only the
+        // `Unarmed` arm above has checked it already.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Completed;
             return Poll::Ready(Ok(()));

@@ -20,15 +20,15 @@ pin_project! {
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it.
     ///
-    /// Before a poll adds the timer, it compares the deadline with the clock, unless the duration
-    /// exceeds a second. While the timer is pending, an elapsed deadline ends the timeout only
-    /// after a turn.
+    /// Before adding the timer, a poll compares the deadline with the clock, unless the duration
+    /// exceeds a second. While the timer is pending, polls do not read the clock. So an elapsed
+    /// deadline ends the timeout only after a turn has fired the timer.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
     /// # Panics
     ///
-    /// If a poll must add a timer on a thread [without a driver](super#without-a-driver).
+    /// A poll panics if it must add a timer on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -79,11 +79,11 @@ impl<F, B: Backend> Timeout<F, B> {
         Self { future, sleep, even_without_timer: false }
     }
 
-    /// Keeps the future even while [no timer is available](super#without-a-timer). Use this for
-    /// requests that must not fail under overload. Without a timer, nothing wakes the task at the
-    /// deadline. But a poll after the deadline still gives up the future, and each poll before the
-    /// deadline tries again to add a timer. If the thread had no wheel when the deadline was set,
-    /// the timeout does not elapse before its [`sleep`](Self::sleep) is reset.
+    /// Keeps waiting for the future even while [no timer is available](super#without-a-timer). Use
+    /// this for requests that must not fail under overload. Without a timer, nothing wakes the task
+    /// at the deadline. Each poll before the deadline tries again to add a timer. A poll after the
+    /// deadline gives up the future. If the thread had no wheel when the deadline was set, the
+    /// timeout cannot elapse until its [`sleep`](Self::sleep) is reset.
     ///
     /// # Examples
     ///
@@ -220,7 +220,7 @@ impl fmt::Display for TimeoutError {
 impl Error for TimeoutError {}
 
 /// Converts the error. An elapsed deadline becomes [`TimedOut`](io::ErrorKind::TimedOut). For
-/// `NoTimer`, the [`AddErrorReason`] determines the kind.
+/// `NoTimer`, the [`io::ErrorKind`] depends on the [`AddErrorReason`].
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {

@@ -83,22 +83,22 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, and each copy has
-/// its own `Arc`. A future clones only the `Arc` at the index of the wheel that it uses first. So
+/// All wheels of a [`Timers`]. A `Timers` has one `WheelSet` per wheel: equal copies, each in its
+/// own `Arc`. A future clones only the `Arc` at the index of the wheel that it uses first. So
 /// threads that use different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
-    /// The wheels of [`Timers::per_worker`]. `None` for other `Timers`, whose wheels are the wheels
-    /// of threads.
+    /// The wheels that [`Timers::per_worker`] has made. `None` for other `Timers`, whose wheels
+    /// belong to threads.
     worker_wheels: Option<Arc<WorkerWheels>>,
-    /// Stops the threads or the watcher when the last clone is dropped. `None` for [`Timers::new`],
-    /// because other code turns its wheels.
+    /// Stops the threads or the watcher when the last clone of this `Arc` is dropped. `None` for
+    /// [`Timers::new`], because the caller's threads turn the wheels.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
-// User code runs only between two steps of a wheel, so its panics interrupt no step.
+// User code runs only between two steps of a wheel, so a panic in user code interrupts no step.
 impl RefUnwindSafe for WheelSet {}
 
 struct OnDrop<F: Fn()>(F);
@@ -142,7 +142,7 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or 16,384 shards exist.
+    /// Fails if a thread cannot be started, or 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -166,11 +166,11 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, a configuration is invalid, or 16,384 shards exist.
+    /// Fails if a thread cannot be started, a configuration is invalid, or 16,384 shards exist.
     ///
     /// # Panics
     ///
-    /// If the function given to [`CoresBuilder::config`] panics.
+    /// Panics if the function given to [`CoresBuilder::config`] panics.
     ///
     /// # Examples
     ///
@@ -194,9 +194,9 @@ impl Timers {
     }
 
     /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
-    /// thread use the same wheel, or another one if that wheel refuses a timer. A separate thread,
-    /// the *watcher*, sleeps until the earliest deadline of all wheels, and fires the timers. So
-    /// timers fire even while workers are busy or blocked.
+    /// thread use the same wheel. If this wheel refuses a timer, the future uses another wheel. A
+    /// separate thread, the *watcher*, sleeps until the earliest deadline of all wheels, and fires
+    /// the timers. So timers fire even while workers are busy or blocked.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
@@ -207,11 +207,11 @@ impl Timers {
     /// compare-and-swap. If another thread has claimed the wheel and several attempts fail, the
     /// thread usually sends a message to the watcher. If the message cancels a timer, the watcher
     /// drops the timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add
-    /// or reset may wake the watcher if its deadline is the earliest of the wheel.
+    /// or reset may wake the watcher if the new deadline is the earliest of the wheel.
     ///
     /// # Errors
     ///
-    /// If the watcher cannot be started, or 16,384 shards exist.
+    /// Fails if the watcher cannot be started, or 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -236,13 +236,13 @@ impl Timers {
 
     /// Makes `wheels` wheels, at least one, and a [`Watcher`], which the caller must run. `config`
     /// is called with the index of a wheel, and returns the wheel's configuration. If the watcher
-    /// never runs, some adds look for a timer that is at least 1 s overdue, and
+    /// never runs, and a timer is at least 1 s overdue, a later add may
     /// [report](crate::metrics#wheels-without-a-loop) that no loop drives the wheel. See
     /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
-    /// If a configuration is invalid, or 16,384 shards exist.
+    /// Fails if a configuration is invalid, or 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -273,12 +273,13 @@ impl Timers {
 
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
     /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads that own the wheels
-    /// must [turn](crate::LocalTimer::turn) them, and `Timers` does not keep these threads alive.
-    /// When all of these wheels have ended, polls that need a timer [fail](super#without-a-timer).
+    /// must [turn](crate::LocalTimer::turn) these wheels. The `Timers` does not keep the threads
+    /// alive. When all of these wheels have ended, polls that need a timer
+    /// [fail](super#without-a-timer).
     ///
     /// # Panics
     ///
-    /// If `shards` is empty.
+    /// Panics if `shards` is empty.
     ///
     /// # Examples
     ///
@@ -309,8 +310,8 @@ impl Timers {
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
     /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel. With
-    /// [`per_worker`](Self::per_worker), it delays the timers of all wheels, because one thread
-    /// runs all callbacks.
+    /// [`per_worker`](Self::per_worker), such a callback delays the timers of all wheels, because
+    /// one thread runs all callbacks.
     ///
     /// Keep a clone of the `Timers` while you use its wheels: a `ShardRef`, a handle or a pending
     /// callback does not keep the threads running. When the threads end, pending callbacks are
@@ -507,16 +508,16 @@ impl Remote {
         &self.wheel_set.shards[self.wheel_index]
     }
 
-    /// Returns the wheel at `index` if these `Timers` are of [`Timers::per_worker`], otherwise
+    /// Returns the wheel at `index` if [`Timers::per_worker`] has made the wheels, otherwise
     /// `None`.
     #[inline]
     fn worker_wheel(&self, index: usize) -> Option<&WorkerWheel> {
         Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
     }
 
-    /// Tries one wheel after another, from this wheel on, until one accepts a timer. Then `self`
-    /// refers to that wheel, and `nanos` is a time of that wheel's clock. If no wheel accepts the
-    /// timer, drops `callback` without waking the task.
+    /// Tries one wheel after another, from this wheel on, until one accepts a timer. Makes `self`
+    /// refer to the accepting wheel, and converts `nanos` to that wheel's clock. If no wheel
+    /// accepts the timer, drops `callback` without waking the task.
     fn try_add_anywhere<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
@@ -549,7 +550,7 @@ impl Remote {
                     (self.wheel_index, *nanos) = (index, converted_nanos);
                     return Ok(handle);
                 }
-                // `ShutDown` stays only if every wheel has ended.
+                // The result is `ShutDown` only if every wheel has ended.
                 Err(reason) if refusal == AddErrorReason::ShutDown => refusal = reason,
                 Err(_) => (),
             }
@@ -662,7 +663,7 @@ per_thread! {
 /// Sets this thread's number, which must be at least 1. Threads with equal numbers select the same
 /// wheel.
 pub(super) fn assign_thread_number(number: usize) {
-    // Fails if the thread-local is destroyed.
+    // Ignores the error that occurs while the thread-locals are being destroyed.
     let _ = THREAD_NUMBER.try_with(|cell| cell.set(number));
 }
 

@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// A waker that serves as a timer's callback. The task is woken when the timer fires, and when the
-/// wheel ends. A cancel drops the waker without a wake, unless the wheel ends before the drop.
+/// wheel ends. The waker of a cancelled timer is dropped without a wake, unless the wheel ends
+/// before the drop.
 #[derive(Debug)]
 pub struct WakerCallback(pub(super) Option<Waker>);
 
@@ -25,10 +26,9 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // The task's next poll usually passes the original waker again, so the identifier is
-        // usually that of the original. But if the clone has different data, the original's data
-        // may be freed, and another waker may reuse the address. So in this case the identifier is
-        // that of the clone.
+        // Usually identifies the original waker, because the task's next poll usually passes it
+        // again. But if the clone has a different data pointer, identifies the clone: the
+        // original's data may be freed, and another waker may get the address.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -40,7 +40,8 @@ impl OneShot for WakerCallback {
     }
 }
 
-/// The vtable of every `WakerCallback`. A static, so that its address identifies the type.
+/// The vtable of every `WakerCallback`. This is a static, because the vtable's address identifies
+/// the type.
 static VTABLE: VTable = VTable::once::<WakerCallback>();
 
 // SAFETY: the first vtable is for `WakerCallback`. The second is not used, because a
@@ -61,7 +62,8 @@ impl Drop for WakerCallback {
         // that the task polls again and notices the end. A wheel that ends also drops callbacks of
         // remotely cancelled timers. Waking their tasks is needless but harmless.
         let Some(waker) = self.0.take() else { return };
-        // `WAKES_ON_DROP` does not apply to callbacks that the waker's own code drops.
+        // The waker's own code may drop other callbacks, to which this value of `WAKES_ON_DROP`
+        // must not apply.
         let scope = WakesOnDropScope::enter(None);
         if scope.previous.unwrap_or_else(ThreadWheel::has_ended) {
             waker.wake();
@@ -78,15 +80,15 @@ thread_local! {
 }
 
 /// Calls `action`. A `WakerCallback` that this thread drops during the call wakes its task only if
-/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, each poll
-/// with such a timer would wake its own task, and so cause the next such poll.
+/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that
+/// drops the callback would wake its own task, which would poll again without end.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _scope = WakesOnDropScope::enter(Some(wakes));
     action()
 }
 
-/// Sets `WAKES_ON_DROP` until it is dropped.
+/// Sets `WAKES_ON_DROP`, and restores the previous value when this guard is dropped.
 struct WakesOnDropScope {
     previous: Option<bool>,
 }

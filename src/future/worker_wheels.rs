@@ -1,8 +1,8 @@
 //! The wheels of [`Timers::per_worker`](super::Timers::per_worker), which belong to no thread.
 //!
-//! Such a wheel is a shard whose owner changes: a thread claims the wheel by one compare-and-swap,
-//! acts as the owner, and releases the wheel. A *worker* is a thread that adds, cancels or resets a
-//! timer. The *watcher* is the thread that turns the wheels.
+//! A worker wheel is a shard whose owner changes. A thread claims the wheel by one
+//! compare-and-swap, acts as the owner, and releases the wheel. A *worker* is a thread that adds,
+//! cancels or resets a timer. The *watcher* is the thread that turns the wheels.
 //!
 //! ```text
 //! a worker                                    the watcher
@@ -16,7 +16,7 @@
 //!
 //! A claim is an Acquire operation, and a release is a Release operation, so each owner sees the
 //! writes of all previous owners. While a wheel is claimed, no user code runs except the function
-//! of a `Clock::from_fn`: wakers are cloned before the claim, and called or dropped after the
+//! of a `Clock::from_fn`. Wakers are cloned before the claim, and called or dropped after the
 //! release. So a claim is short and never nested. If another thread has claimed the wheel, a worker
 //! retries a few times. If all attempts fail, the worker acts as a remote thread, and sends a
 //! message if necessary. Only the watcher waits until it can claim a wheel: after each callback,
@@ -29,26 +29,26 @@
 //! two, the add or the announcement, comes first. If the add comes first, the watcher includes the
 //! new deadline in its announcement. If the announcement comes first, the worker reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
-//! watcher that is awake, or is being woken, claims the wheel again for its next announcement, and
-//! then sees the new timer.
+//! watcher that is awake or being woken claims the wheel again for its next announcement, and so
+//! sees the new timer.
 //!
-//! A remote request needs no claim. It wakes the watcher as it would wake the sleeping owner of any
-//! other wheel. The watcher also checks the mailbox after each announcement (see
+//! A remote request needs no claim. For the wake-up by a remote request, the watcher counts as the
+//! sleeping owner of the wheel. The watcher also checks the mailbox after each announcement (see
 //! `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. In this
 //! case the watcher sleeps at most `WATCHER_RETRY_DELAY`, and tries again.
 //!
-//! If a worker that holds the claim gives a timer a deadline before the end of the latest announced
-//! sleep, it lowers `sleep_limit` to this deadline. Until `sleep_limit` has elapsed, no newly
-//! announced sleep ends after it, even if the timer was cancelled. So adds with later deadlines do
-//! not wake the watcher. If a program keeps adding and cancelling timeouts of equal length, then in
-//! each span of that length, only about one add per wheel wakes the watcher.
+//! A worker that holds the claim may give a timer a deadline before the end of the announced sleep.
+//! In this case, the worker lowers `sleep_limit` to the timer's deadline. Until `sleep_limit` has
+//! elapsed, the watcher announces no sleep beyond `sleep_limit`, even if the timer was cancelled.
+//! So adds with later deadlines do not wake the watcher. For example, if a program keeps adding and
+//! cancelling timeouts of 5 s, one add per wheel wakes the watcher about every 5 s.
 //!
 //! # The end
 //!
 //! Dropping the last of the `Timers`' clones and futures sets `is_stopping` and wakes the watcher.
-//! Then `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further
+//! Then `Watcher::run` returns. Dropping the `Watcher` ends each wheel. An ended wheel refuses
 //! adds, and drops its pending callbacks, which wakes their tasks.
 //!
 //! # Models
@@ -102,8 +102,8 @@ struct ClaimedState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none. No newly announced sleep ends after this deadline. The first announcement
-    /// after the deadline resets the value to `u64::MAX`.
+    /// there is none. No newly announced sleep ends after this deadline. Once the deadline has
+    /// elapsed, the next announcement resets the value to `u64::MAX`.
     sleep_limit: u64,
 }
 
@@ -136,7 +136,7 @@ impl DerefMut for ClaimGuard<'_> {
     fn deref_mut(&mut self) -> &mut ClaimedState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.claimed_state.get() };
-        // SAFETY: no other guard of this wheel exists, and this one is borrowed exclusively.
+        // SAFETY: no other guard of this wheel exists, and `self` is borrowed mutably.
         unsafe { &mut *state.get() }
     }
 }
@@ -173,14 +173,14 @@ impl WorkerWheel {
     #[inline]
     fn try_claim(&self) -> Option<ClaimGuard<'_>> {
         // Acquire: sees the writes of the previous owner (pairs with the Release of `ClaimGuard`).
-        // Relaxed: after a failed claim, this thread reads no `claimed_state`.
+        // Relaxed: a thread whose claim fails does not access `claimed_state`.
         self.is_claimed
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             .then(|| ClaimGuard(self))
     }
 
-    /// Claims the wheel, or returns `None` if a few attempts have failed.
+    /// Claims the wheel, with a few retries. Returns `None` if all attempts fail.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
         self.try_claim().or_else(|| self.spin_for_claim())
@@ -200,15 +200,15 @@ impl WorkerWheel {
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
-        // The claim came after the announcement, so this thread sees the announcement without a
-        // fence.
+        // This thread claimed the wheel after the announcement, so it sees the announcement without
+        // a fence.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
         }
     }
 
     /// Calls [`try_add_as_owner`](Self::try_add_as_owner). If the wheel is full, removes remotely
-    /// cancelled timers and calls it again.
+    /// cancelled timers, and tries the add once more.
     pub(super) fn try_add<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
@@ -223,8 +223,8 @@ impl WorkerWheel {
         self.try_add_as_owner(nanos, call_site, callback)
     }
 
-    /// Claims the wheel and adds a timer. Returns `None` if the claim has failed a few times. Takes
-    /// the callback only if the timer is added.
+    /// Claims the wheel and adds a timer. Returns `None` if all attempts to claim the wheel fail.
+    /// Takes the callback only if the timer is added.
     #[inline]
     pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
@@ -261,8 +261,8 @@ impl WorkerWheel {
     }
 
     /// Allows further adds, or returns an error if the wheel is full or has ended. If the watcher
-    /// has not run yet, also publishes the counts and the next deadline, and sets `overdue_nanos`
-    /// to the time since this deadline, or to zero if it has not elapsed.
+    /// has not run yet, also publishes the counts and the next deadline. In this case, sets
+    /// `overdue_nanos` to the time for which the next deadline has been overdue, or to zero.
     #[cold]
     #[inline(never)]
     fn allow_adds(
@@ -277,8 +277,8 @@ impl WorkerWheel {
         engine.allow_adds(engine.adds_until_loop_check())
     }
 
-    /// Releases the wheel. If the announced sleep ends after the deadline `due`, also lowers
-    /// `sleep_limit` to `due`, and wakes the watcher.
+    /// Releases the wheel. If the watcher's announced sleep ends after the deadline `due`, also
+    /// limits `sleep_limit` to `due`, and wakes the watcher.
     #[inline]
     fn release_and_wake_watcher_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
         let sleep_ends_late = due < guard.announced_until;
@@ -291,8 +291,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Removes remotely cancelled timers until there is room for a timer. Stops early if no such
-    /// timer is left, or if another thread has claimed the wheel.
+    /// Removes remotely cancelled timers until there is room for a timer. Stops early if no
+    /// cancelled timer remains, or if another thread has claimed the wheel.
     #[cold]
     fn make_room(&self) {
         while let Some(mut guard) = self.claim_with_retries()
@@ -303,8 +303,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops the callback of a cancelled timer. Does not wake its task, even if this thread's own
-    /// wheel has ended.
+    /// Drops the callback of a cancelled timer. Does not wake the timer's task, even if this
+    /// thread's own wheel has ended.
     fn drop_cancelled(&self, callback: Callback) {
         with_wake_on_drop(false, || self.shared.hooks.drop_catching_panic(callback));
     }
@@ -376,7 +376,8 @@ impl WorkerWheel {
         if claimed.run.is_periodic() {
             let Err(callback) = guard.engine.rearm(claimed.index) else { return guard };
             drop(guard);
-            // The drop comes before `finish_run`, so that `cancel_wait` also waits for the drop.
+            // Drops the callback before `finish_run`, so that `cancel_wait` also waits for this
+            // drop.
             self.shared.hooks.drop_catching_panic(callback);
             guard = self.wait_for_claim();
         }
@@ -518,11 +519,11 @@ impl Watcher {
     /// Announces a sleep, calls `wait` with the timeout of the sleep, and ends the announcement
     /// when `wait` returns. A timeout of `None` means that only a wake-up ends the sleep.
     ///
-    /// If a request must [end the sleep](crate::LocalTimer::prepare_sleep) during `wait`, the
-    /// requesting thread calls the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of the
-    /// timer's wheel. The thread that drops the last of the `Timers`' clones and futures calls
-    /// the hook of the first wheel. By default, the hook unparks the thread that announced the
-    /// sleep.
+    /// If a request to a wheel must [end the sleep](crate::LocalTimer::prepare_sleep) during
+    /// `wait`, the requesting thread calls the wheel's wake hook
+    /// ([`Config::on_wake`](crate::Config::on_wake)). The thread that drops the last of the
+    /// `Timers`' clones and futures calls the hook of the first wheel. By default, the hook unparks
+    /// the thread that announced the sleep.
     ///
     /// Cost: a claim and an announcement for each wheel, and one allocation.
     ///

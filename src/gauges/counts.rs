@@ -1,5 +1,5 @@
-//! The counters of a shard. One declaration defines the public fields and the 64-bit words that the
-//! owner publishes.
+//! The counters of a shard. A macro defines each counter both as a public field and as a 64-bit
+//! word that the owner publishes.
 
 use std::fmt;
 
@@ -54,9 +54,9 @@ counts! {
     #[non_exhaustive]
     pub struct Counts {
         /// Timers added. A remote add is counted when the owner consumes its message, or when the
-        /// shard ends. These count as timers too: closures of [`ShardRef::run`](crate::ShardRef),
-        /// batches of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages
-        /// of [`Cores::stop`](crate::Cores::stop).
+        /// shard ends. Includes closures of [`ShardRef::run`](crate::ShardRef), batches of a
+        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages of
+        /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.
@@ -66,8 +66,8 @@ counts! {
         /// timer count only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
-        /// message, or when the shard ends. A periodic timer that is cancelled during a run counts
-        /// too, although [`cancel`](crate::TimerHandle::cancel) returns `Running`.
+        /// message, or when the shard ends. Includes periodic timers that were cancelled during a
+        /// run, although [`cancel`](crate::TimerHandle::cancel) returned `Running`.
         pub cancelled: u64,
         /// The timers in `cancelled` that other threads cancelled, or that the owner of a
         /// [`Shard`](crate::Shard) cancelled by
@@ -78,24 +78,26 @@ counts! {
         pub handed_back: u64,
         /// Timers that other threads have cancelled, and that the owner has not unlinked yet.
         ///
-        /// The owner reads the exact number of cancelled timers with a queued message. If a timer
-        /// is cancelled during another thread's reset, the message is queued when the reset ends.
-        /// Other threads read the number of queued cancel messages, which is inexact from 3,072 on.
-        /// This number may include timers that are not yet in the published `live`. It may lack
-        /// timers that were cancelled during a reset, or while a reset message was queued.
+        /// For the owner, `uncollected` is the exact number of cancelled timers with a queued
+        /// message. If a timer is cancelled during another thread's reset, the message is queued
+        /// when the reset ends. For other threads, `uncollected` is the number of queued cancel
+        /// messages, which is inexact if it is 3,072 or more. The number of messages may include
+        /// timers that are not yet in the published `live`. The number of messages may omit timers
+        /// that were cancelled during a reset, or while a reset message was queued.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. The
-        /// number is exact for the owner. Once 3,072 cancels, or 3,072 adds and resets, are queued,
-        /// other threads may read an inexact number, until the owner has consumed these messages.
+        /// number is exact for the owner. Other threads may read an inexact number once 3,072
+        /// cancels, or 3,072 adds and resets, are queued. The number is exact again after the owner
+        /// has consumed these messages.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
-        /// Resets from other threads that the owner has seen. The owner sees several resets of a
-        /// timer as one if they come between two turns, or if they only postpone a deadline that is
-        /// not yet reached.
+        /// Resets from other threads that the owner has seen. Several resets of a timer between two
+        /// turns count as one. Several resets that only postpone a timer also count as one, if all
+        /// come before the original deadline.
         pub remote_resets: u64,
-        /// Callbacks that were run, and payloads that were handed out: one for each one-shot timer
-        /// that fired, and one for each run of a periodic timer.
+        /// Callbacks that were run, and payloads that were handed out. A one-shot timer that fired
+        /// counts once. A periodic timer counts once per run.
         pub runs: u64,
         /// Panics caught in callbacks, destructors, delayed operations, wakers and the wake hook.
         pub panicked: u64,

@@ -7,8 +7,9 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of cells per factor of two. With four cells, a cell's largest
-/// value exceeds its other values by at most a quarter, except in the first and last cell.
+/// The binary logarithm of the number of cells per octave, which is a factor of two. With four
+/// cells per octave, the values of one cell differ by at most a quarter. The first and the last
+/// cell are exceptions.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Default for AtomicHistogram {
 }
 
 impl AtomicHistogram {
-    /// Counts a duration of `nanos` nanoseconds. Only one thread may call this.
+    /// Adds a duration of `nanos` nanoseconds. Only one thread may call this method.
     #[inline]
     pub(super) fn add(&self, nanos: u64) {
         // Relaxed, also below: only one thread writes. The store of the count below publishes the
@@ -138,7 +139,7 @@ impl Histogram {
         Duration::from_nanos(self.max_nanos)
     }
 
-    /// Returns the average duration, or zero if there is no duration. The average is too short
+    /// Returns the average duration, or zero if the histogram is empty. The average is too low
     /// after the [`sum`](Self::sum) has wrapped.
     ///
     /// # Examples
@@ -150,7 +151,7 @@ impl Histogram {
     /// println!("timers were {:?} late on average", lateness.mean());
     /// ```
     pub fn mean(&self) -> Duration {
-        // The sum may include durations that the count lacks, so the quotient may exceed the
+        // The sum may include newer durations than the count, so the quotient may exceed the
         // maximum.
         let mean = self.sum_nanos.checked_div(self.count()).unwrap_or(0);
         Duration::from_nanos(mean).min(self.max())
@@ -170,12 +171,12 @@ impl Histogram {
         Duration::from_nanos(self.sum_nanos)
     }
 
-    /// Returns the duration that `percent` percent of the durations do not exceed, or zero if there
-    /// is no duration.
+    /// Returns the duration that `percent` percent of the durations do not exceed, or zero if the
+    /// histogram is empty.
     ///
     /// The result may exceed the exact value by up to a quarter, or by up to 1,023 ns if the exact
     /// value is below 1,024 ns. If the exact value is above about 73 minutes, the result is the
-    /// longest duration. A `percent` below 0 counts as 0, and one above 100 counts as 100.
+    /// longest duration. Clamps `percent` to the range from 0 to 100.
     ///
     /// # Examples
     ///
@@ -208,7 +209,7 @@ impl Histogram {
         }
     }
 
-    /// Returns the end of each range that is not empty, and the range's count.
+    /// Returns each nonempty range: its end, and the number of durations in the range.
     ///
     /// # Examples
     ///
@@ -244,7 +245,7 @@ impl Histogram {
         let before = earlier.cell_counts.iter().chain(std::iter::repeat(&0));
         let cell_counts =
             self.cell_counts.iter().zip(before).map(|(now, past)| now.saturating_sub(*past));
-        // The sum may have wrapped in between.
+        // The sum may have wrapped between the two readings.
         let sum_nanos = self.sum_nanos.wrapping_sub(earlier.sum_nanos);
         Self { cell_counts: cell_counts.collect(), sum_nanos, max_nanos: self.max_nanos }
     }

@@ -1,11 +1,11 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
-//! The owner counts in its own fields. It copies the counts here when its loop computes how long to
-//! sleep, and about every 64 turns. Other threads write only `stalls`, `occupancy_requested`,
-//! `remote_due_while_undriven` and `overdue_grace_nanos`. A reader never makes the owner wait, and
-//! a stalled owner never delays a reader.
+//! The owner keeps its counts in private fields. The owner copies these counts to [`Gauges`] when
+//! its loop computes how long to sleep, and about every 64 turns. Other threads write only
+//! `stalls`, `occupancy_requested`, `remote_due_while_undriven` and `overdue_grace_nanos`. A reader
+//! never makes the owner wait, and a stalled owner never delays a reader.
 //!
-//! For a wheel of `Timers::per_worker`, `refresh` publishes the counts before each reading of them,
+//! A reader of a `Timers::per_worker` wheel first calls `refresh`. `refresh` publishes the counts,
 //! unless another thread has claimed the wheel.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
@@ -69,7 +69,7 @@ impl fmt::Debug for RefreshHook {
     }
 }
 
-/// In `occupied_slots_by_level`, the value of a level that was never published.
+/// Marks a level of `occupied_slots_by_level` that was never published.
 const UNPUBLISHED: u64 = u64::MAX;
 
 /// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
@@ -83,9 +83,9 @@ pub(crate) struct TurnState {
 }
 
 impl TurnState {
-    /// Returns the due time of the next turn. Returns `None` during a turn, and if no turn is
-    /// needed. Also returns `None` if the latest turn began at or after the published due time:
-    /// then the due time of the next turn is not published yet.
+    /// Returns the due time of the next turn. Returns `None` during a turn, or if no turn is
+    /// needed. Also returns `None` if the latest turn began at or after the published due time,
+    /// because the next turn's due time is not published yet.
     pub(crate) fn next_turn_due(self) -> Option<u64> {
         let Self { is_in_turn, latest_turn_began_at, next_due, .. } = self;
         (!is_in_turn && latest_turn_began_at < next_due && next_due < u64::MAX).then_some(next_due)
@@ -106,17 +106,17 @@ impl Gauges {
         }
     }
 
-    /// Returns false only in loom models, for a shard without a name.
+    /// Returns true, except for a shard without a name in a loom model.
     #[inline]
     fn is_enabled(&self) -> bool {
         !IS_LOOM || self.shard_has_name
     }
 
-    /// Records that the owner begins a turn that is not idle: it may find something to do.
+    /// Records the beginning of a turn that may fire timers or consume messages.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, turn_number: u64) {
         if self.is_enabled() {
-            // Relaxed: published by the next store.
+            // Relaxed: the Release store below publishes this value.
             self.turn_began_at.store(now, Ordering::Relaxed);
             // Release: publishes `turn_began_at`, and the `turns_ended` of earlier turns. Pairs
             // with the Acquire in `turn_state`.
@@ -124,12 +124,12 @@ impl Gauges {
         }
     }
 
-    /// Records the beginning of an idle turn, so that the loop does not seem late.
+    /// Records the beginning of an idle turn, so that readers do not consider the loop late.
     #[inline]
     pub(crate) fn record_idle_turn(&self, now: u64) {
         if self.is_enabled() {
-            // Relaxed: an independent word. A reader that sees it with an older turn number still
-            // learns when the wheel last turned.
+            // Relaxed: an independent word. Even a reader that sees an older turn number learns
+            // from this value when the wheel last turned.
             self.turn_began_at.store(now, Ordering::Relaxed);
         }
     }
@@ -137,8 +137,8 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_turn_end(&self, turn_number: u64) {
         if self.is_enabled() {
-            // Relaxed: an independent word. To a thread that sees this store late, the turn seems a
-            // little longer.
+            // Relaxed: an independent word. For a thread that sees this store late, the turn
+            // appears slightly longer.
             self.turns_ended.store(turn_number, Ordering::Relaxed);
         }
     }
@@ -158,8 +158,8 @@ impl Gauges {
         }
     }
 
-    /// Records that no loop drives the shard. Queued remote requests count as due at `remote_due`;
-    /// `u64::MAX` means that none is queued.
+    /// Records that no loop drives the shard. `remote_due` is the due time of the queued remote
+    /// requests, or `u64::MAX` if none is queued.
     pub(crate) fn record_undriven(&self, remote_due: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -197,7 +197,8 @@ impl Gauges {
     /// configuration, but never had a driver.
     pub(crate) fn shorten_overdue_grace(&self) {
         let (long, short) = (LONG_OVERDUE_GRACE_NANOS, OVERDUE_GRACE_NANOS);
-        // Both `Relaxed`: an independent word. If the exchange fails, a report was made.
+        // Both `Relaxed`: an independent word. The exchange fails if a report has disabled further
+        // reports.
         let _ = self.overdue_grace_nanos.compare_exchange(
             long,
             short,
@@ -210,8 +211,8 @@ impl Gauges {
     /// After a call has returned true, all calls return false until the shard next loses its last
     /// driver.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
-        // Both `Relaxed`: only the first swap returns the grace period, and no other data depends
-        // on it.
+        // Both `Relaxed`: only one thread's swap returns the grace period, and no other data
+        // depends on this word.
         self.is_enabled()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
@@ -231,7 +232,7 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn raise_longest_turn(&self, nanos: u64) {
-        // Relaxed: only the owner writes this independent word.
+        // Relaxed: an independent word that only the owner writes.
         if self.is_enabled() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
             self.longest_turn_nanos.store(nanos, Ordering::Relaxed);
         }
@@ -261,8 +262,8 @@ impl Gauges {
             // Relaxed: each word is read independently.
             published.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: a request at this moment may be lost. The reader's next reading requests the
-        // slots again.
+        // Relaxed: this store may erase a request that a reader is just making. The reader's next
+        // reading repeats the request.
         self.occupancy_requested.store(0, Ordering::Relaxed);
     }
 

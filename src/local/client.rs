@@ -29,10 +29,10 @@ pub(crate) struct ClientId(u32);
 /// The clients of a wheel.
 #[derive(Default)]
 pub(super) struct Clients {
-    /// The client with each identifier; `None` if the identifier is free.
+    /// The clients, indexed by identifier; `None` for a free identifier.
     by_id: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free identifiers. `remove` shortens `by_id`, so some of them may be beyond its end;
-    /// `add` ignores those.
+    /// The free identifiers. `remove` shortens `by_id`, so some free identifiers may be beyond the
+    /// end of `by_id`; `add` ignores these.
     free_ids: BinaryHeap<Reverse<u32>>,
 }
 
@@ -44,7 +44,7 @@ impl Clients {
             *vacant = Some(client);
             return ClientId(id);
         }
-        // No identifier is free: the lowest of `free_ids`, if any, is beyond the end of `by_id`.
+        // `by_id` has no vacant element: even the lowest of `free_ids`, if any, is beyond its end.
         self.free_ids.clear();
         self.by_id.push(Some(client));
         let last = u32::try_from(self.by_id.len() - 1);
@@ -66,7 +66,7 @@ impl Clients {
         self.by_id.get(id as usize)?.as_ref()?.upgrade()
     }
 
-    /// Returns the identifiers of all clients, and free identifiers between them.
+    /// Returns every identifier up to that of the last client, free identifiers included.
     pub(super) fn possibly_used_ids(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.by_id.len())
     }

@@ -65,7 +65,7 @@ use crate::{
 /// ```
 #[must_use = "if this is dropped, the threads run on and no thread joins them"]
 pub struct Cores<R> {
-    /// A thread returns `None` only if the start has failed, and then there is no `Cores`.
+    /// The result of a thread is `None` only if the start has failed; then no `Cores` value exists.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned_core_by_thread: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
@@ -105,9 +105,10 @@ struct CoresShared {
 
 #[derive(Debug, Default)]
 struct StopState {
-    /// True once the thread has processed the request to stop, or cannot process it.
+    /// True once the thread has processed the request to stop, or the request was dropped because
+    /// the thread cannot process it.
     is_processed: AtomicBool,
-    /// The wakers of the futures of [`Core::stopped`], by the futures' numbers.
+    /// The wakers of the futures of [`Core::stopped`], keyed by the number of the future.
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
@@ -153,8 +154,8 @@ impl Drop for PendingStop {
     fn drop(&mut self) {
         let state = &self.shared.stop_by_thread[self.thread_index];
         // Relaxed: the flag publishes no other data. A future reads the flag and adds its waker
-        // under the lock that is taken below. So it either sees this store, or its waker is in the
-        // map.
+        // under the lock that is taken below. So either the future sees this store, or the map
+        // contains its waker.
         state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *state.wakers());
         let hooks = self.shared.hooks_of(self.thread_index);
@@ -286,7 +287,7 @@ impl Core {
     ///
     /// # Panics
     ///
-    /// If called by another thread, or by a callback while `is_stopping` returns false.
+    /// Panics if called by another thread, or by a callback while `is_stopping` returns false.
     ///
     /// # Examples
     ///
@@ -311,7 +312,7 @@ impl Core {
 
     /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. If the
     /// thread's wheel has ended, or has no free node for the request, returns true as soon as
-    /// `stop` is called. Check this after each turn.
+    /// `stop` is called. Check `is_stopping` after each turn.
     ///
     /// # Examples
     ///
@@ -332,8 +333,8 @@ impl Core {
     }
 
     /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
-    /// executor, may wait. If the thread drains its wheel after a stop request, a waiting task is
-    /// woken when the drained timers are dropped.
+    /// executor, may await `stopped`. If the thread drains its wheel after a stop request, a
+    /// waiting task is woken when the drained timers are dropped.
     ///
     /// # Examples
     ///
@@ -471,16 +472,17 @@ impl<R> Cores<R> {
 
     /// Asks all threads to end.
     ///
-    /// A thread in an announced sleep is woken. Without a backlog, each thread processes the
-    /// request within three turns. After that, [`Core::is_stopping`] returns true for this thread,
-    /// and the thread decides when to end: a loop must check `is_stopping`, and the main future of
-    /// a runtime awaits [`Core::stopped`]. Further calls of `stop` have no effect.
+    /// This call wakes threads that are in an announced sleep. Without a backlog, each thread
+    /// processes the request within three turns. Then [`Core::is_stopping`] returns true for the
+    /// thread, and the thread decides when to end. A loop must check `is_stopping`; the main future
+    /// of a runtime awaits [`Core::stopped`]. Further calls of `stop` have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
-    /// processed before the request, even if the caller is one of these threads. The exception is a
-    /// closure that a thread has submitted to itself and that its budget defers.
+    /// processed before the request, even if the caller is one of these threads. But if a turn's
+    /// budget defers a closure that a thread has submitted to itself, the request may be processed
+    /// before the closure.
     ///
-    /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
+    /// If a thread's wheel has ended, or has no free node for the request, `is_stopping` returns
     /// true at once.
     ///
     /// In the counts of each wheel, the request counts as up to three timers.
@@ -496,7 +498,8 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: the swap prevents a second request. `is_stopping` may see the store late.
+        // Relaxed: the swap only prevents a second request, and `is_stopping` may see the flag
+        // late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -596,12 +599,12 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or its wheel cannot be created; see
+    /// Returns an error if a thread cannot be started, or its wheel cannot be created; see
     /// [`start_with`](Self::start_with).
     ///
     /// # Panics
     ///
-    /// If the function given to [`config`](Self::config) panics.
+    /// Panics if the function given to [`config`](Self::config) panics.
     ///
     /// # Examples
     ///
@@ -622,7 +625,7 @@ impl CoresBuilder {
         self.start_with(vec![(); thread_count], move |core, ()| run(core))
     }
 
-    /// Starts a thread for each element of `args`, and runs `run` on it with that element.
+    /// Starts a thread for each element of `args`. Each thread calls `run` with its element.
     ///
     /// An element is a value prepared for one thread, such as a `mio::Poll` that the thread's wake
     /// hook can wake. The number of threads is the number of elements; [`threads`](Self::threads)
@@ -631,13 +634,13 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or its wheel cannot be created. In the second case,
-    /// [`io::Error::get_ref`] returns the [`ConfigError`]. In both cases no thread enters `run`,
-    /// and threads that were started have ended.
+    /// Returns an error if a thread cannot be started, or its wheel cannot be created. For a wheel,
+    /// [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no thread has entered
+    /// `run`, and all started threads have ended.
     ///
     /// # Panics
     ///
-    /// If the function given to [`config`](Self::config) panics.
+    /// Panics if the function given to [`config`](Self::config) panics.
     ///
     /// # Examples
     ///
@@ -697,7 +700,7 @@ impl CoresBuilder {
         }
         let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
-            // Only a thread that panics sends no report.
+            // A thread that has sent no report has panicked.
             panic::resume_unwind(abort_and_get_panics(threads).swap_remove(0));
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {

@@ -47,11 +47,11 @@ per_thread! {
 /// Who drives the wheel, and whether a turn is in progress or the wheel has ended.
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
-    /// A loop has run a turn or computed a sleep, and no turn is in progress.
+    /// A loop has run a turn or computed the length of a sleep, and no turn is in progress.
     BetweenTurns,
     InTurn,
-    /// A driver has registered, but has neither run a turn nor computed a sleep. Or `run_until` has
-    /// returned, and nothing else drives the wheel.
+    /// A driver has registered, but has not begun to drive the wheel. Also the state after
+    /// `run_until` has returned, if nothing else drives the wheel.
     Registered,
     /// The thread has a configuration, so a loop is expected, but no driver has registered.
     Expected,
@@ -87,7 +87,7 @@ impl Drop for DriverRegistration {
     }
 }
 
-/// Ends the state `Undriven` that [`ThreadWheel::poll_driver_sleep`] has set, even if the poll
+/// Ends the temporary state `Undriven` of [`ThreadWheel::poll_driver_sleep`], even if the poll
 /// panics.
 struct DriverStateGuard;
 
@@ -114,12 +114,12 @@ pub(crate) struct ThreadWheel {
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
-    /// The waker of each driving task that has announced a sleep since a task or `TimerFd` was last
-    /// dropped. The next such drop wakes the remaining tasks.
+    /// The wakers of driving tasks. A task adds its waker before it announces a sleep.
+    /// `wake_other_drivers` wakes these tasks and empties the list.
     driver_task_wakers: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
-    /// True if a loop has called `register_driver`, or drove the wheel before any task or
-    /// `TimerFd`.
+    /// True if a loop has called `register_driver`, or was driving the wheel before a task or
+    /// `TimerFd` registered.
     has_user_loop: Cell<bool>,
     /// The thread's purgatories.
     clients: RefCell<Clients>,
@@ -202,10 +202,11 @@ impl ThreadWheel {
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or
-        // during `process::exit`. If `action` calls `process::exit`, it never runs again, so it
-        // cannot use the dropped wheel. Nor can other threads: user code gets no reference to a
-        // value of the wheel, except to the captures in a node, which is then leaked (see `drop`).
-        // The destructor first clears `THREAD_WHEEL_PTR`. The reference does not leave this call.
+        // during `process::exit`. If `action` calls `process::exit`, that call never returns, so
+        // `action` cannot use the dropped wheel. Other threads cannot use it either: user code gets
+        // no reference into the wheel, except to the captures in a node, and `drop` then leaks the
+        // nodes. The destructor first clears `THREAD_WHEEL_PTR`. The reference does not leave this
+        // call.
         Ok(action(unsafe { local.as_ref() }))
     }
 
@@ -232,9 +233,9 @@ impl ThreadWheel {
         created.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
-    /// Makes `local` the wheel of this thread. If the function of its clock has used corewheel,
-    /// although it must not, it has already made a wheel. Then this drops `local`, and returns the
-    /// other wheel.
+    /// Makes `local` the wheel of this thread, and returns `local`. If the thread already has a
+    /// wheel, drops `local`, and returns that wheel. A wheel exists already only if the function of
+    /// a `Clock::from_fn` has used corewheel, which is forbidden.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
         CurrentWheel::set(Some(CurrentWheel { shard: local.shared.number, ops: &WHEEL_OPS }));
@@ -338,8 +339,8 @@ impl ThreadWheel {
         Ok(self.engine.borrow_mut())
     }
 
-    /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows further adds. If
-    /// the wheel is full, removes remotely cancelled timers until there is room.
+    /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows some adds without
+    /// another check. If the wheel is full, removes remotely cancelled timers until there is room.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -391,8 +392,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Enters the state `undriven` after a driver has driven the wheel: publishes that no loop
-    /// drives it.
+    /// Enters the state `undriven` after the wheel has lost its last driver or loop, and publishes
+    /// that no loop drives the wheel.
     fn end_driving(&self, undriven: DriverState) {
         self.driver.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
@@ -406,9 +407,9 @@ impl ThreadWheel {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining drivers when a task or `TimerFd` is dropped. Each of them then runs a
-    /// turn and announces its own sleep. Forgets the task `dropped`; `None` means that a `TimerFd`
-    /// is dropped.
+    /// Wakes the remaining drivers when a task or `TimerFd` is dropped. Each remaining driver then
+    /// runs a turn and announces its own sleep. Forgets the task `dropped`; `None` means that a
+    /// `TimerFd` is dropped.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -431,8 +432,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes that no loop drives the wheel. Queued remote adds and resets count as due at
-    /// `remote_due_while_undriven`; `u64::MAX` means that none is queued.
+    /// Publishes that no loop drives the wheel. `remote_due_while_undriven` is the time at which
+    /// queued remote adds and resets count as due, or `u64::MAX` if none is queued.
     fn mark_undriven(&self, remote_due_while_undriven: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_undriven(remote_due_while_undriven);
@@ -446,8 +447,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Polls the sleep of a task that drives the wheel. The poll panics if this sleep is a timer of
-    /// the wheel, because the sleep would wait for a turn of this task.
+    /// Polls the sleep of a task that drives the wheel. If the sleep is a timer of the same wheel,
+    /// the poll panics, because the task would wait for its own turn.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {
@@ -488,7 +489,7 @@ impl ThreadWheel {
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Called after this thread has requested `new_deadline` while no sleep is announced. If no
+    /// Handles a new deadline of this thread's own when there is no announced sleep to end. If no
     /// loop drives the wheel, publishes the wheel's next deadline for other threads. In the state
     /// `Undriven`, also reports a timer that has been overdue for too long.
     fn handle_deadline_without_sleep(&self, new_deadline: u64) {
@@ -500,7 +501,7 @@ impl ThreadWheel {
                 self.announced_until.set(AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_without_loop();
-                    // Allows one add without a check; the add after that one checks for an overdue
+                    // Allows one add without a check. The second add from now checks for an overdue
                     // timer.
                     let _ = engine.allow_adds(1);
                 });
@@ -530,7 +531,7 @@ impl ThreadWheel {
         Self::try_idle_turn_slow(None)
     }
 
-    /// Tries an idle turn at `now`, or at a new reading of the clock if `now` is `None`.
+    /// Tries a turn without a pass at `now`, or at a new reading of the clock if `now` is `None`.
     #[inline(never)]
     pub(super) fn try_idle_turn_slow(now: Option<Instant>) -> Option<usize> {
         let is_idle = |local: &Self| {
@@ -715,8 +716,8 @@ impl ThreadWheel {
             self.driver_task_wakers.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_waker` fails while another thread copies the waker. Then the task must not
-        // sleep.
+        // `set_driver_waker` fails while another thread copies the waker. After such a failure, the
+        // task must not sleep.
         if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
         }
@@ -724,8 +725,8 @@ impl ThreadWheel {
     }
 
     /// Publishes that the loop's next turn is due at `next_turn`, and returns the time until then.
-    /// Returns zero if a flush is pending again: the latest flush may have called a wake hook, and
-    /// the hook may have queued further messages of a purgatory.
+    /// Returns zero if another flush is pending: the latest flush may have called a wake hook,
+    /// which may have queued messages of a purgatory.
     fn publish_and_get_timeout(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_and_get_timeout(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
@@ -819,7 +820,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Called at the end of a turn. Returns true if a purgatory has requested another flush or trim.
+    /// Flushes and trims the clients at the end of a turn. Returns true if a purgatory has
+    /// requested another flush or trim.
     #[cold]
     #[inline(never)]
     fn flush_and_trim_clients(&self) -> bool {
@@ -911,8 +913,8 @@ impl ThreadWheel {
 
     /// Adds a timer of a client, due at `when`. Returns `None` if the timer was not added. Before
     /// another attempt, the client must call [`engine_with_room`](Self::engine_with_room), which
-    /// makes room or returns the reason. While the timer is pending, the client must not
-    /// reuse `client_index`. Once the client no longer borrows its own state, it must call
+    /// makes room or returns the reason for the refusal. While the timer is pending, the client
+    /// must not reuse `client_index`. Once the client no longer borrows its own state, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
     #[track_caller]
     #[inline(always)]
@@ -948,8 +950,8 @@ impl ThreadWheel {
     }
 
     /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`. This call
-    /// does not drop the callback, so `take` must take a callback that has a destructor. Returns
-    /// `None` if the timer is running or has ended.
+    /// does not drop the callback. If the callback has a destructor, `take` must move the callback
+    /// out. Returns `None` if the timer is running or has ended.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         handle: TimerHandle,
@@ -980,8 +982,8 @@ impl ThreadWheel {
     }
 
     /// Reports a panic to this thread's wheel. For the panic of an operation, creates a wheel if
-    /// there is none. For the panic of a destructor, creates none: a key's destructor may panic on
-    /// a thread that only reports events.
+    /// there is none. For the panic of a destructor, creates none: the destructor of a purgatory
+    /// key may panic on a thread that uses no timers.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
@@ -1040,7 +1042,7 @@ static WHEEL_OPS: WheelOps = WheelOps {
     is_pending: |handle| {
         ThreadWheel::with_current_engine(|engine| engine.is_pending(handle)) == Ok(true)
     },
-    // Without a wheel, the timer has ended.
+    // If this thread has no wheel, the timer has ended.
     share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
     is_in_turn: ThreadWheel::is_in_turn,
 };

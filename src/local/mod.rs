@@ -1,5 +1,5 @@
 //! The wheel of the current thread: a shard whose payloads are callbacks. [`local_timer`] returns a
-//! reference to it.
+//! reference to this wheel.
 //!
 //! The shard is never borrowed while user code runs. So a callback, a hook or a destructor may add,
 //! cancel and reset timers of the wheel.
@@ -51,9 +51,9 @@ use crate::{
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. These
-/// calls behave the same in a thread that cannot have a wheel because 16,384 shards, the maximum,
-/// exist already.
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. If
+/// 16,384 shards, the maximum, exist already, a thread gets no wheel, and these calls behave as if
+/// its wheel had ended.
 ///
 /// # Examples
 ///
@@ -116,8 +116,8 @@ pub struct Turn {
     pub live: usize,
     /// Number of times that a wheel entry was linked, reset, moved, unlinked or fired in the turn.
     pub touched: u64,
-    /// True if the turn's budget, or the maximum of remote requests that it consumes or puts in
-    /// order, left timers or requests to the next turn.
+    /// True if the turn left timers or requests to the next turn, because of the budget or a
+    /// maximum of remote requests per turn.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -145,7 +145,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If [`try_add`](Self::try_add) would return an error.
+    /// Panics if [`try_add`](Self::try_add) would return an error.
     ///
     /// # Examples
     ///
@@ -199,15 +199,15 @@ impl LocalTimer {
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
     /// from now. Late runs do not shift later runs, so the runs do not drift, even if the period is
-    /// not a multiple of the tick. After a late run, runs that were due when the turn began are
-    /// skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// not a multiple of the tick. After a late run, the timer skips the runs that were already due
+    /// when the turn began. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
     /// the callback is reported, and the timer continues.
     ///
     /// # Panics
     ///
-    /// If [`try_add_periodic`](Self::try_add_periodic) would return an error.
+    /// Panics if [`try_add_periodic`](Self::try_add_periodic) would return an error.
     ///
     /// # Examples
     ///
@@ -238,7 +238,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// In the same cases as [`try_add`](Self::try_add).
+    /// Returns an error in the same cases as [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -268,7 +268,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If [`try_add_local`](Self::try_add_local) would return an error.
+    /// Panics if [`try_add_local`](Self::try_add_local) would return an error.
     ///
     /// # Examples
     ///
@@ -294,7 +294,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// In the same cases as [`try_add`](Self::try_add).
+    /// Returns an error in the same cases as [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -321,18 +321,18 @@ impl LocalTimer {
 
     /// Fires the due timers, in three steps:
     ///
-    /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
-    ///    [`ShardRef::run`] at once. It also fires added or reset timers that were already due at
-    ///    the previous turn.
+    /// 1. The turn consumes remote adds and resets in FIFO order. The turn runs the closures of
+    ///    [`ShardRef::run`] at once. The turn also fires added or reset timers that were already
+    ///    due at the previous turn.
     /// 2. Timers fire in tick order, regardless of which thread added them, unless an earlier turn
-    ///    has already passed their ticks. The order within a tick is unspecified.
+    ///    has already processed their ticks. The order within a tick is unspecified.
     /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks. A
     ///    timer cancelled during the turn may stay until the next turn.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// queued cancels. If this limit leaves requests to the next turn, [`Turn::behind`] is true,
-    /// and [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds,
-    /// or that another thread adds after step 1, fires in a later turn.
+    /// and [`time_until_next`](Self::time_until_next) returns zero. A timer fires in a later turn
+    /// if a callback adds it, or if its remote add arrives after step 1 of the turn.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn
     /// called inside a turn does nothing, and sets [`Turn::nested`].
@@ -368,8 +368,8 @@ impl LocalTimer {
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
     /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
-    /// timers in all. If the budget leaves requests or timers, [`Turn::behind`] is true, and the next
-    /// turn continues with them, in order. A budget of zero fires and consumes nothing.
+    /// timers in all. If requests or timers remain, [`Turn::behind`] is true, and the next turn
+    /// continues with them, in order. A budget of zero fires and consumes nothing.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
     /// in batches of up to 64. A turn that begins a batch handles the whole batch, even beyond the
@@ -444,10 +444,10 @@ impl LocalTimer {
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
     /// passed, and `None` if the wheel needs no turn.
     ///
-    /// This call announces no sleep, so other threads cannot wake the loop. Use it only if they
-    /// never need to wake the loop. It reads the clock, sends the messages of the thread's
-    /// purgatories to other cores, and records the loop's wake-up time for
-    /// [`metrics`](crate::metrics).
+    /// This call announces no sleep, so other threads cannot wake the loop. If other threads must
+    /// be able to wake the loop, use [`prepare_sleep`](Self::prepare_sleep) instead. This call
+    /// reads the clock, sends the messages of the thread's purgatories to other cores, and records
+    /// the loop's wake-up time for [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -464,25 +464,26 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread.
-    /// They call the hook of [`Config::on_wake`], and unpark the thread if it parks or has no hook.
-    /// The urgent requests are:
+    /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread. A
+    /// wake-up calls the hook of [`Config::on_wake`], and unparks the thread if the thread parks or
+    /// has no hook. The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
-    /// - If the sleep is longer than [`Config::drop_within`], the first remote cancel that leaves
-    ///   this thread a callback to drop.
+    /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
+    ///   [`Config::drop_within`].
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
-    /// - A remote add that a full wheel refuses while messages wait in its mailbox.
+    /// - A remote add that is refused because the wheel is full, if messages wait in the wheel's
+    ///   mailbox.
     /// - An add or reset by this thread after the announcement, with a deadline before the end of
     ///   the sleep.
     /// - A message to or from a purgatory of this thread.
     ///
-    /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel, because no
-    /// request would wake such a thread.
+    /// The timeout is zero if the wheel has ended or the thread cannot have a wheel, because no
+    /// request could end the sleep.
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
-    /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory. If
-    /// some is left, because other threads may be reading it, the timeout is at most a second.
+    /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
+    /// Spare memory that other threads may be reading is kept, and limits the timeout to a second.
     ///
     /// # Examples
     ///
@@ -543,7 +544,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If called during a turn, for example by a callback, and `is_over` does not return true at
+    /// Panics if called during a turn, for example by a callback, unless `is_over` returns true at
     /// once.
     ///
     /// # Examples
@@ -576,13 +577,13 @@ impl LocalTimer {
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
-    /// and no remote request is queued. After `run_until_empty` nothing drives the wheel: a later
-    /// add needs another call.
+    /// and no remote request is queued. After `run_until_empty` has returned, nothing drives the
+    /// wheel: to fire timers that are added later, call `run_until_empty` again.
     ///
     /// # Panics
     ///
-    /// If called during a turn, for example by a callback, and a timer is live or a request is
-    /// queued. See [`run_until`](Self::run_until).
+    /// Panics if called during a turn, for example by a callback, while a timer is live or a
+    /// request is queued. See [`run_until`](Self::run_until).
     ///
     /// # Examples
     ///
@@ -599,7 +600,7 @@ impl LocalTimer {
     }
 
     /// Registers a loop that will drive this thread's wheel. A loop that polls futures before its
-    /// first turn must call this first.
+    /// first turn must first call `register_driver`.
     ///
     /// Polling a future that must wait for this thread's wheel
     /// [panics](crate::future#without-a-driver) if the wheel has no registered driver.
@@ -607,16 +608,16 @@ impl LocalTimer {
     /// a driver. A loop also registers itself by its first call of [`turn`](Self::turn),
     /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
     ///
-    /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
-    /// the thread without a driver, the next turn of a loop registers that loop again.
+    /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If no driver is left
+    /// after the drop, the next turn of a loop registers this loop as a driver.
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
     /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
-    /// thread, reports it. With a registered driver or an installed [`Config`], or after
-    /// [`run_until`](Self::run_until), the timer must be overdue by 1 s. Then only some of this
-    /// thread's adds report it. After the last driver is dropped, 100 ms are enough again. If a
-    /// thread never had a driver or a turn, its end reports the pending timers. See
-    /// [`metrics`](crate::metrics).
+    /// thread, reports the timer. The threshold for the report is 1 s instead if a driver is
+    /// registered, a [`Config`] is installed, or [`run_until`](Self::run_until) has returned. With
+    /// the threshold of 1 s, only some of this thread's adds check for an overdue timer. After the
+    /// last driver is dropped, the threshold is 100 ms again. If a thread ends without ever having
+    /// had a driver or a turn, its pending timers are reported. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -631,7 +632,7 @@ impl LocalTimer {
     /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
-        // Without a wheel, futures report the error when polled.
+        // If this thread cannot have a wheel, its futures report that error when polled.
         let _ = ThreadWheel::with(ThreadWheel::register_loop);
     }
 
@@ -639,7 +640,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If the thread is exiting, or cannot have a wheel because 16,384 shards exist.
+    /// Panics if the thread is exiting, or cannot have a wheel because 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -764,7 +765,7 @@ impl LocalTimer {
     /// Returns the counts of this thread's wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics). Returns `None` if the thread is exiting or cannot have a wheel.
     ///
-    /// Cost: the same as [`counts`](Self::counts), plus a copy of the histograms.
+    /// Cost: a call of [`counts`](Self::counts), plus a copy of the histograms.
     ///
     /// # Examples
     ///
@@ -808,8 +809,8 @@ impl LocalTimer {
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. The deadline
-    /// of a periodic timer is the time of its next run. If the deadline had elapsed at the add or
-    /// reset, the result may be another tick, up to the tick of the add or reset.
+    /// of a periodic timer is the time of its next run. For a deadline that had elapsed at the add
+    /// or reset, the result may be a different tick, but not after the tick of the add or reset.
     ///
     /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
     /// wheel. While another thread resets the timer, returns the old deadline or the new one.
@@ -864,9 +865,9 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// If the timer is pending, the time of the next run stays; [`TimerHandle::reset`] changes it.
-    /// If the timer is running, the new period counts from the deadline of the current run. A
-    /// period shorter than a tick, zero included, counts as a tick.
+    /// If the timer is pending, its next run keeps its deadline; [`TimerHandle::reset`] changes
+    /// this deadline. If the timer is running, the new period counts from the deadline of the
+    /// current run. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
@@ -889,8 +890,8 @@ impl LocalTimer {
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
-    /// Call it before the thread ends if you want to run, save or count these timers. Otherwise the
-    /// end of the thread drops their callbacks.
+    /// To run, save or count pending timers, call `drain` before the thread ends. Otherwise the end
+    /// of the thread drops the callbacks of these timers.
     ///
     /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
     /// thread](local_timer). If another thread cancels a timer during the drain, either the cancel
@@ -910,7 +911,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If called during a turn, for example by a callback.
+    /// Panics if called during a turn, for example by a callback.
     ///
     /// # Examples
     ///
@@ -932,8 +933,8 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
-        // A drain inside a turn would be unsound: see `Drop for ThreadWheel`. So this does not rely
-        // on `CurrentWheel`.
+        // A drain inside a turn would be unsound: see `Drop for ThreadWheel`. So the assertion asks
+        // the wheel itself, not `CurrentWheel`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"
@@ -964,16 +965,16 @@ impl LocalTimer {
 }
 
 impl Config {
-    /// Creates this thread's wheel with this configuration. Call it before anything else in the
-    /// thread uses [`local_timer`].
+    /// Creates this thread's wheel with this configuration. Call `install` before anything else in
+    /// the thread uses [`local_timer`].
     ///
-    /// This call registers no driver: without one, a poll that must wait for the wheel
-    /// [panics](crate::future#without-a-driver).
+    /// This call registers no driver. Without a driver, polling a future that must wait for the
+    /// wheel [panics](crate::future#without-a-driver).
     ///
     /// # Errors
     ///
-    /// If the thread's wheel exists already or has ended, the tick is shorter than a microsecond or
-    /// longer than an hour, or 16,384 shards exist.
+    /// Returns an error if the thread's wheel exists already or has ended, or if 16,384 shards
+    /// exist. Also returns an error for a tick shorter than a microsecond or longer than an hour.
     ///
     /// # Examples
     ///

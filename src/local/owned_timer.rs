@@ -16,13 +16,13 @@ use crate::{
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or been
 /// cancelled.
 ///
-/// Dropping the timer cancels it, and drops the callback. A callback that owns the value in which
-/// its own `OwnedTimer` lives, perhaps through an `Rc`, is never dropped: the value and the callback
-/// keep each other alive, and both leak. Such a callback captures a [`Weak`](std::rc::Weak).
+/// Dropping the timer cancels it, and drops the callback. A callback must not own the value that
+/// contains its `OwnedTimer`, for example through an `Rc`. Otherwise the value and the callback
+/// keep each other alive, and both leak. Capture a [`Weak`](std::rc::Weak) instead.
 ///
 /// The callback gets a reference to the timer, and can arm the timer again through this reference.
-/// If the callback does so after it has dropped the `OwnedTimer`, the timer is cancelled when the
-/// callback returns.
+/// If the callback arms the timer after it has dropped the `OwnedTimer`, the timer is cancelled
+/// when the callback returns.
 ///
 /// Use this type for a timer that starts and stops many times with one callback, such as a
 /// retransmission, a keep-alive or a batch flush. For a timer that fires once, use
@@ -61,7 +61,7 @@ use crate::{
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
     shared: Rc<OwnedTimerState<OwnedCallback>>,
-    /// False for the reference that a callback gets.
+    /// True for the value that `new` returned; false for the reference that a callback gets.
     is_owner: bool,
 }
 
@@ -137,7 +137,7 @@ impl OwnedTimer {
     ///
     /// # Panics
     ///
-    /// If [`try_arm`](Self::try_arm) would return an error.
+    /// Panics if [`try_arm`](Self::try_arm) would return an error.
     ///
     /// # Examples
     ///
@@ -162,8 +162,8 @@ impl OwnedTimer {
     ///
     /// # Errors
     ///
-    /// In the same cases as [`LocalTimer::try_add`](crate::LocalTimer::try_add). The timer is then
-    /// not armed, but keeps its callback.
+    /// Returns an error in the same cases as [`LocalTimer::try_add`](crate::LocalTimer::try_add).
+    /// The timer is then not armed, but keeps its callback.
     ///
     /// # Examples
     ///
@@ -197,7 +197,7 @@ impl OwnedTimer {
                 state.latest_handle.replace(Some(timer)).map(LocalHandle::cancel);
             }
             Ok(_) => (), // this timer fired first
-            // The timer that was armed inside may have taken the last room.
+            // The arming by this user code may have used up the limit of live timers.
             Err(_) if was_armed_inside && try_reset() => return Ok(true),
             Err(refused) => {
                 if !was_armed_inside {
@@ -210,8 +210,8 @@ impl OwnedTimer {
     }
 
     fn fire(self) {
-        // After a drain of the wheel, the program may drop this timer and then run its
-        // `PendingTimer`.
+        // After a drain of the wheel, the program may drop the `OwnedTimer`, and then run the
+        // drained `PendingTimer`.
         if self.shared.is_owned_timer_dropped.get() {
             return;
         }
@@ -264,8 +264,9 @@ impl OwnedTimer {
     ///
     /// # Examples
     ///
-    /// At each write, [`arm`](Self::arm) extends an idle timeout. But a write timeout counts from
-    /// the oldest write that the peer has not accepted, so arm it only if it is not pending:
+    /// To extend an idle timeout, call [`arm`](Self::arm) at each write. But a write timeout counts
+    /// from the oldest write that the peer has not accepted. So arm a write timeout only if it is
+    /// not pending:
     ///
     /// ```
     /// use corewheel::OwnedTimer;
@@ -335,8 +336,8 @@ impl Drop for OwnedTimer {
         if self.is_owner {
             self.shared.is_owned_timer_dropped.set(true);
         }
-        // `self` may be the callback's reference: the callback may have dropped the `OwnedTimer`,
-        // and armed the timer afterwards.
+        // `self` may be the reference that the callback got. The callback may have dropped the
+        // `OwnedTimer`, and then armed the timer through this reference.
         if self.shared.is_owned_timer_dropped.get() {
             self.cancel();
         }

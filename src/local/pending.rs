@@ -42,9 +42,9 @@ impl PendingTimer {
         self.deadline
     }
 
-    /// Runs the callback. For a periodic timer, this is the final run. The timer counts as ended
-    /// even during this run. A panic of the callback propagates to the caller. Does nothing if the
-    /// timer belongs to a dropped [`OwnedTimer`](crate::OwnedTimer).
+    /// Runs the callback. The callback of a periodic timer also runs only once. Even during the
+    /// run, the timer counts as ended. A panic of the callback propagates to the caller. Does
+    /// nothing if the timer belongs to a dropped [`OwnedTimer`](crate::OwnedTimer).
     ///
     /// # Examples
     ///

@@ -28,8 +28,9 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. It covers
-/// at most the peaks of local and of remote timers, plus the reserved capacity.
+/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. The number
+/// of pages depends on the largest numbers of local and remote timers so far, and on the reserved
+/// capacity.
 ///
 /// # Examples
 ///
@@ -60,11 +61,11 @@ impl ShardRef {
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
     /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
     /// owner's first turn that begins at or after the deadline, rounded up to a tick. If the add
-    /// arrives during this turn, or the turn is [behind](crate::Turn::behind), the callback may run
-    /// in a later turn. The handle can cancel and reset the timer even before the owner has
-    /// consumed the add.
+    /// arrives while this turn is in progress, or if the turn is [behind](crate::Turn::behind), the
+    /// callback may run in a later turn. The handle can cancel and reset the timer even before the
+    /// owner has consumed the add.
     ///
-    /// On the owner's thread, this is [`LocalTimer::add`].
+    /// On the owner's thread, this call is equivalent to [`LocalTimer::add`].
     ///
     /// Cost: constant. An add takes two compare-and-swaps and pins an epoch. It takes no lock, and
     /// allocates nothing in the steady state. Each 4,096 live remote timers need another page of
@@ -74,7 +75,7 @@ impl ShardRef {
     ///
     /// # Panics
     ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    /// Panics if the wheel has ended or is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -101,9 +102,9 @@ impl ShardRef {
     ///
     /// # Errors
     ///
-    /// If the wheel has ended, or has reached its limit of live timers
+    /// Returns an error if the wheel has ended, or has reached its limit of live timers
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). A concurrent add may briefly
-    /// count towards the limit, even if it is itself refused. The error contains the callback.
+    /// count towards the limit, even if that add is refused. The error contains the callback.
     ///
     /// # Examples
     ///
@@ -135,12 +136,12 @@ impl ShardRef {
     /// resetting thread drops the callback. The owner can change the period with
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
-    /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
-    /// [`add`](Self::add).
+    /// On the owner's thread, this call is equivalent to [`LocalTimer::add_periodic`]. For the
+    /// cost, see [`add`](Self::add).
     ///
     /// # Panics
     ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    /// Panics if the wheel has ended or is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -176,8 +177,8 @@ impl ShardRef {
     ///
     /// # Errors
     ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add). The error contains
-    /// the callback.
+    /// Returns an error if the wheel has ended or is full; see [`try_add`](Self::try_add). The
+    /// error contains the callback.
     ///
     /// # Examples
     ///
@@ -209,14 +210,14 @@ impl ShardRef {
     /// announced sleep of the owner. See [`add`](Self::add) for the cost.
     ///
     /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
-    /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. If a turn
-    /// takes more than 4,096 closures, adds and resets out of the mailbox, each turn puts 4,096 of
-    /// them into FIFO order, and none of them is processed before all of them are in order.
+    /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. Each turn
+    /// puts at most 4,096 closures, adds and resets into FIFO order. If a turn takes a larger batch
+    /// out of the mailbox, no part of this batch is processed until the whole batch is in order.
     /// Closures that the owner itself submits run in no particular order.
     ///
     /// # Panics
     ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    /// Panics if the wheel has ended or is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -239,7 +240,7 @@ impl ShardRef {
     ///
     /// # Errors
     ///
-    /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    /// Returns an error if the wheel has ended or is full; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -297,9 +298,9 @@ impl ShardRef {
         self.add_remote(schedule, call_site, RunOnce(callback))
     }
 
-    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
-    /// Takes an unconverted `when`: if the caller converted it first, the remote path would also
-    /// build the `When` in memory.
+    /// Adds to this thread's wheel. Not inlined, so that the code of callers contains only the
+    /// remote path. Converts `when` itself: a conversion in the caller would also make the remote
+    /// path build the `When` in memory.
     #[inline(never)]
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,
@@ -353,11 +354,14 @@ impl ShardRef {
     /// its counts before each announced sleep, and about every 64 turns. A remotely added timer is
     /// missing until the owner has consumed the add and then published its counts. Remotely
     /// cancelled timers are subtracted, except those with a queued remote reset. So during an
-    /// announced sleep, the answer is exact if no remote add or reset is queued, fewer than 3,072
-    /// remotely cancelled timers wait for their removal, and the owner has not added or cancelled a
-    /// timer since the announcement. A wheel of `Timers::per_worker` publishes its counts for this
-    /// call, unless another thread is using the wheel at this moment. Once the wheel has ended, the
-    /// answer is zero.
+    /// announced sleep, the answer is exact if:
+    ///
+    /// - No remote add or reset is queued.
+    /// - Fewer than 3,072 remotely cancelled timers wait for their removal.
+    /// - The owner has not added or cancelled a timer since the announcement.
+    ///
+    /// A wheel of `Timers::per_worker` publishes its counts for this call, unless another thread is
+    /// using the wheel at this moment. Once the wheel has ended, the answer is zero.
     ///
     /// Cost: some loads.
     ///
@@ -405,8 +409,8 @@ impl ShardRef {
         self.shared.mailbox.is_closed()
     }
 
-    /// Returns true if this refers to the current thread's wheel. Compares more than the number,
-    /// because an earlier wheel may have had the same number.
+    /// Returns true if this reference is to the current thread's wheel. Compares not only the
+    /// shard's number, because an earlier wheel may have had the same number.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);

@@ -1,8 +1,8 @@
 //! A file descriptor that is readable when a thread's wheel needs a turn.
 //!
-//! The descriptor is one timerfd. The owner arms it for the next deadline. A thread that must wake
-//! the owner makes the timerfd expire at once. The owner's arming must not undo a wake, so the
-//! owner arms before it announces the sleep:
+//! The descriptor is one timerfd. The owner arms the timerfd for the next deadline. A thread that
+//! must wake the owner makes the timerfd expire at once. The owner's arming must not undo a wake.
+//! So the owner arms the timerfd before it announces the sleep:
 //!
 //! ```text
 //! owner                               requesting thread
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! A remote thread may still act on the announcement of an earlier sleep, and make the timerfd
-//! expire before the owner arms it. Then the arming undoes this wake. But the remote thread queued
-//! its request before the wake. So the owner has already consumed the request, or finds it in the
-//! check after the announcement.
+//! expire before the owner arms the timerfd. Then the arming undoes this wake. But the remote
+//! thread queued its request before the wake. So the owner has already consumed the request, or
+//! finds it in the check after the announcement.
 
 use std::{
     cell::Cell,
@@ -35,21 +35,21 @@ use crate::{
 /// or when another thread wakes the owner. [`LocalTimer::timer_fd`] returns it. Needs the feature
 /// `fd`, on Linux or Android.
 ///
-/// Any poller can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or the loop of
-/// another library. Call [`turn`](Self::turn) when the descriptor is readable. Nothing
-/// has to be read from it. Edge-triggered pollers work too: arming makes the descriptor unreadable,
-/// so each expiry is an edge.
+/// Any poller can drive the wheel through the descriptor: `select`, `poll`, `epoll`, `io_uring`, or
+/// the loop of another library. Call [`turn`](Self::turn) when the descriptor is readable. The loop
+/// need not read from the descriptor. Edge-triggered pollers work too: arming makes the descriptor
+/// unreadable, so each expiry is an edge.
 ///
 /// The descriptor follows the wheel's clock. If the deadline elapses under
 /// [`Clock::boot_time`](crate::Clock::boot_time) while the machine is suspended, the descriptor is
 /// readable after the resume.
 ///
 /// Cost: a system call each time the descriptor is armed for another deadline. A wake by another
-/// thread costs that thread a system call, and this thread another one, to arm the descriptor
-/// again. If this thread adds a timer outside of a turn, and its deadline is before the armed one,
-/// the descriptor becomes readable at once. This costs a system call and a turn. A loop that can
-/// give its poll a timeout is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
-/// [`Config::on_wake`](crate::Config::on_wake).
+/// thread costs two system calls: one in the waking thread, and one in this thread to arm the
+/// descriptor again. An add by this thread outside of a turn, with a deadline before the armed
+/// deadline, makes the descriptor readable at once. Such an add costs a system call and a turn. A
+/// loop that can give its poll a timeout is cheaper with
+/// [`prepare_sleep`](LocalTimer::prepare_sleep) and [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor. A
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
@@ -124,8 +124,8 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the wheel's time is virtual, the thread is exiting or cannot have a wheel, or the system
-    /// refuses a descriptor.
+    /// Returns an error if the wheel's time is virtual, the thread is exiting or cannot have a
+    /// wheel, or the system refuses a descriptor.
     ///
     /// # Examples
     ///
@@ -150,10 +150,10 @@ impl LocalTimer {
 
 impl TimerFd {
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
-    /// deadline. Call it when the descriptor is readable. Calls at other times do no harm.
+    /// deadline. Call `turn` when the descriptor is readable. Calls at other times do no harm.
     ///
-    /// Do not call [`LocalTimer::turn`] instead. It does not arm the descriptor, so the descriptor
-    /// stays readable and the loop spins.
+    /// Do not call [`LocalTimer::turn`] instead: without the arming, the descriptor stays readable
+    /// and the loop spins.
     ///
     /// # Examples
     ///
@@ -200,9 +200,9 @@ impl TimerFd {
 
     /// Arms the descriptor for the next deadline, and announces the sleep until then. Runs no turn.
     ///
-    /// Call it before the first poll. Also call it after each [`LocalTimer::prepare_sleep`],
-    /// because that call replaces the announcement of the `TimerFd`. If the thread's wheel has
-    /// ended, `arm` disarms the descriptor.
+    /// Call `arm` before the first poll. Also call `arm` after each [`LocalTimer::prepare_sleep`],
+    /// which replaces the announcement of the `TimerFd`. If the thread's wheel has ended, `arm`
+    /// disarms the descriptor.
     ///
     /// # Examples
     ///

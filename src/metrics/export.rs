@@ -158,8 +158,8 @@ impl Exporter {
     /// }
     /// ```
     pub fn export(&mut self) {
-        // Ended shards come first: setting their gauges to zero must not overwrite the gauges of a
-        // new shard with the same number and name.
+        // Exports ended shards first: resetting their gauges must not overwrite the gauges of a new
+        // shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
             let is_registered = registry::shard(exported.number, &pin())
                 .is_some_and(|current| current.serial == serial);
@@ -175,8 +175,8 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Forgets the shard only now: if the recorder panics above, the next call sets the
-            // gauges to zero.
+            // Removes the shard only after its last export. If the recorder panics above, the next
+            // call sets the gauges to zero.
             false
         });
         for number in registry::ever_used_numbers() {

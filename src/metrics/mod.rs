@@ -3,8 +3,8 @@
 //! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
 //! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
 //! The owner publishes these counts when its loop computes how long to sleep, and about every 64
-//! turns. A wheel of `Timers::per_worker` publishes them for each reading, unless another thread is
-//! using the wheel at this moment. Any thread can read the published counts without blocking the
+//! turns. For a wheel of `Timers::per_worker`, each reading first publishes the counts, unless
+//! another thread is using the wheel. Any thread can read the published counts without blocking the
 //! owner. [`shards`] reads all shards of the process.
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
@@ -12,25 +12,25 @@
 //! A [`Watchdog`] reports a loop that hangs in a turn, or whose next turn is late. A turn is due at
 //! the time that the latest call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next) has computed. The feature `metrics` adds
-//! an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each
-//! caught panic, a warning for each stall that a [`Watchdog`] finds, and an error for an overdue
-//! timer of a wheel without a loop. With the feature `origins`, `LocalTimer::live_report` lists the
+//! an `Exporter` for the `metrics` facade. The feature `tracing` adds events. Each caught panic is
+//! an error event, and so is an overdue timer of a wheel without a loop. Each stall that a
+//! [`Watchdog`] finds is a warning. With the feature `origins`, `LocalTimer::live_report` lists the
 //! call sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!
 //! If no loop drives a wheel, each add or reset by its owner looks for a timer that is overdue by
-//! at least 100 ms, and reports it. If the wheel is a thread's, adds and resets by other threads
-//! look for such a timer too, and so does the end of the thread. The reported timer may already
-//! have been cancelled or reset, or may be the timer that is being reset. The report is an error
-//! event of `tracing`. Without the feature `tracing`, without a subscriber, or at the end of a
-//! thread, the report is a line on standard error. The end of a thread that has neither turned nor
-//! registered a driver reports the number of pending timers, even if none is overdue. A reported
-//! wheel is reported again only after it next loses its last driver.
+//! at least 100 ms, and reports it. On a thread's wheel, remote adds, remote resets and the end of
+//! the thread also look for an overdue timer. The reported timer may already have been cancelled or
+//! reset, or may be the timer that is being reset. The report is an error event of `tracing`.
+//! Without the feature `tracing`, without a subscriber, or at the end of a thread, the report is a
+//! line on standard error. The end of a thread that has neither turned nor registered a driver
+//! reports the number of pending timers, even if none is overdue. After a report, a wheel is not
+//! reported again until it next loses its last driver.
 //!
 //! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
-//! 256 of their owner's adds looks for such a timer, and the owner's resets never do. These wheels
-//! are:
+//! 256 adds by the owner looks for an overdue timer. Resets by the owner never look for an overdue
+//! timer. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread that has a registered driver or an installed [`Config`](crate::Config),
@@ -43,7 +43,7 @@
 //! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
-//! look for slow code after that call and before the next turn.
+//! look for slow code between the call of `prepare_sleep` or `time_until_next` and the next turn.
 //!
 //! # Examples
 //!
@@ -112,35 +112,35 @@ pub struct ShardMetrics {
     /// [`uncollected`](Counts::uncollected). `queued` and `uncollected` include the messages that
     /// are in the mailbox at the time of the reading. `turns` may lack up to 64 idle turns.
     pub counts: Counts,
-    /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
-    /// time from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
-    /// delay, the lateness counts from the beginning of the tick of the add or reset. Under
-    /// [`Clock::fast`](crate::Clock::fast), this may be the tick of a time up to 10 us earlier.
+    /// The lateness of timers that fired in the first turn after their deadline. The lateness
+    /// counts from the deadline, which is rounded up to a tick, to the beginning of the turn. For a
+    /// zero delay, the lateness counts from the beginning of the tick of the add or reset. Under
+    /// [`Clock::fast`](crate::Clock::fast), the time of the add or reset may be taken as up to 10
+    /// us earlier.
     ///
-    /// Lacks timers that were added or reset to deadlines that the latest turn had reached, such as
-    /// timers with a zero delay that were added in the tick of that turn.
+    /// Excludes timers that were added or reset to a deadline that the latest turn had already
+    /// reached. An example is a zero-delay timer that was added in the tick of that turn.
     pub loop_lateness: Histogram,
-    /// The lateness of due timers that a turn left to a later turn.
+    /// The lateness of timers that were due in an unfinished turn, and fired in a later turn.
     ///
-    /// After such an unfinished turn, and before the next turn, a timer may be added or reset to a
-    /// deadline at or before the beginning of the unfinished turn. The lateness of this timer is
-    /// counted here too.
+    /// Includes timers that were added or reset after the unfinished turn, to a deadline that the
+    /// unfinished turn had already reached.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included. It is zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
-    /// A turn is measured until the loop next calls one of these functions, so code between the
-    /// turn and this call counts too. If the loop runs several turns before this call, only the
-    /// last turn is measured.
+    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`, so code
+    /// between the turn and this call counts too. If the loop runs several turns before this call,
+    /// only the last turn is measured.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue. It is zero during a turn, and if no turn
     /// is overdue.
     ///
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), the time counts from the deadline that an add last found to be the
-    /// earliest. At least one in 256 adds looks for the earliest deadline. A remote cancel of the
-    /// overdue timer does not change the time.
+    /// [`Shard`](crate::Shard), the time counts from the earliest deadline that an add has
+    /// published. At least one in 256 adds publishes the earliest deadline. A remote cancel of the
+    /// overdue timer does not change `overdue`.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::sample_callbacks`](crate::Config::sample_callbacks) enables measuring.
@@ -148,8 +148,8 @@ pub struct ShardMetrics {
     /// The levels of the shard's wheel, the finest first.
     ///
     /// The owner publishes the levels only on request, because publishing them takes a few
-    /// microseconds. A reading by another thread requests new levels. It returns the latest
-    /// published levels, or an empty list if there are none.
+    /// microseconds. A reading by another thread requests new levels, but returns the latest
+    /// published levels. The list is empty if none have been published.
     pub levels: Vec<Level>,
     /// How often a [`Watchdog`] found the loop stalled.
     pub stalls: u64,
@@ -188,8 +188,8 @@ impl ShardMetrics {
 
     pub(crate) fn of(shared: &Shared) -> Self {
         let (gauges, published) = (&shared.gauges, shared.gauges.counts());
-        // The clock is read before the turn state, so if this thread is delayed between the two
-        // readings, `overdue` is too short rather than too long.
+        // Reads the clock before the turn state. A delay between the two readings makes `overdue`
+        // too short, never too long.
         let now = shared.clock.nanos();
         let turns = shared.turn_state();
         let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());

@@ -1,5 +1,5 @@
 //! A thread that detects and reports stalled loops. A loop is stalled if its turn lasts too long,
-//! or if no turn begins although one is due or requests wait.
+//! or if no turn begins although a turn is due or requests wait.
 
 use std::{
     collections::HashMap,
@@ -15,13 +15,13 @@ use crate::{
     util::panics::catch_panic_silently,
 };
 
-/// The number of checks in a time of length `limit`; see [`Watchdog::start`]. The two constants
-/// below bound the interval between checks.
+/// The number of the watchdog's checks per `limit`, the minimum length of a reported stall.
+/// `CHECK_INTERVAL_MIN` and `CHECK_INTERVAL_MAX` bound the interval between checks.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A stalled shard, as a [`Watchdog`] reports it: a turn has lasted too long, or none has begun
+/// A stalled shard, as a [`Watchdog`] reports it. A turn has lasted too long, or no turn has begun
 /// although timers are due or requests wait.
 ///
 /// # Examples
@@ -53,9 +53,9 @@ pub struct Stall {
     /// shard. See [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a
     /// thread's wheel, and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
     pub has_turned: bool,
-    /// True if a remote add, reset or closure waits, and the loop is awake or was woken. Then
-    /// perhaps a loop that polls has no [`Config::on_wake`](crate::Config::on_wake) to end its
-    /// poll.
+    /// True if a remote add, reset or closure waits, although the loop is awake or was woken.
+    /// Perhaps the loop polls, and lacks a [`Config::on_wake`](crate::Config::on_wake) hook that
+    /// ends the poll.
     pub requests_wait: bool,
 }
 
@@ -63,14 +63,15 @@ pub struct Stall {
 ///
 /// The watchdog reports a loop in these cases:
 ///
-/// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
-///   `next_expired` or `next_expiry` returns `None`, or until the loop's next turn or call of
-///   `prepare_sleep` or `time_until_next`.
+/// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) ends when
+///   `next_expired` or `next_expiry` returns `None`. Such a turn also ends at the loop's next turn,
+///   or next call of `prepare_sleep` or `time_until_next`.
 /// * Its next turn is late by more than the limit. The loop's `TimerFd`, and each call of
-///   `prepare_sleep` or `time_until_next`, set the time at which this turn is due. If a loop uses
-///   none of these, its late turns are usually not reported.
-/// * A remote add, reset or closure has waited for longer than the limit. During this time, the
-///   loop was awake or was woken, but did not turn. Earlier, it had turned or announced a sleep.
+///   `prepare_sleep` or `time_until_next`, set the time at which the next turn is due. Without a
+///   `TimerFd` or these calls, late turns are usually not reported.
+/// * A remote add, reset or closure has waited for longer than the limit, while the loop was awake
+///   or woken, but did not turn. Before the wait, the loop had turned or announced a sleep at least
+///   once.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
 ///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.
@@ -113,7 +114,7 @@ impl Watchdog {
     ///
     /// # Errors
     ///
-    /// If the system cannot create a thread.
+    /// Fails if the system cannot create a thread.
     ///
     /// # Examples
     ///
@@ -152,8 +153,8 @@ struct Observation {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
     /// stall lasts until these values change.
     state: (u64, u64, bool),
-    /// The time of the first check in this state that found a waiting request, in nanoseconds of
-    /// the shard's clock.
+    /// The time, in nanoseconds of the shard's clock, of the first check that found this `state`
+    /// and a waiting request.
     requests_wait_since: Option<u64>,
     is_stalled: bool,
 }
@@ -173,7 +174,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
                 // Unpins before the call of `report`, which may take long: a pinned thread delays
                 // the freeing of memory.
                 drop(pinned);
-                // A `tracing` subscriber may panic. The panic hook prints such a panic.
+                // A `tracing` subscriber may panic. The panic hook prints the panic.
                 #[cfg(feature = "tracing")]
                 catch_panic_silently(|| {
                     tracing::warn!(
@@ -193,14 +194,14 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
 }
 
 /// Checks a shard. Returns a stall that has lasted longer than `limit`, unless the previous check
-/// has already found it.
+/// has already found the stall.
 fn check_shard(
     shared: &Shared,
     limit: Duration,
     previous: Option<Observation>,
 ) -> (Observation, Option<Stall>) {
-    // The clock is read before the turn state, so if this thread is delayed between the two
-    // readings, the stall seems too short rather than too long.
+    // Reads the clock before the turn state. A delay between the two readings makes the stall seem
+    // too short, never too long.
     let now = shared.clock.nanos();
     let turns = shared.turn_state();
     let has_turned = turns.turns_begun > 0;

@@ -1,13 +1,13 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core are collected in a *batch*. `ShardRef::run_ignoring_limit` runs a closure
-//! on that core, and the closure delivers the batch. The order of batches does not matter: if a
-//! message depends on an earlier one, it is sent only after the other core has acknowledged the
-//! earlier message.
+//! A core collects its messages to another core in a *batch*. `ShardRef::run_ignoring_limit` runs a
+//! closure on the receiving core, and the closure delivers the batch. Batches may arrive in any
+//! order. A message that depends on an earlier message is sent only after the acknowledgement of
+//! the earlier message.
 //!
-//! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered,
-//! usually because the receiving core or its purgatory has ended, the batch's destructor sends
-//! replies to the sender: see [`Message::undelivered_reply`].
+//! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered, its
+//! destructor sends replies to the sender: see [`Message::undelivered_reply`]. The usual cause is
+//! that the receiving core or its purgatory has ended.
 
 use std::{
     any::Any,
@@ -34,17 +34,17 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
 /// any core.
 ///
-/// Each core's thread creates its purgatory by [`join`](Self::join). Any thread may report an event
-/// by [`notify`](Self::notify). The core of the key then checks its own operations that watch the
-/// key, and notifies the other cores that have such operations.
+/// Each core's thread creates the core's purgatory by [`join`](Self::join). Any thread may report
+/// an event by [`notify`](Self::notify). The core of the key then checks its own operations that
+/// watch the key. This core also notifies the other cores whose operations watch the key.
 ///
 /// When a core's purgatory ends, the operations of other cores that watch its keys are checked once
 /// more. Later events on these keys have no effect, but the operations keep their other watches and
 /// their timeouts. Drop the purgatory before you [drain](crate::LocalTimer::drain) the core's
-/// wheel: events that other cores send between a drain and the drop are lost. If all 2^25 - 1 nodes
-/// of a core's wheel are in use, messages that other cores send to this core are lost: events,
-/// watches and removals of watches. A watch whose removal is lost stays until this core's purgatory
-/// ends.
+/// wheel: events that other cores send between a drain and the drop are lost. A core's wheel has at
+/// most 2^25 - 1 nodes. While all nodes are in use, all messages from other cores to this core are
+/// lost: events, watches and removals of watches. A watch whose removal is lost stays until this
+/// core's purgatory ends.
 ///
 /// # Examples
 ///
@@ -93,9 +93,9 @@ struct Group<K> {
     shards: SetOnce<Box<[ShardRef]>>,
 }
 
-/// A function of the user that returns the core of a key. Its drop catches panics, because an
-/// exiting thread often drops the last reference to a group. There, a panic would end the process.
-/// The option is empty only during the drop.
+/// A function of the user that returns the core of a key. The destructor catches panics. An exiting
+/// thread often drops the last reference to a group, and a panic in an exiting thread would end the
+/// process. The `Option` is `None` only during the drop.
 struct CoreFunction<F>(Option<F>);
 
 impl<F> Drop for CoreFunction<F> {
@@ -160,9 +160,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Reports an event on `key`: each core checks, in a turn, its operations that watch the key.
     /// Any thread may call this method.
     ///
-    /// The conditions see everything that the calling thread wrote before the call. On a core's own
-    /// thread, prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends
-    /// events in batches.
+    /// The conditions of these operations see everything that the calling thread wrote before the
+    /// call. On a core's own thread, prefer
+    /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
     /// If the key's core has ended, nothing happens. Cost: two allocations, a clone of the key, and
     /// a request to the core.
@@ -186,14 +186,14 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
-        // An event gets no answer, so any core can be the batch's sender: here core 0.
+        // Events are never answered, so any core can be the batch's sender: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
         self.0.send_batch(self.0.core_of(key, shards.len()), batch);
     }
 
     /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
-    /// but does not detect an earlier join; [`Member::connect`] does.
+    /// except after an earlier join of this thread, which [`Member::connect`] detects.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -226,8 +226,8 @@ impl<K: Send + 'static> Group<K> {
         let shards = self.shards.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
             // first, the load below finds the shards. Otherwise this thread's fence comes first.
-            // Then the operations of the joining core, which check their conditions after its
-            // fence, see everything that this thread wrote before `notify`.
+            // Then the later checks of the joining core's operations see everything that this
+            // thread wrote before `notify`.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -238,7 +238,7 @@ impl<K: Send + 'static> Group<K> {
     #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
     fn core_of(&self, key: &K, core_count: usize) -> u32 {
         let core = (self.core_of)(key);
-        // Avoids the division if `core` is a valid index.
+        // If `core` is a valid index, avoids the slow division of `%`.
         (if core < core_count { core } else { core % core_count }) as u32
     }
 
@@ -251,7 +251,7 @@ impl<K: Send + 'static> Group<K> {
 
     fn send_undelivered_replies(self: &Arc<Self>, dest_core: u32, replies: Vec<Message<K>>) {
         if !replies.is_empty() {
-            // An answer gets no answer, so any core can be the batch's sender.
+            // Replies are never answered, so any core can be the batch's sender.
             self.send_batch(dest_core, Batch::new(self, dest_core, replies));
         }
     }
@@ -283,9 +283,10 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Requests the removal of a watch on a key of the receiver, for an operation of another core.
     Unwatch { watch: Id },
-    /// Requests a check of the receiver's operation. After an event on a key of the sender, `watch`
-    /// is the operation's watch on this key. `None` means that the operation gets no more events on
-    /// a key: the purgatory of the key's core has ended, or could not add the watch.
+    /// Requests a check of the receiver's operation. If an event on a key of the sender is the
+    /// reason, `watch` is the operation's watch on this key. If `watch` is `None`, no more events
+    /// arrive for one of the operation's keys. The purgatory of the key's core has ended, or could
+    /// not add the watch.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -294,12 +295,12 @@ impl<K> Message<K> {
         matches!(self, Self::Watch { .. })
     }
 
-    /// Returns the answer that tells the sender that this message was not delivered. Returns `None`
-    /// if the sender need not know.
+    /// Returns the reply that tells the sender that this message was not delivered. Returns `None`
+    /// if the sender needs no reply.
     pub(super) fn undelivered_reply(&self) -> Option<Self> {
         match *self {
-            // The watch must be removed, because its events do not reach the operation. Usually the
-            // operation has ended with its purgatory.
+            // The watch's events do not reach the operation, usually because the operation's
+            // purgatory has ended. So the sender must remove the watch.
             Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
             }
@@ -413,17 +414,16 @@ impl<K: Send + 'static> Member<K> {
 }
 
 /// A batch of messages to one core. If the batch is dropped undelivered, its destructor sends the
-/// [`undelivered_reply`](Message::undelivered_reply) of each message, if it has one, to the sending
-/// core.
+/// messages' [undelivered replies](Message::undelivered_reply) to the sending core.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the replies.
     sender_core: u32,
-    /// The keys of events. They are not in `messages`, because a [`Message`] is larger than a key,
-    /// and would move more cache lines between cores. The order of events relative to messages does
-    /// not matter.
+    /// The keys of events, separate from `messages`: a [`Message`] is larger than a key, and would
+    /// move more cache lines between cores. The order of events relative to messages does not
+    /// matter.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -479,14 +479,14 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
     /// Tells other cores that their operations get no more events from this core. Called when the
-    /// receiver ends, or when the thread exits before that.
+    /// receiver ends, or when the thread exits before the receiver has ended.
     fn notify_remote_watchers_of_end(&self);
 }
 
 /// The destination of a group's messages on one thread.
 struct Endpoint<K: Send + 'static> {
-    /// Does not keep the group alive, but prevents a reuse of its address, the key in
-    /// `THREAD_ENDPOINTS`.
+    /// Does not keep the group alive, but keeps the group's address from being reused. The address
+    /// is the key in `THREAD_ENDPOINTS`.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
@@ -549,6 +549,6 @@ fn with_endpoint<K: Send + 'static, R>(
         let endpoint = any.and_then(|any| any.downcast_mut());
         (action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
     });
-    // The endpoints of ended groups are dropped here, while `THREAD_ENDPOINTS` is not borrowed.
+    // Drops the endpoints of ended groups after the borrow of `THREAD_ENDPOINTS` has ended.
     result.ok().map(|(result, _ended)| result)
 }

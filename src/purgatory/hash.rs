@@ -1,12 +1,11 @@
-//! The hash of a purgatory's keys. It uses a secret, so that clients cannot choose keys that
-//! collide.
+//! Hashes the keys of a purgatory with a secret, so that clients cannot choose keys that collide.
 //!
-//! The words that a key writes are the coefficients of a polynomial. The hash evaluates this
-//! polynomial at a secret point, modulo the prime 2^61 - 1. Each purgatory and each group has a
-//! random point. A word of more than 58 bits becomes two coefficients. Two different keys of at
-//! most `n` coefficients have the same value at no more than `n` of the 2^60 possible points. For
-//! some secret points, the values of keys in an arithmetic progression have equal low bits, so
-//! `finish` mixes the bits.
+//! The words that a key's `Hash` writes are the coefficients of a polynomial. The hash evaluates
+//! this polynomial at a secret point, modulo the prime 2^61 - 1. Each purgatory and each group has
+//! its own random secret point. A word of more than 58 bits becomes two coefficients. Two different
+//! keys of at most `n` coefficients have the same value at no more than `n` of the 2^60 possible
+//! points. For some secret points, the values of keys in an arithmetic progression have equal low
+//! bits, so `finish` mixes the bits.
 //!
 //! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
 //! that can time individual lookups.
@@ -68,8 +67,8 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Marks the end of the chunk. Without the mark, trailing zeros would not change the
-            // word.
+            // Marks the end of the chunk. Without the mark, a chunk with extra zero bytes at the
+            // end would give the same word.
             word[chunk.len()] = 1;
             self.append_coefficient(u64::from_le_bytes(word));
         }
@@ -104,8 +103,8 @@ impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         let mixed = (self.polynomial_value ^ (self.polynomial_value >> 32))
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // Exchanges the halves, because the table uses the low bits, and the low bits of `mixed`
-        // depend on few bits of `polynomial_value`.
+        // Swaps the halves: the table uses the low bits of a hash, but the high bits of `mixed`
+        // depend on more bits of `polynomial_value`.
         mixed.rotate_left(32)
     }
 }

@@ -46,18 +46,18 @@
 // An operation stays on the core where it was added, so threads do not race to complete it. A
 // parked operation ends when its timer fires. To end it earlier, the purgatory first cancels the
 // timer. Either the timer fires or the cancel succeeds, so the operation ends once. After the
-// thread's wheel has ended, every cancel fails, and only the operation's record prevents a second
-// completion. While its `try_complete` runs, a parked operation is *checked out* of its
-// record. If its timer fires or `force_complete` is called during this check, its `on_complete`
-// runs after the check.
+// thread's wheel has ended, every cancel fails. Then only a mark in the operation's record prevents
+// a second completion. While its `try_complete` runs, a parked operation is *checked out* of its
+// record. If the timer fires or `force_complete` is called during this check, `on_complete` runs
+// after the check.
 //
-// When an operation ends, its watches on this core are removed at once, and its watches on other
-// cores by messages.
+// When an operation ends, its watches on this core are removed at once. Messages to other cores
+// remove the watches on these cores.
 //
-// A `PurgatoryGroup` determines the core of each key. An operation that watches a key of another
-// core has a watch on that core, and an event on the key sends a message to the operation's core.
-// The operation is checked once more when the key's core has acknowledged the watch, because an
-// event may have preceded the watch.
+// A `PurgatoryGroup` determines the core of each key. The key's core stores all watches on the key,
+// even for operations of other cores. At each event on the key, this core sends a message to the
+// core of each watching operation. When the key's core has acknowledged a watch, the operation is
+// checked once more, because an event may have preceded the watch.
 //
 // When a purgatory ends, other cores' operations that watch its keys are checked once more,
 // because they get no further events on these keys.
@@ -102,7 +102,7 @@ use crate::{
     when::{Deadline, When},
 };
 
-/// The delayed operations of one core. Clones share the operations, and cannot leave the thread.
+/// The delayed operations of one core. Clones share the operations, and must stay on their thread.
 ///
 /// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the
 /// last clone is dropped, the waiting operations are dropped too, without a call of `on_complete`.
@@ -111,7 +111,7 @@ use crate::{
 ///
 /// An operation with one watch takes about 64 bytes, plus its own size and a timer. Each further
 /// watch takes about 50 bytes. To these numbers, add the size of a key for each watch. The hash
-/// table takes up to 32 bytes per key, at the peak number of keys.
+/// table takes up to 32 bytes per key. If the number of keys falls, the table shrinks later.
 ///
 /// There are three kinds of records: operations, further watches, and links to watches on other
 /// cores. Each kind has its own pages of up to 1,024 records. A single record in use keeps its
@@ -164,19 +164,20 @@ use crate::{
 pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(Rc<Inner<K, Op>>);
 
 per_thread! {
-    /// One `Purgatory<K, Op>` for each pair of types in use.
+    /// This thread's local purgatories: at most one for each pair of key type and operation type.
     static LOCAL_PURGATORIES: RefCell<Vec<Box<dyn Any>>> = RefCell::new(Vec::new());
 }
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
 /// The first call creates the purgatory, which ends with the thread. It is in no group. If a
-/// closure of [`ShardRef::run`](crate::ShardRef::run) must use a group's purgatory, keep a clone in
-/// a `thread_local!`. In an exiting thread, a call may return another, empty purgatory.
+/// closure of [`ShardRef::run`](crate::ShardRef::run) must use a group's purgatory, keep a clone of
+/// this purgatory in a `thread_local!`. In an exiting thread, a call may return a new, empty
+/// purgatory.
 ///
 /// **The types select the purgatory, even if they are inferred.** For example, the key `7` alone is
-/// an `i32`. An operation that watches it is not in the purgatory for keys of type `u64`. To name
-/// the types only once, write a function such as `purgatory` in the example.
+/// an `i32`. An operation that watches this key is not in the purgatory for keys of type `u64`. To
+/// name the types only once, write a function such as `purgatory` in the example.
 ///
 /// Cost after the first use: at most one comparison for each pair of types with a purgatory on this
 /// thread.
@@ -239,9 +240,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// that the condition holds, or until its timeout `when`. An event on one of the `keys` causes
     /// a check.
     ///
-    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. So a
-    /// timeout can count from the arrival of a request. If the instant has passed and the condition
-    /// does not hold, the operation expires in the next turn.
+    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. With
+    /// an instant, the timeout can count from the arrival of a request. If the instant has passed
+    /// and the condition does not hold, the operation expires in the next turn.
     ///
     /// A key that occurs twice in `keys` gets two watches. An operation without keys completes by
     /// its timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If
@@ -323,8 +324,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// `key` may be any borrowed form of the purgatory's keys, as in a
     /// [`HashMap`](std::collections::HashMap).
     ///
-    /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
-    /// key.
+    /// Cost: one lookup in a hash table. In addition, each watch on the key costs a
+    /// [`check`](Self::check) or a message.
     ///
     /// # Examples
     ///
@@ -352,11 +353,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// A call during the operation's own `try_complete` returns false. If this `try_complete` also
-    /// returns false, the purgatory calls it a second time. A call of `check` during the second
-    /// `try_complete` has no effect.
+    /// A call inside the operation's own `try_complete` returns false. If this `try_complete` then
+    /// also returns false, the purgatory calls `try_complete` a second time. A call of `check`
+    /// inside the second `try_complete` has no effect.
     ///
-    /// Cost: one call of `try_complete`. If it returns true, also constant time per key that the
+    /// Cost: one call of `try_complete`. A completion also takes constant time per key that the
     /// operation watches.
     ///
     /// # Examples
@@ -453,8 +454,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Removes an operation and returns it, for example because its client has disconnected.
-    /// `on_complete` does not run. Returns `None` if the operation has completed, was removed, or
-    /// its `try_complete` is running.
+    /// `on_complete` does not run. Returns `None` if the operation has completed or was removed, or
+    /// while its `try_complete` runs.
     ///
     /// Cost: constant time per key that the operation watches.
     ///
@@ -519,7 +520,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// An operation whose `try_complete` is running stays.
     ///
-    /// Cost: one step per record in the pages of operations, and constant time per watch.
+    /// Cost: one step for each operation record, used or free, and constant time per watch.
     ///
     /// # Examples
     ///
@@ -630,7 +631,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
     /// in the same order on each core. Call `join` once on each core. Until a core joins or ends,
-    /// watches on its keys are buffered. They stay in the buffer even after the watching operations
+    /// watches on its keys are buffered. Buffered watches remain even after the watching operations
     /// have ended. So a core should add few operations before the other cores have joined.
     ///
     /// # Panics
@@ -663,7 +664,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
         let inner = Inner::new(Some(self.make_member(index, shards)));
-        // Cannot fail, because `make_member` has found the thread's wheel.
+        // Registration cannot fail: `make_member` has checked that this thread has a wheel.
         let _ = inner.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
         if let Some(member) = &inner.member {
@@ -698,8 +699,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// The number of events, and of parked operations that ended without an event. If the number
-    /// changes during an add, the add checks the condition again.
+    /// The number of events, plus the number of parked operations that ended without an event. If
+    /// the number changes during an add, the add checks the condition again.
     change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -708,7 +709,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     deferred_completions: RefCell<VecDeque<(Op, Completion)>>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
-    /// The purgatory's id at the thread's wheel, set by `join` or `park_making_room`.
+    /// Identifies this purgatory to the thread's wheel. Set by `join` or `park_making_room`.
     client_id: Cell<Option<ClientId>>,
 }
 
@@ -727,7 +728,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
     /// must belong to this core. Returns the operation and the key if the wheel refuses the timer.
-    /// Unlike [`park_making_room`](Self::park_making_room), does not make room in a full wheel.
+    /// Unlike [`park_making_room`](Self::park_making_room), does not reclaim cancelled timers if
+    /// the wheel is full.
     #[track_caller]
     #[inline(always)]
     fn try_park(
@@ -1001,8 +1003,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn remove_if_waiting(&self, id: Id) -> Option<Op> {
         let mut table = self.table.borrow_mut();
         let operation = table.cancel_timer_and_take(id)?;
-        // Counts the operation before its removal, which may call a wake hook that reads the
-        // counts.
+        // Counts the operation first: the removal may call a wake hook that reads the counts.
         table.totals.handed_back += 1;
         self.remove(table, id.index);
         Some(operation)
@@ -1052,8 +1053,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Handles a message, and catches panics of the key's own code. If handling a `Watch` panics,
-    /// sends its [`undelivered_reply`](Message::undelivered_reply) to the sender.
+    /// Handles a message, and catches panics of the key's own code. If a `Watch` message causes a
+    /// panic, sends its [`undelivered_reply`](Message::undelivered_reply) to the sender.
     fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
         let reply = if message.is_watch() { message.undelivered_reply() } else { None };
         let mut is_handled = false;
@@ -1078,8 +1079,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
-/// If the change count has changed during an operation's add, checks the operation at the end of
-/// the add: an event on a key may have preceded the watch on that key.
+/// At the end of an operation's add, checks the operation again if the change count has changed. An
+/// event on a key may have preceded the watch on this key.
 struct SecondCheck<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,

@@ -66,13 +66,12 @@ pub trait DelayedOperation: 'static {
     ///
     /// [`Config::on_panic`]: crate::Config::on_panic
     ///
-    /// `on_complete` may use the purgatory. If this call completes other operations, their
-    /// `on_complete` runs inside it, up to 16 calls deep. Deeper calls run after the outermost
-    /// call.
+    /// `on_complete` may use the purgatory. If an `on_complete` completes other operations, their
+    /// `on_complete` calls run inside the first call, up to 16 calls deep. Deeper calls run after
+    /// the outermost call.
     ///
-    /// If an operation holds a clone of the purgatory in which it waits, it keeps this purgatory
-    /// alive. If the thread ends while such an operation waits, the operation and the purgatory
-    /// leak.
+    /// An operation that holds a clone of its own purgatory keeps the purgatory alive. If the
+    /// thread ends while such an operation waits, the operation and the purgatory leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -229,7 +228,7 @@ pub struct PurgatoryCounts {
     pub watches: u64,
     /// Keys that are watched on this core.
     pub keys: u64,
-    /// Queued events and other messages to other cores. They are sent when a batch is full, and at
-    /// the latest when the thread next calls `turn` or prepares to sleep.
+    /// Events and other messages that are queued for other cores. A batch of messages is sent when
+    /// it is full, and at the latest when the thread next calls `turn` or prepares to sleep.
     pub unsent: u64,
 }

@@ -32,25 +32,27 @@ pub(super) struct Records<T> {
     /// The first free record of the current page, or [`NONE`].
     first_free_in_current_page: u32,
     pub(super) len: u32,
-    /// The number of the current page. The lists below do not contain it.
+    /// The number of the current page. This page is neither in `pages_with_room` nor in
+    /// `spare_pages`.
     current_page: u32,
-    /// The numbers of the other pages that have both free records and records in use.
+    /// The numbers of the pages that have both free records and records in use, except the current
+    /// page.
     pages_with_room: Vec<u32>,
-    /// The numbers of the other pages that have memory, but no record in use.
+    /// The numbers of the pages that have memory but no record in use, except the current page.
     spare_pages: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
     fewest_spare_pages_in_interval: usize,
 }
 
-/// A page of records. If its memory was freed, `records` is empty.
+/// A page of records. If the page has no memory, `records` is empty.
 struct Page<T> {
     /// The records of this page that were ever used, including free ones.
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Always [`NONE`] in the current page, whose free list
     /// begins at [`Records::first_free_in_current_page`].
     first_free: u32,
-    /// The number of records in use. Not updated in the current page.
+    /// The number of records in use. This number is not kept up to date in the current page.
     used_count: u32,
 }
 
@@ -116,8 +118,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends the trim interval that the previous call began. If `frees_all` is true, frees all spare
-    /// pages. Otherwise frees one spare page, if there was always a spare page during the interval.
+    /// Ends a trim interval, and begins the next. If `frees_all` is true, frees all spare pages.
+    /// Otherwise frees one spare page, if there was always a spare page during the interval.
     pub(super) fn end_trim_interval(&mut self, frees_all: bool) {
         let unneeded = if frees_all {
             self.spare_pages.len()
@@ -204,8 +206,8 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if this was the page's last record in use. Then the page becomes a spare page,
-    /// or is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
+    /// Returns true if this was the page's last record in use. Such a page becomes a spare page, or
+    /// is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
@@ -245,8 +247,8 @@ pub(super) struct OccupiedRecord<'a, T> {
 }
 
 impl<'a, T: Record> OccupiedRecord<'a, T> {
-    /// Frees the record and returns it. The caller must take its contents. If the second value is
-    /// not [`NONE`], it is an index that the caller must then pass to
+    /// Frees the record and returns it with an index or [`NONE`]. The caller must take the record's
+    /// contents. Then the caller must pass the index, unless it is `NONE`, to
     /// [`put_in_free_list`](Records::put_in_free_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
@@ -259,11 +261,11 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
     }
 }
 
-/// Indices are below this value. So the table can use bit 31 as a flag, and an index with this flag
-/// never equals [`NONE`].
+/// All indices are below this value, so the table can use bit 31 of an index as a flag. An index
+/// with this flag does not equal [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. Is not inlined and takes no arguments, so that each call needs little code.
+/// Panics. Without inlining and arguments, each call of this function needs little code.
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {

@@ -42,23 +42,24 @@ pub(super) struct Table<K, Op> {
     /// The first watch of the first key of each chain; see
     /// [`chain_head_mut`](Self::chain_head_mut).
     chain_heads: Vec<WatchIndex>,
-    /// The number of chains, rounded up to a power of two, minus one.
+    /// The bit mask that reduces a hash to the number of its chain:
+    /// `chain_heads.len().next_power_of_two() - 1`.
     chain_mask: usize,
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
     /// [`grow_chains`](Self::grow_chains). The value is:
     ///
     /// - Zero while the table grows.
-    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] in two cases: chains are
-    ///   being removed, or no add has called `grow_chains` since a trim interval (`limits`) ended
-    ///   with surplus chains.
+    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed.
+    ///   This value also applies when a trim interval has ended with surplus chains, until an add
+    ///   calls `grow_chains`.
     /// - Otherwise, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
-    /// The cursors of the suspended events, the outermost event first.
+    /// The cursors of the suspended events. The cursor of the outermost event is the first.
     cursors: Vec<WatchIndex>,
-    /// Keys that the table no longer needs, such as removed keys and second copies of a key. They
-    /// are dropped while the table is not borrowed, because dropping runs user code.
+    /// Keys that the table no longer needs, such as removed keys and second copies of a key. These
+    /// keys are dropped while the table is not borrowed, because their destructors are user code.
     keys_to_drop: Vec<K>,
     /// The latest number assigned to an [`Id`]. The first number is random, so an id of another
     /// purgatory hardly ever matches an operation of this purgatory. The first number is at most
@@ -80,7 +81,7 @@ struct ParkedOperation<K, Op> {
     timer: LocalHandle,
     /// `None` while the operation is checked out, and in a free record.
     operation: Option<Op>,
-    /// Linked if the operation watches a key of this core.
+    /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
     /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. Each
     /// `WatchOnOtherCore` links to the previous one. In a free record, the index of the next free
@@ -97,8 +98,9 @@ struct ParkedOperation<K, Op> {
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
     last_watch_on_other_core_index: u32,
-    /// The record's index if the caller must still pass it to
-    /// [`put_in_free_list`](Records::put_in_free_list), or [`NONE`].
+    /// The index that the caller must still pass to
+    /// [`put_in_free_list`](Records::put_in_free_list), or [`NONE`] if the record is already in a
+    /// free list.
     unlisted_index: u32,
 }
 
@@ -106,7 +108,7 @@ struct FreedOperation<K> {
 struct Watch<K> {
     /// The key, if this is the first watch of the key.
     key: Option<K>,
-    /// The hash of `key`, if there is one.
+    /// The hash of `key`, or without meaning if `key` is `None`.
     hash: u32,
     /// The first watch of the next key in the chain. Used only in the first watch of a key.
     next_in_chain: WatchIndex,
@@ -196,7 +198,7 @@ pub(super) struct WatchOnOtherCore {
     pub(super) previous_index: u32,
 }
 
-/// The result of looking up a key before adding a watch on it: the key, its hash, and the first
+/// The result of looking up a key before adding a watch. Contains the key, its hash, and the first
 /// existing watch on the key, or `NONE`.
 pub(super) struct KeyLookup<K> {
     pub(super) key: K,
@@ -218,8 +220,8 @@ pub(super) enum KeyWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out.
     /// The caller must check the operation's condition.
     Single(u32, Op),
-    /// All other cases. The caller must call [`Table::step`] until the event is no longer
-    /// suspended.
+    /// All other cases. The caller must call [`Table::step`] until the event's `is_suspended` is
+    /// false.
     Walk(EventWalk),
 }
 
@@ -232,7 +234,7 @@ pub(super) enum CheckOutcome {
     ForcedOrExpired(Completion),
     /// Another check was requested during this check. The caller must check once more.
     CheckAgain,
-    /// The operation still waits. The caller must return it to its record by
+    /// The operation still waits. The caller must return the operation to its record by
     /// [`check_in`](Table::check_in).
     Waits,
 }
@@ -245,11 +247,13 @@ impl<K, Op> ParkedOperation<K, Op> {
         operation
     }
 
-    /// Cancels the operation's timer. Returns true if the caller must end the operation: the timer
-    /// was pending, or the thread's wheel has ended and the operation is not completed.
+    /// Cancels the operation's timer. Returns true if the timer was pending. After the thread's
+    /// wheel has ended, returns true if the operation is not completed. If the result is true, the
+    /// caller must end the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
-        // The callback of a client's timer has no destructor.
+        // The timer's callback is the wheel's own and has no destructor, so nothing must be
+        // dropped.
         ThreadWheel::cancel_private(self.timer.handle, |_| ()).is_some()
             || self.completion.is_none() && ThreadWheel::has_ended()
     }
@@ -324,9 +328,9 @@ impl<K, Op> Table<K, Op> {
 
     /// Ends a check, and returns the caller's next step.
     ///
-    /// If the operation still waits, and another check was requested during the first check, a
-    /// second check follows. There is no third check: if each check requested another check, the
-    /// checks would never end.
+    /// A second check follows if the operation still waits and another check was requested during
+    /// the first check. There is no third check, so the checks end even if each check requests
+    /// another.
     #[inline(always)]
     pub(super) fn end_check(
         &mut self,
@@ -386,9 +390,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Unlinks an operation's watches on this core, and frees the records of its extra watches. The
-    /// operation's own record is already free; `freed` has its former contents. Puts this record
-    /// into the free list of its page, unless it is already there. Returns
-    /// `freed.last_watch_on_other_core_index`.
+    /// operation's own record is already free; `freed` has its former contents. If
+    /// `freed.unlisted_index` is an index, puts the record at this index into its page's free list.
+    /// Returns `freed.last_watch_on_other_core_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
         let FreedOperation { inline_watch, last_watch_on_other_core_index, unlisted_index } = freed;
@@ -569,9 +573,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns a mutable reference to the head of a hash's chain, the index of its first watch. The
-    /// low bits of the hash are the number of the chain. If the chain does not exist yet, its
-    /// [parent](Self::parent_chain) has the chain's keys.
+    /// Returns a mutable reference to the head of a hash's chain: the index of the chain's first
+    /// watch. The low bits of the hash are the number of the chain. If the chain does not exist
+    /// yet, its [parent](Self::parent_chain) has the chain's keys.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -584,15 +588,15 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns the chain that has the keys of a missing `chain`: clears the highest bit of `chain`.
-    /// Marked cold, so that the compiler emits a branch. The branch is rarely taken, because the
-    /// number of chains is usually a power of two.
+    /// Marked cold, so that the compiler emits a branch instead of a conditional move. The branch
+    /// is rarely taken, because the number of chains is usually a power of two.
     #[cold]
     fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
-    /// Adds a few chains if the keys need more chains, or if the number of chains is not a power of
-    /// two. Stops a removal of chains that is in progress.
+    /// Adds a few chains if there are too few chains for the keys, or if the number of chains is
+    /// not a power of two. Stops a removal of chains that is in progress.
     #[cold]
     fn grow_chains(&mut self) {
         self.is_removing_chains = false;
@@ -610,7 +614,7 @@ impl<K, Op> Table<K, Op> {
             if is_complete { self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY } else { 0 };
     }
 
-    /// Adds a chain. Moves the keys whose hashes belong to this chain into it.
+    /// Adds a chain, and moves the keys whose hashes select the new chain.
     fn add_chain(&mut self) {
         let added = self.chain_heads.len();
         self.chain_heads.push(WatchIndex::NONE);
@@ -642,11 +646,11 @@ impl<K, Op> Table<K, Op> {
             && self.chain_heads.len() > SPARE_CHAINS_MAX
     }
 
-    /// Begins to remove chains if there were few keys during the whole trim interval that ends now.
-    /// To detect this, each call that finds surplus chains lowers `grow_threshold`. An add that
-    /// reaches the lowered threshold calls [`grow_chains`](Self::grow_chains), which sets the
-    /// regular threshold, or zero while the table grows. So if the threshold is still low at the
-    /// end of the next interval, there were always few keys.
+    /// Begins to remove chains if there were too many chains for the keys during the whole trim
+    /// interval that ends now. At the end of an interval, lowers `grow_threshold` if there are
+    /// surplus chains. If the number of keys then reaches the lowered threshold, an add calls
+    /// [`grow_chains`](Self::grow_chains), which sets another threshold. If the threshold is still
+    /// lowered at the end of the next interval, there were always too many chains.
     fn end_trim_interval_of_chains(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -676,8 +680,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Moves an event to its next watch, and returns the operation of this watch. The caller must
-    /// check the operation, or ask the operation's core to check it. Returns `None` once no watch
-    /// older than the event is left.
+    /// check the operation, or ask the operation's core to check it. Returns `None` if no watch
+    /// remains that was added before the event began.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
         if mem::take(&mut event.is_suspended) {
@@ -708,7 +712,8 @@ impl<K, Op> Table<K, Op> {
             let parked = self.operations.get(reached.index())?;
             (parked.id_number?, Watcher::Local(reached.index()), &parked.inline_watch)
         };
-        // This watch and all later ones were added during the event, so the event ends here.
+        // This watch and all later watches of the ring were added during the event, so the event
+        // ends here.
         if number > event.last_id_number_at_start {
             return None;
         }
@@ -765,8 +770,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// After [`PURGATORY_TRIM_INTERVAL_TURNS`] turns, ends the trim interval, which may free pages.
-    /// If a removal of chains is in progress, removes some chains. Before a long sleep, always ends
-    /// the interval, and removes all surplus chains. Returns true if further calls may free memory.
+    /// If a removal of chains is in progress, removes some chains. Before a long sleep, ends the
+    /// interval even after fewer turns, and removes all surplus chains. Returns true if further
+    /// calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_trim_interval += 1;
         if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
@@ -797,7 +803,7 @@ impl<K, Op> Table<K, Op> {
 /// An event in progress, which walks along the watches of a key.
 pub(super) struct EventWalk {
     next_watch: WatchIndex,
-    /// True between two steps if one of the table's cursors holds the next watch.
+    /// True while a cursor of the table points to the event's next watch.
     pub(super) is_suspended: bool,
     /// The latest number that the table had assigned when the event began.
     last_id_number_at_start: NonZeroU64,
@@ -839,8 +845,8 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Looks up a key. An add calls the key's `Eq` only here, so `Eq` cannot panic while the table
-    /// changes.
+    /// Looks up a key. During an add, only this lookup calls the key's `Eq`, so `Eq` cannot panic
+    /// while the table changes.
     #[inline]
     pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyLookup<K> {
         KeyLookup { first_watch: self.find_key(hash, &key), key, hash }
@@ -966,7 +972,8 @@ impl<K: Eq, Op> Table<K, Op> {
         K: Borrow<Q>,
     {
         let mut index = self.chain_head(hash);
-        // Does not call `find_key`, so that the record of an inline watch is looked up only once.
+        // Repeats the search of `find_key`, whose result would need a second lookup of an inline
+        // watch's record.
         while let Some(parked) = self.operations.get_mut(index.0) {
             let watch = &parked.inline_watch;
             if watch.is_first_of(hash, key) {

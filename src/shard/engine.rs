@@ -52,7 +52,7 @@ use crate::{
 pub(crate) struct Engine<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u32,
-    /// A handle with index 0, from which the handles of this shard's timers are made.
+    /// A handle with this shard's number and index 0, the template for the handles of its timers.
     pub(super) handle_template: TimerHandle,
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
@@ -62,8 +62,8 @@ pub(crate) struct Engine<T> {
     pub(super) nodes: OwnerSlab<T>,
     pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
-    /// Until this time, no sleep exceeds `drop_within_nanos`. So the owner drops remotely cancelled
-    /// payloads in time, and cancels need not end these sleeps.
+    /// Until the clock shows this time, each sleep of the owner lasts at most `drop_within_nanos`.
+    /// So the owner drops remotely cancelled payloads in time, and a cancel need not end a sleep.
     short_sleeps_until: Cell<u64>,
     /// True if the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
@@ -74,8 +74,8 @@ pub(crate) struct Engine<T> {
     pub(super) closed: bool,
 }
 
-/// A step that a pass leaves to its caller: to drop a payload or to run a timer. Either step runs
-/// user code, during which a thread's wheel must not borrow its engine.
+/// A step that a pass returns to its caller: the caller must drop a payload or run a timer. Either
+/// step runs user code, during which a thread's wheel must not borrow its engine.
 #[must_use]
 pub(crate) enum PassStep<T> {
     /// Another thread has cancelled the timer of this node. The caller
@@ -124,8 +124,8 @@ impl<T> Engine<T> {
         );
         let (shared, next_generation) = registry::register(shared)?;
         let shard_clock = ShardClock::new(clock, tick);
-        // With a random seed, processes that start together spread differently. With virtual time,
-        // runs must be repeatable.
+        // With a random seed, processes that start together spread their timers differently. With
+        // virtual time, the seed is the shard's number, because runs must be repeatable.
         let is_virtual = shared.clock.is_virtual();
         let random_seed = || RandomState::new().hash_one(());
         let seed = if is_virtual { shared.number.into() } else { random_seed() };
@@ -161,8 +161,8 @@ impl<T> Engine<T> {
         self.stats.live as usize
     }
 
-    /// Returns true if the latest pass has left messages or due entries of the wheel, or would
-    /// leave them if it were abandoned now.
+    /// Returns true if the latest pass, ended or still in progress, has left messages or due
+    /// entries of the wheel unprocessed.
     pub(crate) fn is_behind(&self) -> bool {
         self.has_untaken_messages() || self.has_pending_work()
     }
@@ -191,7 +191,7 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the latest reading of a virtual clock. Other threads use this reading as a lower
-    /// bound on the time, because such a clock may go back.
+    /// bound on the time, because a virtual clock may go backwards.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.clock.source.is_virtual() {
@@ -205,8 +205,8 @@ impl<T> Engine<T> {
 
     /// Returns the time `delay_nanos` from now, in nanoseconds of the clock. Counts from the upper
     /// bound of a clock reading, so the result is never too early. For a zero delay, returns the
-    /// lower bound: the next turn may have the same reading, and a turn fires timers only up to the
-    /// lower bound.
+    /// lower bound, because a turn fires timers only up to the lower bound of its reading. The next
+    /// turn may have the same reading.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay_nanos: u64) -> u64 {
         let now = self.read_clock();
@@ -234,8 +234,8 @@ impl<T> Engine<T> {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 self.read_clock();
-                // Subtracts almost a tick from the deadline of a zero delay, so that the rounding
-                // does not move it to a later tick. So the next turn fires the timer.
+                // Subtracts almost a tick from the deadline of a zero delay, because the deadline
+                // is later rounded up to a tick. So the next turn fires the timer.
                 let (now, delay) = (self.clock.latest, saturating_nanos(delay));
                 let from = if delay == 0 { now.min } else { now.max };
                 self.clock.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
@@ -257,7 +257,7 @@ impl<T> Engine<T> {
             return true;
         }
         let now = self.read_clock();
-        // If `nanos` is between the bounds of the reading, only an exact reading decides.
+        // If `nanos` is between the bounds of the reading, reads the clock exactly.
         now.min >= nanos || now.max >= nanos && self.clock.source.nanos() >= nanos
     }
 
@@ -292,7 +292,8 @@ impl<T> Engine<T> {
         payload: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         debug_assert!(self.has_add_allowance());
-        // The function of a `Clock::from_fn` may panic, so the clock is read before any change.
+        // The function of a `Clock::from_fn` may panic, so the add reads the clock before it
+        // changes the engine.
         let record = CreationRecord::new(call_site, || self.clock.now());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
@@ -376,8 +377,9 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Frees the node of an ended timer. The caller must already have counted the end in `stats`:
-    /// if no timer is live, this function also puts the last freed node into its page's free list.
+    /// Frees the node of an ended timer. The caller must already have counted the timer's end in
+    /// `stats`. If no timer is live now, also puts the last freed node into the free list of its
+    /// page.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
@@ -386,8 +388,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed. The
-    /// owner frees the node when it consumes the message.
+    /// Counts and unlinks a cancelled timer. A message about the timer is queued or will be pushed.
+    /// The owner frees the node when it consumes this message.
     #[cold]
     fn unlink_cancelled_awaiting_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
@@ -400,10 +402,10 @@ impl<T> Engine<T> {
         FreeWhen::Later
     }
 
-    /// Prefetches the node of a timer that is about to be reset, if the wheel is large and its
-    /// clock is not manual. The caller usually reads the clock next, and loads after a clock
-    /// reading often wait until the reading is complete. The prefetch lets the node's cache miss
-    /// overlap the reading.
+    /// Prefetches the node of a timer that is about to be reset, if the wheel is large and the
+    /// shard's clock is not manual. The caller usually reads the clock next. Without the prefetch,
+    /// the load of the node would often wait until this reading is complete. The prefetch lets the
+    /// node's cache miss overlap the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
         if !self.clock.source.is_manual() && self.wheel.prefetches() {
@@ -420,14 +422,14 @@ impl<T> Engine<T> {
         if handle.is_remotely_added() || !node.state().is_linked_one_shot(handle.generation) {
             return self.reset_slow(handle, due);
         }
-        // A concurrent remote cancel is ordered after this reset.
+        // A concurrent remote cancel takes effect after this reset.
         self.stats.counts.resets += 1;
         self.wheel.reset(&self.nodes, node, self.clock.tick.deadline_tick(due));
         true
     }
 
-    /// Resets a timer that may be remotely added or periodic, or that another thread may have reset
-    /// or cancelled.
+    /// Resets a timer that [`reset_to_nanos`](Self::reset_to_nanos) cannot reset on its fast path,
+    /// such as a periodic, remotely added or remotely reset timer.
     #[inline(never)]
     fn reset_slow(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation);
@@ -439,7 +441,7 @@ impl<T> Engine<T> {
             return self.reset_before_admission(handle, due);
         }
         let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
-        // A concurrent remote cancel is ordered after this reset.
+        // A concurrent remote cancel takes effect after this reset.
         self.stats.counts.resets += 1;
         self.wheel.reset_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
         if is_periodic {
@@ -450,8 +452,8 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Resets a remotely added timer that the owner has not yet *admitted* (`slab`), with the steps
-    /// of a remote reset. Returns false if the timer has ended.
+    /// Resets a remotely added timer that the owner has not yet *admitted* (`slab`). This reset has
+    /// the same steps as a remote reset. Returns false if the timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -459,14 +461,14 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_reset(handle.generation) {
             ResetOutcome::Refused => return false,
-            // Another thread is resetting the timer. That reset is ordered after this reset, so its
-            // deadline replaces `due`.
+            // Another thread is resetting the timer. The other thread's deadline replaces `due`,
+            // because its reset takes effect last.
             ResetOutcome::Superseded => (),
             ResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.clock.latest;
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
-                // not use this field, because the timer is not *postponable* (`state`) yet.
+                // not use `linked_deadline` before the timer is *postponable* (`state`).
                 node.linked_deadline().store_nanos(self.clock.tick.period_base(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
                     let _ = self.shared.mailbox.push(
@@ -539,7 +541,7 @@ impl<T> Engine<T> {
             let period = self.clock.tick.period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // The admission will read the period from the node.
+                // Until the timer's admission, the node's `deadline` holds the period.
                 node.deadline().set(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
@@ -549,7 +551,7 @@ impl<T> Engine<T> {
     }
 
     /// Reads the clock with inlined code, so that an idle turn need not save registers for a call.
-    /// Returns false if the machine's clock must be [read](ShardClock::read_slow).
+    /// Returns false if the caller must read the clock with [`read_slow`](ShardClock::read_slow).
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         if self.clock.try_estimate() {
@@ -562,8 +564,8 @@ impl<T> Engine<T> {
         is_manual
     }
 
-    /// Reads the clock. If the turn certainly needs no pass, counts the turn and returns true.
-    /// Otherwise the caller must begin a pass.
+    /// Reads the clock. If a turn now would have nothing to do, counts an idle turn and returns
+    /// true. Otherwise the caller must begin a pass.
     #[inline(always)]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
         self.read_clock();
@@ -585,7 +587,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// If a turn at the latest reading certainly needs no pass, counts the turn and returns true.
+    /// If a turn at the latest reading would have nothing to do, counts an idle turn and returns
+    /// true.
     #[inline(always)]
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
         let now = self.clock.latest.min;
@@ -652,7 +655,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns freed nodes of remotely added timers to their pages. Also retires and frees surplus
+    /// Returns freed nodes of remotely added timers to their pages. Then retires and frees surplus
     /// pages, unless the shard has ended. The slab frees the pages of an ended shard.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
@@ -682,15 +685,15 @@ impl<T> Engine<T> {
                     }
                 }
                 // Another thread has cancelled the timer or is resetting it. The owner completes
-                // the cancel or reset when it consumes the message.
+                // the cancel or reset when it consumes the other thread's message.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
     }
 
     /// Links a timer at the deadline that another thread has requested. If the pass has already
-    /// reached this deadline, claims and returns the timer, unless another thread resets or cancels
-    /// it first.
+    /// reached this deadline, claims and returns the timer instead. Returns `None` if the timer is
+    /// linked, or if another thread resets or cancels it first.
     #[inline]
     pub(super) fn apply_remote_reset(
         &mut self,
@@ -754,8 +757,8 @@ impl<T> Engine<T> {
         self.clock.tick.deadline_tick(nanos)
     }
 
-    /// Counts the run of a claimed timer. The pass had already reached `deadline`, the timer's
-    /// requested tick.
+    /// Counts the run of a claimed timer whose requested tick, `deadline`, the pass had already
+    /// reached.
     #[inline]
     fn count_immediate_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
@@ -799,8 +802,9 @@ impl<T> Engine<T> {
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must call `turn` at once, because the backlog waits for a pass, an unfinished
-        // pass has messages to take, or an urgent message may request an elapsed deadline.
+        // The loop must call `turn` at once if the backlog has messages, an urgent message is
+        // queued, or an unfinished pass has messages to take. An urgent message may request an
+        // elapsed deadline.
         if !self.backlog.is_empty()
             || self.shared.mailbox.has_urgent()
             || self.has_untaken_messages()
@@ -811,11 +815,13 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the time from now to `until`, which is in nanoseconds of the clock; `None` means for
-    /// ever. Unless a callback calls this, also publishes that the loop will sleep until `until`.
+    /// Returns the duration from now to `until`, a time in nanoseconds of the clock; `None` means
+    /// for ever. Also publishes `until` as the end of the loop's sleep, unless a callback calls
+    /// this function.
     pub(crate) fn publish_and_get_timeout(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
-        // Lets remote adds use the room of timers that the owner has cancelled since its last turn.
+        // Remote adds may now use the room of timers that the owner has cancelled since its last
+        // turn.
         self.publish_live_count();
         // In a wheel of callbacks, each turn ends the pass that it begins. So if a pass is in
         // progress, a callback is calling this function, not the loop.
@@ -834,7 +840,7 @@ impl<T> Engine<T> {
         let (stats, gauges) = (&self.stats, &self.shared.gauges);
         gauges.set_next_due(wake_up);
         if stats.in_pass {
-            // The loop sleeps before the pass has ended, so the turn ends here.
+            // The loop abandons the pass and sleeps, so the turn ends here.
             gauges.record_turn_end(stats.counts.turns);
         }
         if stats.turn_length_is_unmeasured.replace(false) {
@@ -860,9 +866,10 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// Returns [`sleep_end`](Self::sleep_end), and true if the sleep lasts at least
-    /// `LONG_SLEEP_NANOS`. No turn frees surplus pages during such a sleep, so this call frees them.
-    /// If some pages are left, [shortens](Self::end_of_long_sleep) the sleep.
+    /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
+    /// least `LONG_SLEEP_NANOS`. No turn frees surplus pages during such a sleep, so this call
+    /// frees them. If some surplus pages cannot be freed yet, [shortens](Self::end_of_long_sleep)
+    /// the sleep.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
         let is_long = self.is_long_sleep(until);
@@ -874,9 +881,9 @@ impl<T> Engine<T> {
         (until, ends_on_cancel, is_long)
     }
 
-    /// Returns the end of a long sleep. If surplus pages are left, because other threads may be
-    /// reading pages, the sleep lasts only `LONG_SLEEP_NANOS`, so that the next turn can free them.
-    /// Virtual time ignores these pages, because its runs must be repeatable.
+    /// Returns `until`, or an earlier end of the sleep if other threads may be reading surplus
+    /// pages. The shorter sleep lasts `LONG_SLEEP_NANOS`, and the next turn can free these pages.
+    /// With virtual time, always returns `until`, because runs must be repeatable.
     pub(super) fn end_of_long_sleep(&self, until: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;
@@ -925,9 +932,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// If the shard has a limit, publishes the number of live timers, minus up to [`WAKE_DEPTH`]
-    /// cancelled timers whose messages are in the backlog. Remote adds compare the published number
-    /// with the limit. They also subtract cancelled timers whose messages are in the mailbox.
+    /// If the shard limits its live timers, publishes their number, which remote adds compare with
+    /// the limit. The published number excludes up to [`WAKE_DEPTH`] cancelled timers whose
+    /// messages are in the backlog. A remote add also subtracts the cancelled timers whose messages
+    /// are in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -945,9 +953,9 @@ impl<T> Engine<T> {
         self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_DEPTH))
     }
 
-    /// Publishes the counts and the next deadline of a wheel that no loop drives: the loop has not
-    /// begun, or the wheel has lost its last driver. Returns two times: the next deadline, or
-    /// `u64::MAX` if there is none, and the lower bound of the latest clock reading.
+    /// Publishes the counts and the next deadline of a wheel that no loop drives. Either the loop
+    /// has not begun, or the wheel has lost its last driver. Returns two times: the next deadline,
+    /// or `u64::MAX` if there is none, and the lower bound of the latest clock reading.
     #[cold]
     pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
@@ -958,7 +966,7 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.clock.latest.min)
     }
 
-    /// Returns the number of adds until the next check whether the loop has begun.
+    /// Returns how many adds to allow before the next check that the loop has begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.stats.counts.added.clamp(1, 256)
     }
@@ -968,7 +976,7 @@ impl<T> Engine<T> {
         self.stats.counts.turns > 0 || self.stats.publish_at_turn.get() != 0
     }
 
-    /// Ends a pass that has begun. Returns true if work is left to the next pass.
+    /// Ends the pass in progress. Returns true if messages or due entries remain for the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
@@ -998,7 +1006,7 @@ impl<T> Engine<T> {
     pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
-        // These counters never decrease. So if their sum is unchanged, none of them has changed.
+        // These counters never decrease. So if their sum is unchanged, no counter has changed.
         let sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.count();
@@ -1025,7 +1033,8 @@ impl<T> Engine<T> {
     /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running:
     /// counts it as handed back, or as cancelled if a remote thread has cancelled it. Returns the
     /// payloads, or none if the shard was already closed. The caller must call
-    /// [`drop_cancelled`](TimersAtClose::drop_cancelled) where user code may run.
+    /// [`drop_cancelled`](TimersAtClose::drop_cancelled) on the result, at a point where user code
+    /// may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.closed, true) {
@@ -1082,10 +1091,11 @@ impl<T> Engine<T> {
         self.consume_messages(&mut 0, |_| true)
     }
 
-    /// Consumes messages of this phase within the budget, up to the first message that leaves a
-    /// step to the caller. If no message does, returns `None` and ends the urgent phase. Adds the
-    /// number of remotely cancelled timers to `collected`. Leaves the payload of a cancelled timer
-    /// to the caller if `wants_payload` returns true.
+    /// Consumes messages of the pass's current phase within the budget. Stops at the first message
+    /// that requires a step of the caller, and returns this step. If no message requires a step,
+    /// ends the urgent phase and returns `None`. Adds the number of remotely cancelled timers to
+    /// `collected`. If `wants_payload` returns true, the caller must take and drop the payload of
+    /// the cancelled timer.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
@@ -1093,8 +1103,8 @@ impl<T> Engine<T> {
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
     ) -> Option<PassStep<T>> {
         loop {
-            // The owner has adopted the node's page: if another thread added the timer, the owner
-            // adopted the page when it reversed the message about the add.
+            // The node's page is in the owner's table. The owner adopted the page of a remotely
+            // added timer when it put the message about the add into FIFO order.
             let node_and_link = |index| {
                 let node = self.nodes.entry(index);
                 (node, node.mailbox_link().get())
@@ -1107,8 +1117,8 @@ impl<T> Engine<T> {
             };
             let index = node.index();
             debug_assert!(self.nodes.has_page_of(index), "a message of a node that is gone");
-            // `link` is the index of the message after the next one, so nodes are prefetched two
-            // messages ahead.
+            // A message links to the message after its successor, so this code prefetches the node
+            // two messages ahead.
             self.nodes.prefetch(link);
             let consumed = node.state().consume_message();
             match consumed {
@@ -1116,8 +1126,9 @@ impl<T> Engine<T> {
                     *collected += 1;
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
-                    // A timer is not linked if the owner has not admitted it, has admitted it
-                    // during a reset, or has popped it from the wheel but could not claim it.
+                    // A timer is not linked in three cases. The owner has not admitted the timer,
+                    // has admitted it during a remote reset, or has popped it but could not claim
+                    // it.
                     if node.location().get().is_linked() {
                         self.wheel.unlink(&self.nodes, node);
                         self.stats.count_cancelled();
@@ -1158,7 +1169,8 @@ impl<T> Engine<T> {
                         self.shared.admission.publish_admission(self.published_live());
                     }
                     if let ConsumedMessage::ResetInProgress { .. } = consumed {
-                        // The timer is live, but not linked: the resetting thread will push it.
+                        // The timer is live, but not linked yet: the resetting thread will push
+                        // another message.
                         continue;
                     }
                     let nanos = node.requested_deadline().load_nanos();
@@ -1200,16 +1212,15 @@ impl<T> Engine<T> {
             self.nodes.entry(index).mailbox_link().replace(link)
         };
         let has_message = self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link);
-        // The messages about cancelled timers have left the mailbox, so remote adds no longer
-        // subtract these timers from the published number. The published number now leaves them
-        // out.
+        // Messages about cancelled timers have moved from the mailbox to the backlog. Remote adds
+        // no longer subtract these timers, so the published number must exclude them.
         self.publish_live_count();
         has_message
     }
 
     /// Removes remotely cancelled timers until [`allow_adds(max_adds)`](Self::allow_adds) succeeds,
-    /// and then returns `None`. If it returns a payload, the caller must drop the payload and call
-    /// this again. Returns an error if no timer can be added.
+    /// and then returns `None`. If this function returns a payload, the caller must drop the
+    /// payload and call the function again. Returns an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(max_adds) {
@@ -1221,8 +1232,8 @@ impl<T> Engine<T> {
             if budget > 0 {
                 return Err(reason);
             }
-            // Messages left in the backlog need a pass, because an idle turn checks only the
-            // mailbox.
+            // Requests a pass, because messages may remain in the backlog, and an idle turn checks
+            // only the mailbox.
             self.stats.was_behind = true;
             self.request_pass();
             debug_assert!(!matches!(step, Some(PassStep::Due(_))), "a message about a cancel");
@@ -1243,8 +1254,9 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the link of a message, and whether the message's timer counts as
-    /// [`uncollected`](Counts::uncollected): it was admitted, and another thread has cancelled it.
+    /// Returns the link of a message, and true if the message's timer counts as
+    /// [`uncollected`](Counts::uncollected). An uncollected timer was admitted, and another thread
+    /// has cancelled it.
     fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
@@ -1260,8 +1272,8 @@ impl<T> Engine<T> {
 }
 
 impl Engine<Callback> {
-    /// Returns the callback that a cancel has left in its node. The caller drops the callback in
-    /// place, and then [frees](Self::free) the node.
+    /// Returns the callback of a cancelled timer, which is still in the timer's node. The caller
+    /// drops the callback in place, and then [frees](Self::free) the node.
     #[inline]
     pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackPtr {
         OwnerSlab::cancelled_callback(self.nodes.entry(index))
@@ -1297,8 +1309,8 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
-            // If a timer was due by the last turn and is still pending, another thread has usually
-            // added or reset it since then. Such a timer counts as overdue since `remote_due`.
+            // A pending timer that was due by the last turn was usually added or reset by another
+            // thread after that turn. Such a timer counts as overdue since `remote_due`.
             let due =
                 pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);

@@ -7,8 +7,9 @@ use std::{
 
 use crate::cross_core::handle::TimerHandle;
 
-/// A timer that has expired. [`Shard::next_expired`](crate::Shard::next_expired) returns it, and
-/// [`Shard::next_expiry`](crate::Shard::next_expiry) returns it inside an [`Expiry`].
+/// A timer that has expired. [`Shard::next_expired`](crate::Shard::next_expired) returns an
+/// `Expired`. [`Shard::next_expiry`](crate::Shard::next_expiry) returns an [`Expiry`], which
+/// contains an `Expired`.
 ///
 /// # Examples
 ///
@@ -29,7 +30,7 @@ use crate::cross_core::handle::TimerHandle;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
-    /// The handle that the add returned. It is stale now, unless the timer is periodic and
+    /// The handle that the add returned. The handle is stale now, unless the timer is periodic and
     /// continues.
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
@@ -48,11 +49,11 @@ pub(super) struct ExpiryTimes {
 }
 
 impl<P> Expired<P> {
-    /// Returns the deadline of the timer, rounded up to a tick. With slack, this is the tick that
-    /// the shard has chosen.
+    /// Returns the deadline of the timer, rounded up to a tick. For a deadline with slack, returns
+    /// the tick that the shard has chosen within the slack.
     ///
-    /// If the owner processed the add or reset after the deadline, the result may be later, but not
-    /// after the tick of the turn in which the timer expired.
+    /// If the owner processed the add or reset after the deadline, the result may be later than the
+    /// deadline. The result is never after the tick of the turn in which the timer expired.
     ///
     /// # Examples
     ///
@@ -111,8 +112,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
 /// returns it.
 ///
-/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. So it continues
-/// even if the loop forgets this value or panics.
+/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. So the timer
+/// continues even if the loop ignores this value or panics.
 ///
 /// # Examples
 ///

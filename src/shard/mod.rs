@@ -41,8 +41,8 @@ use crate::{
 ///
 /// A shard may move between threads. On the thread that owns the shard, [`cancel`](Self::cancel)
 /// returns the payload. Any thread can cancel and reset a timer by its handle. Only the owner adds
-/// timers. A [`ShardRef`](crate::ShardRef), with which other threads add timers, refers to the
-/// wheel of a `local_timer()`, not to a `Shard`.
+/// timers. To let other threads add timers, use a [`ShardRef`](crate::ShardRef), which exists only
+/// for the wheel of a `local_timer()`.
 ///
 /// # Examples
 ///
@@ -74,7 +74,7 @@ impl<T> Shard<T> {
     ///
     /// # Panics
     ///
-    /// If 16,384 shards, thread wheels included, exist already.
+    /// Panics if 16,384 shards exist already. Thread wheels count as shards.
     ///
     /// # Examples
     ///
@@ -94,8 +94,8 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the tick is shorter than a microsecond or longer than an hour, or 16,384 shards exist
-    /// already.
+    /// Returns an error if the tick is shorter than a microsecond or longer than an hour, or if
+    /// 16,384 shards exist already.
     ///
     /// # Examples
     ///
@@ -118,16 +118,16 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first turn after this
-    /// call that reaches the deadline, unless slack or a turn's budget defers the timer. A timer
-    /// with a delay of zero is due in the next turn. A delay of more than 584 years never elapses.
+    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first later turn that
+    /// reaches the deadline. Slack or a turn's budget may defer the timer. A timer with a delay of
+    /// zero is due in the next turn. A delay of more than 584 years never elapses.
     ///
     /// Cost: constant. Reads the clock once, or twice with the feature `origins`. If the shard has
     /// no free memory, the add allocates a page for 4,096 timers.
     ///
     /// # Panics
     ///
-    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
+    /// Panics if the shard is full or has been drained; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -145,12 +145,12 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add(when, payload))
     }
 
-    /// Adds a timer. Returns an error where [`add`](Self::add) panics.
+    /// Adds a timer. Returns an error in the cases in which [`add`](Self::add) panics.
     ///
     /// # Errors
     ///
-    /// If the shard has been drained, is full, or has used up the 2^54 generation numbers that make
-    /// its handles unique. A shard is full when it has as many live timers as
+    /// Returns an error if the shard has been drained, is full, or has used up the 2^54 generation
+    /// numbers that make its handles unique. A shard is full when it has as many live timers as
     /// [`Config::limit`](crate::Config::limit) allows, at most 2^25 - 1. The error contains the
     /// payload.
     ///
@@ -177,21 +177,20 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends the
-    /// timer's payload at each expiry. [`next_expired`](Self::next_expired) ends the timer at the
-    /// first expiry that it returns.
+    /// timer's payload at each expiry. If [`next_expired`](Self::next_expired) returns the timer,
+    /// the timer ends.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
-    /// are due in one turn, the turn returns the first of them, and the others are skipped. A
-    /// period shorter than a tick, zero included, counts as a tick.
-    /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) changes the
-    /// time of the next expiry.
+    /// of the timer are due in one turn, the turn skips all but the first. A period shorter than a
+    /// tick, zero included, counts as a tick. [`set_period`](Self::set_period) changes the period,
+    /// and [`reset`](Self::reset) changes the time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page has 4,096 places for timers. It takes 16 more
-    /// bytes for each place up to the highest place that a periodic timer has used.
+    /// Cost: the same as [`add`](Self::add). A page of 4,096 places for timers takes 16 more bytes
+    /// per place, up to the highest place that a periodic timer has used.
     ///
     /// # Panics
     ///
-    /// If the shard is full or has been drained; see [`try_add`](Self::try_add).
+    /// Panics if the shard is full or has been drained; see [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -217,12 +216,13 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add_periodic(period, payload))
     }
 
-    /// Adds a periodic timer. Returns an error where [`add_periodic`](Self::add_periodic) panics.
+    /// Adds a periodic timer. Returns an error in the cases in which
+    /// [`add_periodic`](Self::add_periodic) panics.
     ///
     /// # Errors
     ///
-    /// If the shard is full or has been drained; see [`try_add`](Self::try_add). The error contains
-    /// the payload.
+    /// Returns an error if the shard is full or has been drained; see [`try_add`](Self::try_add).
+    /// The error contains the payload.
     ///
     /// # Examples
     ///
@@ -328,11 +328,11 @@ impl<T> Shard<T> {
         self.engine.set_period(handle, period)
     }
 
-    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. With slack,
-    /// this is the tick that the shard has chosen. For a periodic timer, it is the time of the next
-    /// expiry. While another thread resets the timer, the result is the old or the new deadline. If
-    /// the requested deadline had elapsed at the add or reset, the result may be a different tick,
-    /// but none later than the tick of the add or reset.
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a deadline
+    /// with slack, returns the tick that the shard has chosen within the slack. For a periodic
+    /// timer, returns the time of the next expiry. While another thread resets the timer, returns
+    /// the old or the new deadline. If the deadline had already elapsed at the add or reset, the
+    /// result may be a different tick. This tick is not later than the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -441,11 +441,12 @@ impl<T> Shard<T> {
         self.get(handle).is_some()
     }
 
-    /// Reads the clock. If a timer may be due or a remote request waits, begins a pass, in which
-    /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
-    /// due timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry)
-    /// until the call returns `None`. If the loop stops earlier and due timers or remote requests
-    /// are left, [`time_until_next`](Self::time_until_next) returns zero, and the loop spins.
+    /// Reads the clock, and begins a pass if a timer may be due or a remote request is queued. In
+    /// this pass, [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and
+    /// returns the due timers. The loop must then call `next_expired` or
+    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops earlier
+    /// while due timers or remote requests remain, [`time_until_next`](Self::time_until_next)
+    /// returns zero, and the loop spins.
     ///
     /// # Examples
     ///
@@ -471,9 +472,9 @@ impl<T> Shard<T> {
 
     /// Begins a pass as [`turn`](Self::turn) does, but uses `now` instead of reading the clock.
     ///
-    /// `now` is an instant that the loop has read from the shard's clock. If the shard has read a
-    /// later instant, the turn uses the later one. If `now` is in the future, timers may fire
-    /// early.
+    /// `now` is an instant that the loop has read from the shard's clock. If the shard has already
+    /// read a later instant, the turn uses that later instant. If `now` is in the future, timers
+    /// may fire early.
     ///
     /// # Examples
     ///
@@ -498,11 +499,12 @@ impl<T> Shard<T> {
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
     /// than 1,024; each request may yield a due timer. The pass also handles at most `budget`
-    /// entries of the wheel. Most are returned or moved to another slot. An entry is only unlinked
-    /// if another thread has cancelled its timer or is resetting it. If the budget leaves requests
-    /// or entries, the next pass continues with them, in order. Until then,
-    /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
-    /// returns zero. A budget of zero yields and consumes nothing.
+    /// entries of the wheel. The pass usually returns an entry's timer, or moves the entry to
+    /// another slot. If another thread has cancelled the timer or is resetting it, the pass only
+    /// unlinks the entry. If requests or entries remain, the next pass continues with them, in
+    /// order. While requests or entries remain, [`is_behind`](Self::is_behind) returns true and
+    /// [`time_until_next`](Self::time_until_next) returns zero. A budget of zero yields and
+    /// consumes nothing.
     ///
     /// # Examples
     ///
@@ -533,9 +535,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if the latest pass used up its budget or was abandoned, so that the next pass
-    /// must continue with entries of the wheel or remote requests. Also returns true if an add to a
-    /// full shard has consumed only some of the queued cancels to make room.
+    /// Returns true if entries of the wheel or remote requests remain from the latest pass, because
+    /// the pass used up its budget or was abandoned. Also returns true if an add to a full shard
+    /// has made room by consuming some of the queued cancels, but not all.
     ///
     /// # Examples
     ///
@@ -564,8 +566,8 @@ impl<T> Shard<T> {
     ///
     /// Within its budget, a pass first consumes the resets that other threads have requested. If
     /// this pass or an earlier one has already reached the tick of the new deadline, this call
-    /// returns the timer at once, out of order. Last, the pass drops the payloads of timers that
-    /// other threads have cancelled. If the loop abandons a pass, the next pass continues it.
+    /// returns the timer at once, out of order. At its end, the pass drops the payloads of timers
+    /// that other threads have cancelled. If the loop abandons a pass, the next pass continues it.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -642,14 +644,15 @@ impl<T> Shard<T> {
     /// 584 years. If a remote reset is queued or the latest pass has left requests, returns the
     /// beginning of the latest turn. Then the loop must call `turn` at once.
     ///
-    /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
-    /// also needs turns to move timers between its slots:
+    /// The moment is never later than the earliest deadline. The moment may be earlier, because the
+    /// wheel also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
-    /// - A timer that was reset to a later deadline may need a turn at its old tick. One turn
-    ///   usually serves up to 96 such timers. A further timer may need a turn at another tick.
-    /// - If more than 8,192 timers must move to other slots before the same tick, they move in
-    ///   portions. Each of the ticks just before that tick may need a turn.
+    /// - A timer that was reset to a later deadline may need a turn at the tick of its old
+    ///   deadline. One turn usually moves up to 96 reset timers. Each timer beyond this number may
+    ///   need a turn at another tick.
+    /// - If more than 8,192 timers must move to other slots before the same tick, the timers move
+    ///   in portions. Each portion may need a turn at one of the ticks just before that tick.
     ///
     /// # Examples
     ///
@@ -694,8 +697,8 @@ impl<T> Shard<T> {
     /// - every 1,024th queued reset, and every 1,024th queued cancel.
     ///
     /// If the shard has been drained, the timeout is zero, because no request would wake the owner.
-    /// While surplus memory is left, the timeout is at most a second, so that the next turn can
-    /// free more of it.
+    /// While the shard has surplus memory, the timeout is at most a second, so that the next turn
+    /// can free more memory.
     ///
     /// # Examples
     ///
@@ -729,8 +732,8 @@ impl<T> Shard<T> {
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its
     /// [timeout](PreparedSleep::timeout). The announcement ends when `wait` returns or panics.
     ///
-    /// If the thread waits for nothing but timers, it can call [`PreparedSleep::park`], which
-    /// returns at once if the timeout is zero.
+    /// A thread that waits only for timers can call [`PreparedSleep::park`], which returns at once
+    /// if the timeout is zero.
     ///
     /// # Examples
     ///
@@ -758,8 +761,9 @@ impl<T> Shard<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
-    /// A loop that also runs callbacks announces both sleeps, and polls for the shorter timeout.
-    /// Both wheels have the same wake hook:
+    /// A loop that drives both a `Shard` and this thread's `local_timer()` announces a sleep for
+    /// each, and polls for the shorter timeout. The shard and the thread's wheel have the same wake
+    /// hook:
     ///
     /// ```
     /// use corewheel::{Config, Shard, local_timer};
@@ -1009,11 +1013,11 @@ impl<T> Shard<T> {
     /// A deadline is rounded up to a tick. For a timer that another thread has reset, the deadline
     /// is the new one, even if no pass has consumed the reset.
     ///
-    /// After this call, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
-    /// [`try_add`](Self::try_add) returns an error, and no timer fires. A timer that another thread
-    /// cancels during this call is either cancelled or returned, and the canceller's answer says
-    /// which. A timer that other threads reset during this call is returned with its old deadline
-    /// or with a requested one.
+    /// After this call, a cancel by handle returns [`Cancel::Ended`](crate::Cancel::Ended),
+    /// [`try_add`](Self::try_add) returns an error, and no timer fires. If another thread cancels a
+    /// timer during this call, the timer is either cancelled or returned. The result of the cancel
+    /// shows which of the two happened. If other threads reset a timer during this call, the timer
+    /// is returned with its old deadline or with a requested deadline.
     ///
     /// Dropping a shard also ends it, and drops the payloads.
     ///
@@ -1079,8 +1083,8 @@ impl<T> Shard<T> {
         self.engine.metrics()
     }
 
-    /// Returns the number of live timers, and the age of the oldest one, for each call site that
-    /// added any. Needs the feature `origins`.
+    /// Returns, for each call site that added live timers, the number of these timers and the age
+    /// of the oldest. Needs the feature `origins`.
     ///
     /// Cost: proportional to the largest number of live timers so far.
     ///
@@ -1143,8 +1147,8 @@ impl<T> Shard<T> {
         Ok(handle)
     }
 
-    /// Removes remotely cancelled timers until there is room for another timer. Then lets up to
-    /// `max_adds` further adds pass without another check, or fewer if there is less room.
+    /// Removes remotely cancelled timers until there is room for another timer. Then allows up to
+    /// `max_adds` further adds without another check, or fewer if there is less room.
     fn make_room(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(max_adds)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
@@ -1155,7 +1159,8 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let claimed = self.claim_in_pass()?;
         if claimed.run.is_periodic() {
-            // The timer is periodic, so the claim has counted only its run. Now the timer ends.
+            // The claim of a periodic timer counts only its run. Here the timer ends, so the timer
+            // also counts as fired.
             self.engine.stats.count_fired();
         }
         Some(self.end_expired(claimed))
@@ -1196,8 +1201,8 @@ impl<T> Shard<T> {
         None
     }
 
-    /// Consumes messages of this phase until one concerns a due timer. Claims that timer. Drops the
-    /// payloads of remotely cancelled timers.
+    /// Consumes messages of the pass's current phase until it can claim a due timer, and returns
+    /// that timer. Drops the payloads of remotely cancelled timers.
     #[cold]
     fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {

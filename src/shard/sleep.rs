@@ -10,8 +10,8 @@ use crate::{
 /// A sleep that `prepare_sleep` has announced, so that other threads wake the owner. Dropping this
 /// value ends the announcement, so keep the value exactly until the sleep is over. In
 /// `let timeout = local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon;
-/// `sleep_with` prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces an
-/// old one, whose drop then has no effect.
+/// `sleep_with` prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces
+/// the old one. Dropping the old one then has no effect.
 ///
 /// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
 /// borrows the shard, so no timer can be added while the sleep is announced.
@@ -37,7 +37,7 @@ use crate::{
 /// ```
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// The announcement that the drop ends, or `None` if the owner must not sleep.
+    /// The announcement, which ends when this value is dropped. `None` if the owner must not sleep.
     announcement: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
     shard_borrow: PhantomData<(&'shard (), *const ())>,
@@ -45,8 +45,8 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the sleep ends
-    /// at the first remote cancel that leaves a payload to the owner. If the owner must not sleep,
+    /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the first remote
+    /// cancel whose payload the owner must drop ends the sleep. If the owner must not sleep,
     /// announces nothing, and returns a sleep of zero length.
     pub(crate) fn new(
         shared: &Arc<Shared>,
@@ -67,9 +67,9 @@ impl PreparedSleep<'_> {
         Self { announcement: None, timeout: Some(Duration::ZERO), shard_borrow: PhantomData }
     }
 
-    /// Returns how long the owner may sleep; `None` means until it is woken. A wait in whole
-    /// milliseconds must round this timeout up, as mio does: a rounded-down timeout makes the loop
-    /// spin before each deadline.
+    /// Returns how long the owner may sleep; `None` means until a wake-up. A loop that waits in
+    /// whole milliseconds must round this timeout up, as mio does. A timeout rounded down makes the
+    /// loop spin before each deadline.
     ///
     /// # Examples
     ///
@@ -86,15 +86,16 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
-    /// [Parks](std::thread::park) this thread until the timeout or a wake-up. Like any park, it may
-    /// return earlier. Returns at once if the timeout is zero. Use it in a loop that only runs
-    /// timers.
+    /// [Parks](std::thread::park) this thread until the timeout or a wake-up. Like any park, this
+    /// call may return earlier. Returns at once if the timeout is zero. Use this method in a loop
+    /// that only runs timers.
     ///
     /// Between the announcement and this call, the thread must not park for any other reason, such
-    /// as a channel or a lock. That wait could consume the wake-up.
+    /// as a wait for a channel or a lock. Another park could consume the wake-up.
     ///
-    /// A wake-up ends this sleep even if [`Config::on_wake`](crate::Config::on_wake) sets a hook,
-    /// which is called too. The first park of a wheel or shard with a hook returns at once.
+    /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up both calls the hook
+    /// and ends this sleep. With a hook, the first call of `park` for a wheel or shard returns at
+    /// once.
     ///
     /// # Examples
     ///
@@ -111,7 +112,8 @@ impl PreparedSleep<'_> {
     pub fn park(self) {
         let timeout = self.timeout;
         match &self.announcement {
-            // The sleep was announced before `set_parks`, so a wake-up would only call the hook.
+            // This sleep was announced before the first call of `set_parks`. So a wake-up would
+            // call the hook, but not unpark this thread.
             Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_parks()) => {
                 let shared = Arc::clone(shared);
                 drop(self);

@@ -14,24 +14,25 @@ pub(super) struct Stats {
     /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. This field is narrower than the counters in `counts`, so that the
-    /// compiler does not load it together with a counter: such a wide load would stall after a
-    /// narrow store.
+    /// The number of live timers. This field is narrower than the counters in `counts`. With equal
+    /// widths, the compiler could load this field and a counter together. Such a wide load would
+    /// stall after a narrow store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
     /// to a full shard has consumed messages to make room, because further messages may wait in the
     /// backlog.
     pub(super) was_behind: bool,
-    /// The number of the next turn that must begin a pass, to publish the counts; earlier turns may
-    /// skip their pass. The value is zero before the first pass ends, during a pass, after a pass
-    /// that left work, and after a request for a pass.
+    /// The number of the next turn that must begin a pass, to publish the counts. Earlier turns may
+    /// skip the pass. Zero means that the next turn must begin a pass. The value is zero until the
+    /// first pass ends, during each pass, after a pass that left work, and after a request for a
+    /// pass.
     pub(super) skip_passes_until_turn: Cell<u64>,
     /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
-    /// A sum of counters, and the number of messages in the backlog, both from the latest
-    /// publication of the counts. `Engine::publish` publishes the counts again only if one of these
-    /// two numbers has changed.
+    /// A sum of counters, and the number of messages in the backlog, both at the latest publication
+    /// of the counts. `Engine::publish` publishes the counts again only if one of these two numbers
+    /// has changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
@@ -58,7 +59,7 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a run. The run of a one-shot timer also counts as fired. A periodic timer stays live.
+    /// Counts a run. A one-shot timer also counts as fired. A periodic timer stays live.
     #[inline]
     pub(super) fn count_run(&mut self, is_periodic: bool) {
         self.counts.runs += 1;
@@ -78,8 +79,8 @@ impl Stats {
         let cause = match (deadline_nanos > clock.previous_turn_start, self.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // The timer was added or reset after the previous turn, but was due before it. So the
-            // loop is not late.
+            // The timer was added or reset after the previous turn, with a deadline before that
+            // turn. So the loop did not cause the lateness.
             (false, false) => return,
         };
         gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));

@@ -96,8 +96,8 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     }
 }
 
-/// Returns a shard with a timer due in two ticks. The timer is postponable: its second remote reset
-/// has sent no message.
+/// Returns a shard with a timer due in two ticks. After two remote resets, the timer is
+/// *postponable*: the second reset has sent no message.
 fn shard_with_postponable() -> (Shard<Callback>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let timer = shard.add(TICK, callback());
@@ -430,7 +430,7 @@ fn a_cancel_frees_the_index_of_each_kind_of_timer() {
 fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {
         let ended_wheel = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
-        // A concurrent test may reuse the number first.
+        // A concurrent test may reuse the ended wheel's number first.
         let reused_number = thread::spawn(move || {
             let number = local_timer().shard_ref().metrics().number;
             assert!(!ended_wheel.is_of_this_thread() && ended_wheel.try_add(TICK, || ()).is_err());
@@ -458,8 +458,8 @@ fn refused_adds_keep_no_node() {
     assert_eq!(shared.slab.first_generation(), OWNER_GENERATION_MAX + 1);
 }
 
-/// If resets to elapsed deadlines follow each other for too long, the timer waits for the next
-/// turn. Its later runs count from the last reset.
+/// After too many consecutive resets to elapsed deadlines, the timer waits for the next turn. Its
+/// later runs count from the last reset.
 #[test]
 #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
 fn a_periodic_timer_counts_from_the_last_of_many_resets() {

@@ -3,19 +3,21 @@
 //! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
 //! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
 //! has its own free list, so that a page can be freed without a search of other lists. The place
-//! that was freed last is reused first, because it is probably still in the cache. This place is
-//! kept outside the lists, so that the next add touches no list; the page counts the place as used.
-//! The place joins the free list of its page when another place is freed, or before empty pages are
-//! freed. The place also joins the list when the wheel or shard becomes empty, unless the fast path
-//! of `Wheel::remove` removed the last entry.
+//! that was freed last is reused first, because it is probably still in the cache. This
+//! *last-freed* place stays outside the lists, so that the next add touches no list. Its page
+//! counts the last-freed place as used. The last-freed place joins the free list of its page when
+//! another place is freed, or before empty pages are freed. The last-freed place also joins the
+//! list when the wheel or shard becomes empty, unless the fast path of `Wheel::remove` removed the
+//! last entry.
 //!
 //! # When memory is committed and freed
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
 //! memory and zeroes it. Some empty pages are kept as *spare pages*, and the others are freed
-//! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (P4). On
-//! Linux and Android, with the feature `std`, a freed page's memory returns to the system at once.
+//! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (promise
+//! P4). On Linux and Android, with the feature `std`, a freed page's memory returns to the system
+//! at once.
 
 #![allow(unsafe_code)]
 
@@ -51,13 +53,14 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// Maps numbers to pages, for one wheel or shard. To avoid a branch, the lookup of a number without
-/// a page returns some other page.
+/// Maps page numbers to pages, for one wheel or shard. To avoid a branch, the lookup of a page
+/// number that has no page returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
-    /// At each number without a page, the vector contains page 0. The length is a power of two.
+    /// The page of each page number; page 0 for a number without a page. The vector's length is a
+    /// power of two.
     pages: Vec<P>,
-    /// For each element of `pages`, the number of that page: 0 at each number without a page.
+    /// The page number of each element of `pages`; 0 where the element is page 0.
     numbers: Vec<u32>,
     index_mask: usize,
 }
@@ -95,7 +98,7 @@ impl<P: Copy> PageTable<P> {
         (self.pages[number], self.numbers[number]) = (self.pages[0], 0);
     }
 
-    /// Returns a number that is greater than the number of every page.
+    /// Returns a number greater than every page's number.
     pub(crate) fn numbers_end(&self) -> usize {
         self.pages.len()
     }
@@ -148,7 +151,7 @@ struct PageFreeList {
     /// One plus the first place of the list, or 0 if the list is empty.
     first_free_plus_one: u16,
     used_count: u16,
-    /// This place and all later ones were never in the list.
+    /// The first place that was never in the list. All later places were never in the list either.
     first_never_used: u16,
     /// True if the page exists and belongs to this owner.
     is_own: bool,
@@ -190,9 +193,9 @@ impl FreePlaces {
         self.last_freed != 0
     }
 
-    /// Frees the place of an index and keeps the index outside the lists. Returns the index that
-    /// was kept before, or 0. The caller must [put](Self::put_in_free_list) the place of the
-    /// returned index into the list of its page.
+    /// Frees the place of an index and keeps the index outside the lists, in `last_freed`. Returns
+    /// the previous `last_freed`, or 0. The caller must [put](Self::put_in_free_list) the place of
+    /// the returned index into the list of its page.
     #[inline]
     pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last_freed, index)
@@ -219,8 +222,8 @@ impl FreePlaces {
     }
 
     /// Puts a place into the free list of its page, and makes this page current. Returns the link
-    /// that the caller must store in the place. The second value is true if the page is now empty,
-    /// and the owner has more empty pages than it keeps.
+    /// that the caller must store in the place. Also returns true if the page is now empty, and the
+    /// owner has more empty pages than it keeps as spare pages.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.free_lists_by_page[number];
@@ -234,7 +237,7 @@ impl FreePlaces {
     }
 
     /// Updates `pages_with_room` and `empty_page_count` for a page that has room. Returns true if
-    /// the page is empty, and the owner has more empty pages than it keeps.
+    /// the page is empty, and the owner has more empty pages than it keeps as spare pages.
     #[cold]
     #[inline(never)]
     fn record_room_and_check_surplus(&mut self, number: usize) -> bool {
@@ -248,8 +251,8 @@ impl FreePlaces {
     }
 
     /// Makes a page with room the current page. If the free list of this page is empty, puts
-    /// never-used places into the list. Returns the index of each of these places and the link that
-    /// the caller must store in it, or `None` if no page has room.
+    /// never-used places into the list. Returns the index of each added place, with the link that
+    /// the caller must store in the place. Returns `None` if no page has room.
     pub(crate) fn switch_to_page_with_room(
         &mut self,
     ) -> Option<impl Iterator<Item = (u32, u32)> + use<>> {
@@ -262,8 +265,8 @@ impl FreePlaces {
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
             if page.first_free_plus_one != 0 {
-                // The page stays in `pages_with_room`, in case the next freed place makes another
-                // page current.
+                // The page stays in `pages_with_room`, because freeing a place of another page
+                // makes the other page current.
                 self.current_page = number;
                 let end = usize::from(page.first_never_used);
                 return Some((first..end).map(move |place| {
@@ -296,7 +299,8 @@ impl FreePlaces {
         self.empty_page_count > self.spare_pages_to_keep
     }
 
-    /// Removes the empty page with the highest number if there is a surplus. Returns this number.
+    /// If the owner has more empty pages than it keeps, removes the empty page with the highest
+    /// number. Returns this number.
     pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
         if !self.has_surplus_pages() {
             return None;
@@ -309,8 +313,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns a range of places that includes every place of page `number` used so far. If the
-    /// page is not the owner's, such as a remote page of `cross_core::slab`, returns all places.
+    /// Returns a range that includes every place of page `number` used so far. For a page of
+    /// another owner, such as a remote page of `cross_core::slab`, returns all places.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.free_lists_by_page.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
@@ -348,9 +352,9 @@ impl FreePlaces {
     }
 }
 
-/// Returns the layout of a page's allocation. The allocation contains padding, a pointer to its own
-/// start, and the page at the page's alignment. The layout requests only a small alignment, because
-/// an allocator can then often provide zeroed memory without writing to it.
+/// Returns the layout of a page's allocation. The allocation contains padding, a pointer to the
+/// allocation's start, and the aligned page. The layout requests only a small alignment, because an
+/// allocator can then often provide zeroed memory without writing to it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(ALLOCATION_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, ALLOCATION_ALIGN)
@@ -371,16 +375,16 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
     // SAFETY: at least `ALLOCATION_ALIGN` bytes are before the page.
     let word_before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: the bytes are part of the memory. The page is aligned for a pointer, so `word_before`
-    // is too.
+    // SAFETY: `word_before` lies within the allocation. The page is aligned for a pointer, so
+    // `word_before` is aligned too.
     unsafe { word_before.write(memory) };
     page
 }
 
 /// # Safety
 ///
-/// The page is from [`allocate_page`], its values have been dropped, and nothing refers to it any
-/// more.
+/// The page is from [`allocate_page`], its values have been dropped, and nothing refers to the page
+/// any more.
 pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
     // SAFETY: the page is from `allocate_page` (caller), which stored the address of the allocation
     // in the word before the page.
@@ -396,7 +400,7 @@ pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Drops a vector. On Linux, its memory returns to the system at once.
+/// Drops a vector. On Linux and Android, the vector's memory returns to the system at once.
 #[cfg(feature = "std")]
 pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     records.clear();
@@ -417,7 +421,7 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
 /// The memory is allocated, and its bytes are not needed.
 #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
 unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
-    // SAFETY: the call only reads a constant of the system.
+    // SAFETY: `sysconf` only reads a constant of the system.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let Ok(page_size @ 1..) = usize::try_from(page_size) else { return };
     let skipped = memory.addr().get().next_multiple_of(page_size) - memory.addr().get();
@@ -482,7 +486,7 @@ mod tests {
                     links[page_number_of(index)][place_of(index)] = link;
                 });
             } else if pages.len() < 12 {
-                // The skipped numbers are pages of another owner.
+                // Skips every fifth page number, as if another owner had those pages.
                 let number = (0..16).find(|number| !pages.contains(number) && number % 5 != 4);
                 let number = number.expect("few pages");
                 free.add_page(number);
@@ -501,7 +505,7 @@ mod tests {
         for _ in 0..10 {
             let (page, small) = (allocate_page::<Aligned>(), allocate_page::<[u8; 3]>());
             assert!(page.is_aligned());
-            // SAFETY: an array of bytes can have the value zero.
+            // SAFETY: an array of zero bytes is valid.
             assert!(unsafe { page.as_ref() }.0.iter().all(|&byte| byte == 0));
             // SAFETY: as for `page`.
             assert_eq!(unsafe { small.read() }, [0; 3]);

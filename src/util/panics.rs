@@ -5,11 +5,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs user code, such as the panic hook, and catches its panic without a report.
+/// Runs user code, such as the panic hook. If the code panics, catches the panic and does not
+/// report it.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // If the drop of the payload panics, the payload of this second panic is leaked, because
-        // the drop of that payload could panic too.
+        // If dropping the payload panics, leaks the second panic's payload, because dropping the
+        // second payload could panic too.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }

@@ -1,16 +1,16 @@
 //! A group of words that one thread publishes, and any thread reads as one consistent snapshot.
 //!
-//! There are two copies, written alternately. The version's parity selects the newest copy: the
-//! writer fills the other copy and then raises the version. A reader reads the version, the newest
-//! copy, and the version again. If the version has not changed, the writer has changed at most the
-//! other copy. So a writer never waits, and a reader tries again only if the writer published
-//! during the read.
+//! The snapshot has two copies of the words, written alternately. The version's parity selects the
+//! newest copy: the writer fills the other copy and then raises the version. A reader reads the
+//! version, the newest copy, and the version again. If the version has not changed, the writer has
+//! changed at most the other copy. So a writer never waits, and a reader tries again only if the
+//! writer published during the read.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
-//! reader loads a word that a later `publish` wrote, the reader's second load of the version
-//! returns a later version, so the reader tries again. Two fences ensure V2. In `publish`, a fence
-//! precedes the stores to the copy, so the previous call's store of the version is ordered before
-//! them. In `read`, a fence separates the loads of the copy from the second load of the version.
+//! reader loads a word of a later `publish`, the reader's second load of the version returns a
+//! changed version. So the reader tries again. Two fences ensure V2. In `publish`, a fence orders
+//! the previous call's store of the version before this call's stores to the copy. In `read`, a
+//! fence separates the loads of the copy from the second load of the version.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 
@@ -30,31 +30,31 @@ impl<const N: usize> Default for Snapshot<N> {
 }
 
 impl<const N: usize> Snapshot<N> {
-    /// Publishes all words. Only one thread may call this.
+    /// Publishes all words. Only one thread may call `publish`.
     pub(crate) fn publish(&self, words: &[u64; N]) {
         // Relaxed: only this thread writes the version.
         let version = self.version.load(Ordering::Relaxed) + 1;
-        // Release: V2, pairs with the fence in `read`.
+        // Release: for rule V2, pairs with the fence in `read`.
         fence(Ordering::Release);
         for (target, &word) in self.selected_copy(version).iter().zip(words) {
-            // Relaxed: V1 and V2 order the words.
+            // Relaxed: the module's rules V1 and V2 order the words.
             target.store(word, Ordering::Relaxed);
         }
-        // Release: V1, pairs with the Acquire in `read`.
+        // Release: for rule V1, pairs with the Acquire in `read`.
         self.version.store(version, Ordering::Release);
     }
 
     /// Returns the words of one `publish`, or zeros if there was none.
     pub(crate) fn read(&self) -> [u64; N] {
         loop {
-            // Acquire: V1, pairs with the Release in `publish`.
+            // Acquire: for rule V1, pairs with the Release in `publish`.
             let version = self.version.load(Ordering::Acquire);
-            // Relaxed: V1 and V2 order the words.
+            // Relaxed: the module's rules V1 and V2 order the words.
             let words =
                 self.selected_copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
-            // Acquire: V2, pairs with the fence in `publish`.
+            // Acquire: for rule V2, pairs with the fence in `publish`.
             fence(Ordering::Acquire);
-            // Relaxed: the fence orders this load.
+            // Relaxed: the fence above orders this load.
             if self.version.load(Ordering::Relaxed) == version {
                 return words;
             }

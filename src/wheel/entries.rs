@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// An entry of a wheel, or a free place. All bytes of a never-used place are zero.
-// This order keeps the fields that precede the value in one cache line, if possible.
+// This order of the fields keeps all fields before `value` in one cache line, if possible.
 #[repr(C)]
 struct EntryNode<T> {
     /// If the place is free, `next` is the link of the page's free list.
@@ -42,8 +42,8 @@ struct EntryNode<T> {
 
 struct Page<T> {
     entries: [EntryNode<T>; PAGE_LEN],
-    /// The generation at which the entries of this page start. Keys of earlier pages with the same
-    /// number have lower generations.
+    /// The first generation of this page's entries. Keys of earlier pages with the same number have
+    /// lower generations.
     first_generation: Cell<u32>,
 }
 
@@ -51,10 +51,9 @@ struct Page<T> {
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
     free_places: FreePlaces,
-    /// The number of each freed page, and the generation at which its entries start when the page
-    /// is allocated again.
+    /// The number of each freed page, and the first generation of the next page with this number.
     freed_pages: Vec<(usize, u32)>,
-    /// The number of pages, including the freed ones in `freed_pages`.
+    /// The number of pages, including the freed pages in `freed_pages`.
     page_numbers_end: usize,
     owned_pages: PhantomData<Box<Page<T>>>,
 }
@@ -96,11 +95,11 @@ impl<T> EntryRef<'_, T> {
     ///
     /// # Safety
     ///
-    /// The value is initialized. After this call, it counts as uninitialized.
+    /// The value is initialized. The caller treats the value as uninitialized afterwards.
     #[inline]
     unsafe fn take_value(self) -> T {
         self.node.generation.set(self.generation() + 1);
-        // SAFETY: the value is initialized (caller). The entry leaves the wheel, so nothing borrows
+        // SAFETY: the value is initialized (caller). The entry is being removed, so nothing borrows
         // its value.
         unsafe { self.value().read() }
     }
@@ -194,7 +193,8 @@ impl<T> Entries<T> {
         entry
     }
 
-    /// Removes an entry, and returns its value. Returns `None` if the entry has left the wheel.
+    /// Removes an entry, and returns its value. Returns `None` if the entry is no longer in the
+    /// wheel.
     #[inline]
     pub(super) fn remove<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -208,8 +208,9 @@ impl<T> Entries<T> {
         let entry = Self::find_in(&self.pages, key)?;
         // SAFETY: the entry is in the wheel, and is unlinked below.
         let value = unsafe { entry.take_value() };
-        // Unlike `free`, this keeps the index outside the lists even if the wheel is empty now.
-        // While an index is kept there, each removal takes the slow path, which calls `free`.
+        // Unlike `free`, this call keeps the index outside the lists even if the wheel is empty
+        // now. While `last_freed` holds an index, each removal takes the slow path, which calls
+        // `free`.
         Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
         // The unlink comes last, when few values are live, so that the function saves fewer
         // registers.
@@ -231,7 +232,7 @@ impl<T> Entries<T> {
         Some(value)
     }
 
-    /// Unlinks the next due entry of the wheel's pass. Returns its deadline and its value.
+    /// Unlinks the next due entry of the wheel's pass, and returns the entry's deadline and value.
     pub(super) fn pop_due<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
@@ -262,8 +263,9 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Frees an index and keeps it outside the lists. Returns the index that was kept before, or 0.
-    /// If the index's generations are used up, retires the index and returns 0 instead.
+    /// Frees an index and keeps it outside the lists, in `last_freed`. Returns the previous
+    /// `last_freed`, or 0. If the index has used up its generations, retires the index and returns
+    /// 0 instead.
     #[inline]
     fn replace_last_freed(free_places: &mut FreePlaces, index: u32, generation: u32) -> u32 {
         if generation < WHEEL_KEY_GENERATION_MAX {
@@ -301,7 +303,7 @@ impl<T> Entries<T> {
             .take_from_current_page(|number, place| page(number).entries[place].links.next.get())
     }
 
-    /// Returns the entry of a key, if it is in the wheel.
+    /// Returns the entry of a key, if the entry is in the wheel.
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<EntryRef<'_, T>> {
         Self::find_in(&self.pages, key)
@@ -422,7 +424,7 @@ impl<T> Entries<T> {
         let page = self.pages.get(number);
         self.pages.remove(number);
         // SAFETY: `allocate_page` made the page, and no entry of the page holds a value. Nothing
-        // refers to it any more.
+        // refers to the page any more.
         unsafe { pages::free_page(page) };
     }
 

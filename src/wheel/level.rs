@@ -1,13 +1,14 @@
 //! Converts ticks to levels and slots.
 //!
-//! A level is a ring of slots. Its slots are *numbered* consecutively from the slot of tick 0, and
-//! the numbers never wrap. A slot's *position* in the ring is its number modulo the ring's length.
-//! A *revolution* is a group of 2^`LEVEL_BITS` slots of one level. It covers the same ticks as one
-//! slot of the level above, and has that slot's number.
+//! A level is a ring of slots. The slots of a level are *numbered* consecutively from the slot of
+//! tick 0, and the numbers never wrap. A slot's *position* in the ring is its number modulo the
+//! ring's length. A *revolution* is a group of 2^`LEVEL_BITS` slots of one level. A revolution
+//! covers the same ticks as one slot of the level above, and has the number of that slot.
 //!
-//! A ring has room for several revolutions: the current one and the next ones. The level *covers*
-//! the ticks of these revolutions. The *upper levels*, which are all except the first, cover only
-//! one next revolution. In names, *near* means the first level, and *far* an upper level.
+//! A ring has room for the current revolution and at least one following revolution. A level
+//! *covers* the ticks of the revolutions in its ring. The *upper levels* are all levels except the
+//! first. An upper level covers only the current and the next revolution. In names, *near* means
+//! the first level, and *far* an upper level.
 
 use core::ops::Range;
 
@@ -92,7 +93,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
         first as u32 + Self::position(level, number)
     }
 
-    /// The *late* slot; see the module `raw`.
+    /// The index of the *late* slot, which the module `raw` defines.
     pub(super) const LATE_SLOT: u32 = Self::far_slot(LEVELS, 0);
 
     /// Returns the last tick that the first level covers when the time is `now`.
@@ -115,7 +116,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     /// Returns the lowest level that covers `deadline`. The first level must not cover this
     /// deadline. In the returned level, the deadline's slot is at least two slots after the current
-    /// slot, so it is not the next slot, which may be cascading.
+    /// slot. So a new entry never goes to the next slot, which may be cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::covers(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }

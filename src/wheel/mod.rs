@@ -1,11 +1,11 @@
 //! A hierarchical timing wheel of entries with deadlines.
 //!
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
-//! SOSP 1987). It is single-threaded, without atomics, callbacks or a clock. A slot of the first
-//! level is one tick wide. A slot of each further level is as wide as 2^`LEVEL_BITS` slots of the
-//! level below. The first level has the most slots, so that it covers the deadlines of most of a
-//! server's timers. Together the levels cover every `u64` tick, so no overflow list is needed. With
-//! the default geometry and a tick of a millisecond, the levels are:
+//! SOSP 1987). The wheel is single-threaded, without atomics, callbacks or a clock. A slot of the
+//! first level is one tick wide. A slot of each further level is as wide as 2^`LEVEL_BITS` slots of
+//! the level below. The first level has the most slots, so that it covers the deadlines of most of
+//! a server's timers. Together the levels cover every `u64` tick, so no overflow list is needed.
+//! With the default geometry and a tick of a millisecond, the levels are:
 //!
 //! | level | slots | a slot covers | the level covers, at least |
 //! |---|---|---|---|
@@ -17,10 +17,10 @@
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
 //! A new entry goes to the lowest level that covers its deadline, or to a separate list if the
-//! entry is already due. At the latest when a slot above the first level starts, its entries
-//! *cascade*: they move to lower levels, in portions, so that each `advance` stays short. Each
-//! entry expires from the first level, so deadlines are exact to the tick. A bitmap marks the
-//! occupied slots, so the wheel quickly skips empty slots.
+//! entry is already due. When a slot above the first level starts, or earlier, its entries
+//! *cascade*: they move to lower levels. Entries cascade in portions, so that each `advance` stays
+//! short. Each entry expires from the first level, so deadlines are exact to the tick. A bitmap
+//! marks the occupied slots, so the wheel quickly skips empty slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -44,8 +44,8 @@ pub(crate) use self::{
 /// A hierarchical timing wheel that holds values until their deadlines.
 ///
 /// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
-/// and no thread: [`advance`](Self::advance) moves its time and returns the due entries. Without a
-/// call of `advance`, time stands still: a paused simulation does not call it.
+/// and no thread: only [`advance`](Self::advance) moves the wheel's time, and returns the due
+/// entries. So a simulation pauses by not calling `advance`.
 ///
 /// A wheel is deterministic: on two wheels of one version of corewheel, equal calls return equal
 /// keys and equal entries, in equal order.
@@ -83,9 +83,11 @@ pub struct Wheel<T, const LEVEL_BITS: u32 = 11, const LEVELS: usize = 6> {
     entries: Entries<T>,
 }
 
-/// Identifies one entry of a [`Wheel`]. The key of an entry that has left the wheel finds no entry.
+/// Identifies one entry of a [`Wheel`]. The key of an entry that is no longer in the wheel finds
+/// nothing.
 ///
-/// Use a key only with the wheel that returned it. In another wheel it may find an unrelated entry.
+/// Use a key only with the wheel that returned it. In another wheel, the key may find an unrelated
+/// entry.
 ///
 /// # Examples
 ///
@@ -146,8 +148,8 @@ impl Key {
 
 impl<T> Wheel<T> {
     /// Creates an empty wheel of the default geometry at tick 0. `new` and `default` exist only for
-    /// this geometry: in another one, `Wheel::<T, 6, 11>::new()` does not compile ("expected `6`,
-    /// found `11`"). There, call [`starting_at(0)`](Self::starting_at).
+    /// this geometry: `Wheel::<T, 6, 11>::new()` does not compile ("expected `6`, found `11`"). For
+    /// another geometry, call [`starting_at(0)`](Self::starting_at).
     ///
     /// # Examples
     ///
@@ -242,8 +244,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.entries.insert(&mut self.raw, deadline, value)
     }
 
-    /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. Of the future
-    /// ticks in this range, the wheel chooses the one that is divisible by the largest power of
+    /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. From the future
+    /// ticks in this range, the wheel chooses the tick that is divisible by the largest power of
     /// two. So entries with slack often share a tick. If the range has no future tick, the entry is
     /// due at [`now`](Self::now).
     ///
@@ -269,7 +271,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.insert(if first <= last { coarsest_tick(first, last) } else { last }, value)
     }
 
-    /// Removes an entry and returns its value; `None` if the entry has left the wheel.
+    /// Removes an entry and returns its value; `None` if the entry is no longer in the wheel.
     ///
     /// Cost: constant.
     ///
@@ -288,7 +290,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Changes the deadline of an entry to an earlier or later tick; the key stays valid. Returns
-    /// false if the entry has left the wheel.
+    /// false if the entry is no longer in the wheel.
     ///
     /// Cost: constant. A reset to a later deadline usually only stores the deadline, and leaves the
     /// entry in its slot. So [`next_deadline`](Self::next_deadline) may still return the old
@@ -314,19 +316,20 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// Moves time to `now` and returns the due entries in the order of their deadlines. The order
     /// within a tick is unspecified. A `now` before the wheel's time does not move time back.
     ///
-    /// If the iterator is dropped before its end, the next call continues with the remaining
-    /// entries. So a loop that inserts entries calls `advance(now).next()` each time. That loop
-    /// also gets the entries that it has inserted with deadlines up to `now`. These get the deadline
-    /// `now`, so they come after the entries of all earlier ticks. A simulation, in which each event
-    /// must come at its own tick, advances from deadline to deadline, as in the second example.
+    /// If the iterator is dropped early, the next call of `advance` returns the remaining entries.
+    /// So a loop that inserts entries can call `advance(now).next()` for each due entry. The loop
+    /// also gets the entries that it inserts with deadlines up to `now`. These entries get the
+    /// deadline `now`, so they follow the entries of all earlier ticks. In a simulation, each event
+    /// must come at its own tick. So a simulation advances from one deadline to the next, as in the
+    /// second example.
     ///
-    /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
-    /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
-    /// at most `LEVELS` times. If `now` is not after [`next_deadline`](Self::next_deadline), the
-    /// call moves at most 8,192 entries to lower levels. It may move more if a slot above the first
-    /// level has more than 8,192 entries for each tick that it covers, or if earlier calls had
-    /// budgets. For each elapsed tick, a call also moves at most 96 entries that were reset to
-    /// deadlines after this tick.
+    /// Cost: constant per returned entry. Skipping ticks without entries costs at most a scan of a
+    /// bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves at
+    /// most `LEVELS` times. If `now` is not after [`next_deadline`](Self::next_deadline), the call
+    /// moves at most 8,192 entries to lower levels. The call may move more entries in two cases: a
+    /// slot above the first level has more than 8,192 entries per tick that the slot covers, or
+    /// earlier calls had budgets. For each elapsed tick, a call also moves at most 96 entries whose
+    /// deadlines were reset to later ticks.
     ///
     /// # Examples
     ///
@@ -342,7 +345,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.now(), 10);
     /// ```
     ///
-    /// A simulation until the tick `end`, whose events insert other events:
+    /// This simulation runs until the tick `end`, and its events insert other events:
     ///
     /// ```
     /// use corewheel::Wheel;
@@ -395,8 +398,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Returns true if the most recent [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) left entries to return or to move between slots.
-    /// This happens if the call's budget is used up, or the iterator is dropped early.
+    /// [`advance_within`](Self::advance_within) is unfinished: entries remain to be returned or
+    /// moved between slots. A call stays unfinished if its budget is used up or its iterator is
+    /// dropped early.
     ///
     /// # Examples
     ///
@@ -415,19 +419,20 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
-    /// This tick is never later than the earliest deadline. It may be earlier, because the wheel
-    /// must also move entries between slots, at these ticks:
+    /// The returned tick is never later than the earliest deadline. The returned tick may be
+    /// earlier, because the wheel must also move entries between slots. Entries move at these
+    /// ticks:
     ///
     /// - The start of each occupied slot above the first level.
-    /// - The old deadlines of entries that were reset to later deadlines. At one such tick, usually
-    ///   up to 96 of these entries move. Each further entry may need another tick before its new
+    /// - The old deadlines of entries that were reset to later deadlines. Usually up to 96 entries
+    ///   share such a tick. Each further reset entry may need a separate tick before its new
     ///   deadline.
-    /// - The final ticks before the start of slots above the first level, if these slots together
-    ///   have more than 8,192 entries.
+    /// - The last ticks before slots above the first level start, if these slots have more than
+    ///   8,192 entries in all.
     ///
     /// While [`is_behind`](Self::is_behind) returns true, the tick may be before
-    /// [`now`](Self::now). Otherwise it is after `now`, or equals `now` if an insertion or reset
-    /// had a deadline up to `now`.
+    /// [`now`](Self::now). If `is_behind` returns false, the tick is after `now`. But after an
+    /// insertion or reset with a deadline up to `now`, the tick is `now`.
     ///
     /// # Examples
     ///
@@ -489,8 +494,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.len() == 0
     }
 
-    /// Returns the number of operations on entries since the wheel's creation. It rises by one each
-    /// time that an entry is inserted, reset, moved between slots, returned or removed.
+    /// Returns the number of operations on entries since the wheel's creation. Each insertion,
+    /// reset, move between slots, return and removal of an entry is one operation.
     ///
     /// # Examples
     ///
@@ -583,7 +588,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.iter().min_by_key(|(_, deadline, _)| *deadline)
     }
 
-    /// Returns the value of an entry; `None` if the entry has left the wheel. Cost: constant.
+    /// Returns the value of an entry; `None` if the entry is no longer in the wheel. Cost:
+    /// constant.
     ///
     /// # Examples
     ///
@@ -601,8 +607,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.entries.value(key)
     }
 
-    /// Returns a mutable reference to the value of an entry; `None` if the entry has left the
-    /// wheel. Cost: constant.
+    /// Returns a mutable reference to the value of an entry; `None` if the entry is no longer in
+    /// the wheel. Cost: constant.
     ///
     /// # Examples
     ///
@@ -619,9 +625,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.entries.value_mut(key)
     }
 
-    /// Returns the deadline of an entry, in ticks; `None` if the entry has left the wheel. If a
-    /// deadline was in the past when it was set, the result is the wheel's time at that moment.
-    /// Cost: constant.
+    /// Returns the deadline of an entry, in ticks; `None` if the entry is no longer in the wheel.
+    /// If a deadline was in the past when it was set, the result is the wheel's time at that
+    /// moment. Cost: constant.
     ///
     /// # Examples
     ///
@@ -706,7 +712,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Removes every entry, and returns the key, the deadline and the value of each, in no
-    /// particular order. The wheel keeps its time. The old keys then find nothing.
+    /// particular order. The wheel keeps its time. Keys of removed entries find nothing.
     ///
     /// Cost: the same as [`retain`](Self::retain), plus two allocations.
     ///

@@ -17,7 +17,7 @@ pub(super) struct Prefetcher {
     /// For each walker, the entry that it prefetched most recently; 0 at the end of its list.
     walker_cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
-    /// The last tick whose slot `start_walkers` has looked at.
+    /// The last tick whose slot `start_walkers` has already checked.
     checked_until_tick: u64,
 }
 

@@ -5,22 +5,23 @@
 //!
 //! * If the first level covers an entry's deadline, the entry is linked into the first level's
 //!   slot of this deadline.
-//! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
-//!   level that covers it. At the latest when this slot starts, its entries *cascade*: they are
+//! * An entry with a later deadline is linked into the deadline's slot in the lowest level that
+//!   covers the deadline. When this slot starts, or earlier, its entries *cascade*: they are
 //!   relinked, usually into lower levels.
-//! * An entry added or reset to a deadline up to `pass_end`, the final tick of the latest pass, is
-//!   linked into the *late* slot with the deadline `pass_end`. The next pass begins by moving the
-//!   late entries to the slot of this deadline. So no pass expires an entry that became late during
-//!   that pass (promise P5 in `ARCHITECTURE.md`). `relink_unless_reached` links no late entries.
-//! * An entry that was reset to a later deadline may be in a slot before that deadline, usually the
-//!   slot of its old deadline. The reset is *postponed*: the entry is relinked when that slot
+//! * An entry is *late* if it is added or reset to a deadline up to `pass_end`, the final tick of
+//!   the latest pass. A late entry gets the deadline `pass_end`, and is linked into the *late*
+//!   slot. The next pass begins by moving the late entries to the slot of their deadline. So no
+//!   pass expires an entry that became late during that pass (promise P5 in `ARCHITECTURE.md`).
+//!   `relink_unless_reached` links no late entries.
+//! * An entry that was reset to a later deadline may stay in an earlier slot, usually the slot of
+//!   its old deadline. The reset is then *postponed*: the entry is relinked when the earlier slot
 //!   expires or cascades.
 //!
 //! In the first level, only the reset of a *postponable* entry is postponed. An entry becomes
-//! postponable when its slot counts it, usually at its first reset to a later deadline. Once a slot
-//! has counted [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries, a reset
-//! of any other entry of the slot relinks that entry at once. So when the slot expires, at most
-//! this number of entries is relinked (P7).
+//! postponable when its slot counts it, usually at its first reset to a later deadline. A slot
+//! counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries; a
+//! reset of any other entry of the slot relinks the entry at once. So the number of entries to
+//! relink when a slot expires is limited (promise P7).
 //!
 //! # The passage of time
 //!
@@ -30,15 +31,16 @@
 //!
 //! # No pauses
 //!
-//! A slot of an upper level cascades in portions while the slot before it is current. A pass that
-//! reaches its final tick cascades a portion. A portion is proportional to the time since the
-//! previous portion, so that the slot is usually empty when it starts. The portions of one pass
-//! have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a slot that
-//! is cascading, because a lower level already covers the slot's ticks. If a slot needs several
-//! portions, `next_deadline` returns a tick before the slot's start. One portion at this tick and
-//! one at each later tick leave only the final portion to the slot's start. If the loop sleeps past
-//! the returned tick, the next pass also cascades, within its budget, the entries that the portions
-//! of the later ticks could not hold. So the passes after a late one are short again.
+//! While a slot of an upper level is current, the next slot of the level cascades in portions. A
+//! pass that reaches its final tick cascades a portion. A portion's size is proportional to the
+//! time since the previous portion, so that a slot is usually empty when it starts. The portions of
+//! one pass have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a
+//! slot that is cascading, because a lower level already covers the slot's ticks. If a slot needs
+//! several portions, `next_deadline` returns a tick before the slot's start. From the returned tick
+//! on, one portion per tick leaves only the final portion for the slot's start. If the loop sleeps
+//! past the returned tick, the next pass cascades a larger portion, within its budget. Then the
+//! portions of the later ticks can hold the remaining entries. So after a late pass, the following
+//! passes are short again.
 
 use alloc::{boxed::Box, vec};
 
@@ -60,9 +62,9 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(crate) current: u64,
     /// The final tick of the latest pass.
     pub(crate) pass_end: u64,
-    /// Before this tick, no occupied slot starts, no late entry waits, no slot cascades, and no
-    /// revolution of the first level ends. A pass that ends before this tick only stores `pass_end`
-    /// and `current`.
+    /// Before this tick there is no work: no late entry exists, no slot cascades, no occupied slot
+    /// starts, and no revolution of the first level ends. A pass that ends before this tick only
+    /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
     /// The last tick that the first level covers.
     last_near_tick: u64,
@@ -91,7 +93,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
 /// The next step of the pass at tick `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The upper levels' slots that start at this tick may have entries, which must cascade first.
+    /// The slots of upper levels that start at this tick cascade, if they have entries.
     Cascade,
     /// The first level's slot of this tick expires.
     Expire,
@@ -156,15 +158,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
     }
 
-    /// Returns true if a new entry with this deadline goes to the first level. Then
-    /// [`link_new_near`](Self::link_new_near), which has fewer branches, can replace
+    /// Returns true if a new entry with this deadline goes to the first level. If so, the caller
+    /// can use [`link_new_near`](Self::link_new_near), which has fewer branches than
     /// [`link`](Self::link).
     #[inline]
     pub(super) fn goes_to_first_level(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_near_tick
     }
 
-    /// Links an entry that is in no slot, and whose deadline
+    /// Links an unlinked entry into the first level. The deadline must satisfy
     /// [`goes_to_first_level`](Self::goes_to_first_level).
     #[inline(always)]
     pub(super) fn link_new_near<S: Storage>(
@@ -195,7 +197,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.unlink_keeping_len(storage, entry);
     }
 
-    /// Unlinks an entry whose location [`is_near`](Location::is_near).
+    /// Unlinks an entry for whose location [`is_near`](Location::is_near) returns true.
     #[inline]
     pub(super) fn unlink_near<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
@@ -260,7 +262,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.link_after_reset(storage, entry, deadline);
     }
 
-    /// Links an entry at a new deadline, after a reset has unlinked it.
+    /// Links an entry at its new deadline. The reset has already unlinked the entry.
     #[inline(always)]
     fn link_after_reset<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
@@ -273,10 +275,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Relinks an entry of a *crowded* slot, which has counted the maximum of postponable entries.
     /// If the new deadline is beyond the first level, links the entry into an upper level.
-    /// Otherwise, links it as postponable into the slot of the new deadline. In both cases, its
-    /// next reset to a later deadline only stores the deadline. If that slot is crowded too, tries
-    /// a pseudo-random earlier slot. If both are crowded, links the entry at its deadline as
-    /// `NEAR`.
+    /// Otherwise, links the entry as postponable into the slot of the new deadline. In both cases,
+    /// the entry's next reset to a later deadline only stores the deadline. If the new deadline's
+    /// slot is crowded too, tries a pseudo-random earlier slot. If both slots are crowded, links
+    /// the entry as `NEAR` into the slot of its deadline.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -316,8 +318,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
-    /// true if the entry is now postponable. Then the caller may let other threads reset it to a
-    /// later deadline without a message (P7).
+    /// true if the entry is now postponable. The caller may let other threads reset a postponable
+    /// entry to a later deadline without a message (P7).
     #[inline]
     pub(crate) fn try_relink_as_postponable<S: Storage>(
         &mut self,
@@ -345,9 +347,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         true
     }
 
-    /// Links or relinks an entry so that this pass or a later one returns it at `deadline`. If the
-    /// pass has already reached `deadline`, unlinks the entry, stores `deadline` in it, and returns
-    /// `current` as the error.
+    /// Links or relinks an entry at `deadline`, if the current pass has not reached this tick yet.
+    /// Otherwise unlinks the entry, stores `deadline` in it, and returns `current` as the error.
     pub(crate) fn relink_unless_reached<S: Storage>(
         &mut self,
         storage: &S,
@@ -389,7 +390,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
     }
 
-    /// Links an entry into the first level's slot of `slot_tick`. `slot_tick` must not be after
+    /// Links an entry into the first level's slot of `slot_tick`. `slot_tick` must be at most
     /// `deadline`.
     #[inline(always)]
     fn link_near<S: Storage>(
@@ -409,8 +410,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry.location().set(location);
     }
 
-    /// Links an entry into the slot that covers `slot_tick`, in the lowest upper level that covers
-    /// this tick. `slot_tick` must not be after `deadline`.
+    /// Links an entry into the slot of `slot_tick` in the lowest upper level that covers this tick.
+    /// `slot_tick` must be at most `deadline`.
     #[inline(never)]
     fn link_far<S: Storage>(
         &mut self,
@@ -428,9 +429,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry.location().set(Location::in_far_slot(slot));
     }
 
-    /// Returns the slot that covers `tick` in the lowest upper level that covers `tick`, for an
-    /// entry that is about to be linked. If `idle_until` is after the slot's start, lowers it to
-    /// that start.
+    /// Returns the slot of `tick` in the lowest upper level that covers `tick`. Also lowers
+    /// `idle_until` to at most the slot's start, because the caller links an entry into the slot.
     #[inline]
     fn far_slot_for(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::far_level_of(self.current, tick);
@@ -499,9 +499,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
-    /// pass. They keep the location `LATE`. If the first level does not cover this deadline, the
-    /// slot belongs to an upper level. Then the late entries cascade with the slot's other entries,
-    /// but `far_counts_by_slot` does not count them.
+    /// pass. The late entries keep the location `LATE`. If the first level does not cover the
+    /// deadline, the slot belongs to an upper level. Late entries in an upper level's slot cascade
+    /// with the slot's other entries, but `far_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_deadline_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -513,7 +513,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         };
         self.slots.splice_late_into(storage, slot);
         if tick == self.current && self.stage == Stage::Done {
-            // This tick is finished. The stage `Expire` makes the pass visit its slot again.
+            // The tick `current` is finished. The stage `Expire` makes the pass visit this tick's
+            // slot again.
             self.stage = Stage::Expire;
         }
     }
@@ -568,7 +569,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 self.len -= 1;
                 return Some((entry, deadline));
             }
-            // The entry was reset to a later deadline.
+            // The entry is not due, because it was reset to a later deadline.
             self.link_keeping_len(storage, entry, deadline);
         }
     }
@@ -678,8 +679,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Cascades a portion of the next slot of each upper level. A portion is proportional to the
     /// ticks since the previous portion, but all portions together have at most
-    /// [`CASCADED_PER_TURN_MAX`] entries. They have more only if the loop is late, so that the
-    /// portions of the later ticks, up to the slots' starts, could not hold the rest.
+    /// [`CASCADED_PER_TURN_MAX`] entries. If the loop is late, the portions have more entries, so
+    /// that the portions of the remaining ticks can hold the rest.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -688,7 +689,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current)
             .map(|slot| u64::from(self.far_count_in(slot)));
         let mut allowance = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(due_counts.sum());
-        // The number of entries that this pass leaves in the slots visited so far.
+        // The number of entries in the visited slots that this pass does not cascade.
         let mut left = 0;
         for level in 1..LEVELS {
             let slot = self.far_slot_after_current(level);
@@ -755,7 +756,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let near = if has_near { self.next_occupied_slot_number(0) } else { None };
         match near {
             // A slot of an upper level starts only where a revolution of the first level starts. So
-            // none starts between `current` and `near`, which are in one revolution.
+            // no upper level's slot starts between `current` and `near`, which are in one
+            // revolution.
             Some(near) if self.is_in_current_revolution(near) => Some(near),
             _ => {
                 let start = |level| {

@@ -44,7 +44,7 @@ pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
 }
 
 impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
-    /// Keeps a slot's index below the number of heads, which is a power of two.
+    /// Limits a slot's index to the length of `heads`, which is a power of two.
     const SLOT_MASK: u32 = {
         let () = Geometry::<LEVEL_BITS, LEVELS>::ASSERT_VALID;
         (Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
@@ -200,8 +200,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Returns true if the entry with these links is alone in its slot.
     #[inline]
     pub(super) fn is_alone(links: &Links) -> bool {
-        // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`, so
-        // `next - 1` wraps to all ones. For any other entry, `next - 1` lacks the bit.
+        // Only the first entry of a slot has the bit `SLOT_FLAG` in `previous`. Only the last entry
+        // has 0 in `next`, so only there `next - 1` wraps to all ones and has the bit too.
         links.previous.get() & links.next.get().wrapping_sub(1) & SLOT_FLAG != 0
     }
 
@@ -218,8 +218,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         storage.entry(next).links().previous.set(previous);
         // Always makes both writes below, because a branch on the entry's position in the list
         // would be unpredictable. For a slot's first entry, the first write goes to index 0, whose
-        // links are never read. For any other entry, the second write stores the unchanged head of
-        // slot 0.
+        // links are never read. For any other entry, the second write leaves the head of slot 0
+        // unchanged.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);

@@ -1,7 +1,7 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It changes only the cells that [`Entry`] returns, so other
-//! threads can use the entry's other fields.
+//! The wheel owns slots, not entries. The wheel changes only the cells that [`Entry`] returns, so
+//! other threads can use an entry's other fields.
 
 use core::cell::Cell;
 
@@ -37,8 +37,8 @@ pub(crate) struct Links {
     pub(crate) next: Cell<u32>,
 }
 
-/// The kind of slot that an entry is in, if any. For an entry that will cascade, the value includes
-/// the slot.
+/// The kind of slot that an entry is in, if any. For an entry that was linked into an upper level,
+/// the value includes the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location(u32);
 
@@ -58,13 +58,13 @@ impl Location {
     // The values are ordered so that each predicate below is one comparison.
     const FAR_FLAG: u32 = 1 << 31;
 
-    /// Returns the location of an entry that will cascade from `slot` of an upper level.
+    /// Returns the location of an entry that was linked into `slot` of an upper level.
     #[inline]
     pub(super) fn in_far_slot(slot: u32) -> Self {
         Self(Self::FAR_FLAG | slot)
     }
 
-    /// Returns the slot from which the entry will cascade, if any.
+    /// Returns the upper level's slot into which the entry was linked, if any.
     #[inline]
     pub(super) fn far_slot(self) -> Option<u32> {
         (self.0 & Self::FAR_FLAG != 0).then_some(self.0 & !Self::FAR_FLAG)
@@ -76,8 +76,8 @@ impl Location {
         self.0 >= Self::POSTPONABLE.0
     }
 
-    /// Returns true if the entry was linked into a slot of the first level. Late entries that were
-    /// spliced into such a slot do not count.
+    /// Returns true if the entry was linked into a slot of the first level. Returns false for a
+    /// late entry that was spliced into a slot of the first level.
     #[inline]
     pub(super) fn is_near(self) -> bool {
         // As a signed number, a value with the bit `FAR_FLAG` is negative, so it is below `NEAR`.

@@ -30,7 +30,7 @@ mod with_tiny_limits {
 
 #[test]
 fn a_retired_index_is_never_reused() {
-    // The first level covers only the first deadline.
+    // The first level covers the deadline 1, but not 100.
     for deadline in [1, 100] {
         let mut wheel = Tiny::starting_at(0);
         let mut keys = std::collections::HashSet::new();
@@ -107,7 +107,7 @@ fn a_pass_abandoned_before_its_portion_is_behind() {
     assert!(wheel.next_deadline() > Some(31) && !wheel.is_behind());
 }
 
-/// A late pass catches up, so the next pass cascades only its own portion.
+/// A late pass also cascades the missed portions, so the next pass cascades only its own portion.
 #[test]
 fn a_pass_after_a_late_one_is_short() {
     const MAX: u64 = CASCADED_PER_TURN_MAX as u64;
@@ -358,8 +358,8 @@ mod shard_functions {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (is_behind, false));
         }
-        // A pass is done after its last entry. A late entry linked after that waits for the next
-        // pass.
+        // A pass is done after its last entry. A late entry that is linked afterwards waits for the
+        // next pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);
@@ -420,7 +420,8 @@ mod shard_functions {
         check_counts(&wheel, 2, 1, "expired");
     }
 
-    /// Each tick cascades a share of a far slot's entries, even if an advance spans several ticks.
+    /// The entries of an upper level's slot cascade evenly over the ticks, even if each pass spans
+    /// several ticks.
     #[test]
     fn far_entries_cascade_evenly() {
         for ticks in [1, 3, 16] {

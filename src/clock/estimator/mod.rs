@@ -8,19 +8,19 @@
 //! time since the anchor is between `(count - count_after) * min` and
 //! `(count - count_before) * max`.
 //!
-//! `min` and `max` are the measured rate minus and plus a wide margin. The kernel may *steer* its
-//! clock: it may change the clock's rate by at most 11 % either way, during the measurement and
-//! after it. So the true rate is at least 0.89 / 1.11 of the measured rate, which is more than 3/4,
-//! and at most 1.11 / 0.89, which is less than 5/4. The two bounds stay close together, because an
-//! anchor is used only during its *window*, a few microseconds.
+//! `min` and `max` are the measured rate minus and plus a margin of a quarter. While the kernel
+//! *steers* its clock, the clock runs up to 11 % faster or slower. The kernel may steer during the
+//! measurement or later. So the true rate divided by the measured rate is between 0.89 / 1.11 and
+//! 1.11 / 0.89. Both limits are within this margin. An anchor is used only during its *window* of a
+//! few microseconds, so the two bounds on the time stay close together.
 //!
 //! # A faulty counter
 //!
 //! A count is *usable* if it is greater than the count of the latest estimate and within the
 //! window. If a count is not usable, the clock is read. So if the counter jumps ahead, the lower
-//! bound is ahead of the clock by at most the window. If the counter slows, stops or goes
-//! backwards, the upper bound can fall behind the clock. It stays behind until a count is not
-//! usable.
+//! bound exceeds the clock's time by at most the length of the window. If the counter slows, stops
+//! or goes backwards, the upper bound can be before the clock's time. This error ends when a count
+//! is not usable and the clock is read.
 //!
 //! Once the rate is known, each new anchor is checked against the previous one. If an anchor
 //! contradicts the previous one, this is a *fault*, and the rate is measured again. After eight
@@ -28,9 +28,9 @@
 
 use super::Reading;
 
-/// The length of the window, if each count takes `max` nanoseconds. At the measured rate, the
-/// window is a fifth shorter. The bounds of a reading are at most [`READING_WIDTH_MAX_NANOS`]
-/// apart, the sum of three parts:
+/// The maximum length of an anchor's window, reached at the counter's lowest assumed speed. At the
+/// measured speed, the window is a fifth shorter. The bounds of a reading are at most
+/// [`READING_WIDTH_MAX_NANOS`] apart. The distance between the bounds is the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `ANCHOR_VALID_NANOS`,
 /// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
@@ -43,16 +43,17 @@ const ANCHOR_VALID_NANOS: u64 = 16_000;
 /// The largest distance between the bounds of a reading.
 pub(crate) const READING_WIDTH_MAX_NANOS: u64 = 10_000;
 
-/// Added to the upper bound, because the processor may read the counter up to a microsecond too
-/// early, while an earlier instruction waits for memory.
+/// The margin added to the upper bound of an estimate. While an earlier instruction waits for
+/// memory, the processor may read the counter up to a microsecond too early.
 const READ_ERROR_NANOS: u64 = 1_000;
 
 /// If an anchor's bracket is longer than [`ANCHOR_VALID_NANOS`] divided by this number, the anchor
 /// gets no window. The thread was probably interrupted between the two readings of the counter.
 const BRACKET_DIVISOR: u64 = 8;
 
-/// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
-/// would make relative errors large. With a longer span, [`Rate::measured`] could overflow.
+/// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A
+/// shorter time would make the relative error large. With a longer time, [`Rate::measured`] could
+/// overflow.
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
@@ -84,7 +85,7 @@ struct Rate {
 #[derive(Debug)]
 struct Window {
     /// The count of the latest estimate, or the anchor's `count_after` if there was none yet. Only
-    /// a greater count gives an estimate, so `u64::MAX` disables the window.
+    /// a count greater than this one gives an estimate, so `u64::MAX` disables the window.
     last_count: u64,
     end_count: u64,
     anchor: Anchor,
@@ -106,7 +107,7 @@ enum Calibration {
     },
 }
 
-/// One reader's estimate of the clock.
+/// Estimates a clock's time from the processor's counter, for one shard.
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
     window: Window,
@@ -137,8 +138,7 @@ impl ClockEstimator {
             rate: Rate { min, max },
             ..
         } = *window;
-        // No overflow: the products are in units of 2^-32 nanoseconds, and stand for less than 2^15
-        // nanoseconds.
+        // The products cannot overflow: in units of 2^-32 nanoseconds, they are less than 2^47.
         let least = ((count - count_after) * min) >> 32;
         let most = ((count - count_before) * max) >> 32;
         Some(Reading {
@@ -206,7 +206,8 @@ impl ClockEstimator {
 }
 
 impl Rate {
-    /// Measures the rate between two anchors. Returns `None` if they do not give a precise rate.
+    /// Measures the rate between two anchors. Returns `None` if these anchors do not give a precise
+    /// rate.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
         let nanos = anchor
             .clock_nanos
@@ -216,8 +217,8 @@ impl Rate {
         let least = anchor.count_before.checked_sub(since.count_after)?;
         let most = anchor.count_after.checked_sub(since.count_before)?;
         let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
-        // If the thread was interrupted within an anchor, the bounds differ much. If it moved to a
-        // core whose counter lags, the bounds are in the wrong order.
+        // If the thread was interrupted while it took an anchor, the bounds are far apart. If the
+        // thread then moved to a core whose counter lags, `min` may exceed `max`.
         let difference = rate.max.checked_sub(rate.min)?;
         (difference <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }

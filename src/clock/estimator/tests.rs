@@ -132,7 +132,7 @@ fn bounds_are_rounded_outwards() {
         let mut estimator = SimulatedMachine::calibrated(seed).estimator;
         let Window { end_count: end, anchor, rate, .. } = estimator.window;
         let reading = estimator.estimate_at(end).expect("within the window");
-        // Converts to units of 2^-32 nanoseconds.
+        // Converts nanoseconds to units of 2^-32 nanoseconds.
         let fixed_point = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
         let (least, most) =
@@ -189,7 +189,8 @@ fn readings_contain_the_time_of_a_steered_clock() {
     for seed in 0..8 {
         let mut machine = SimulatedMachine::new(seed);
         for _ in 0..20 {
-            // Steers by up to 11 % either way. A slower clock means more counts per microsecond.
+            // Makes the simulated clock up to 11 % faster or slower, as the kernel may do. A slower
+            // clock means more counts per microsecond.
             machine.speed = machine
                 .random
                 .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);
@@ -216,7 +217,7 @@ fn readings_contain_the_time_despite_interruptions() {
 fn readings_stay_correct_after_a_jump_behind_the_anchor() {
     for counts in [50, 20 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
         let mut machine = SimulatedMachine::calibrated(4);
-        // Goes beyond the anchor's window, so that the next reading sets a new anchor.
+        // Advances past the end of the anchor's window, so that the next reading sets a new anchor.
         machine.advance(50_000);
         machine.read_and_check();
         machine.jump(-(counts + COUNTS_PER_MICROSECOND).cast_signed());
@@ -309,7 +310,7 @@ fn a_counter_with_repeated_faults_is_abandoned() {
         machine.advance(700);
         machine.read();
         if machine.counter_readings > counter_readings {
-            // The speed changes whenever the counter has been used.
+            // Changes the counter's speed after each reading that used only the counter.
             machine.speed = 3 * COUNTS_PER_MICROSECOND - machine.speed;
             machine.advance(20_000);
         }

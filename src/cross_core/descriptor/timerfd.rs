@@ -1,12 +1,13 @@
 //! The timerfd behind a `TimerFd`.
 //!
-//! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
-//! But a thread that wakes the owner calls `trigger`, which replaces the armed deadline. The call
-//! may come late, even after the owner's sleep has ended. So the owner must detect such a call.
+//! Arming the timerfd is a system call, so the owner does not arm it again for the same deadline.
+//! But a thread that wakes the owner calls `trigger`, which replaces the armed deadline. The waking
+//! thread may call `trigger` late, even after the owner's sleep has ended. So `arm` checks whether
+//! `trigger` has replaced the armed deadline.
 //!
 //! Each call of `trigger` increments `triggers_begun` when it begins, and `triggers_ended` when it
-//! ends. The owner's deadline is still armed if two conditions hold: no call was in progress when
-//! the owner armed the descriptor, and no call has begun since.
+//! ends. If no call of `trigger` is in progress when the owner arms a deadline, the deadline stays
+//! armed until the next call begins.
 
 use std::{
     error::Error,
@@ -33,8 +34,8 @@ const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 /// was in progress when the owner armed the descriptor.
 const NONE: u64 = u64::MAX;
 
-/// A timerfd. It becomes readable when it expires. Arming it again makes it unreadable, without a
-/// read.
+/// A timerfd: a Linux timer whose file descriptor becomes readable when the timer expires. Arming a
+/// readable timerfd makes it unreadable again, so the owner need not read it.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timerfd: OwnedFd,
@@ -46,8 +47,8 @@ pub(crate) struct Descriptor {
 }
 
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
-/// makes the descriptor readable. The waking thread sees the descriptor if the descriptor was
-/// opened before the fence F1 of that sleep (`parker`).
+/// makes the descriptor readable. The waking thread finds a descriptor that was opened before the
+/// sleep's fence F1 (module `parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 
@@ -77,22 +78,22 @@ impl Descriptor {
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let deadline = deadline.unwrap_or(NONE);
         let begun = self.trigger_count_unless_triggering();
-        // Both `Relaxed`: only the owner uses these fields.
+        // Both `Relaxed`: only the owner uses the two fields loaded here.
         let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
         self.set_expiry(time_left());
-        // Both `Relaxed`: only the owner uses these fields. `begun` was read before `set_expiry`,
-        // because a call of `trigger` that began later may have replaced this deadline.
+        // Both `Relaxed`: only the owner uses the two fields stored here. `begun` is the count from
+        // before `set_expiry`, because a later call of `trigger` may have replaced `deadline`.
         self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Makes the descriptor readable at once. It stays readable until it is read or the owner arms
-    /// it again. Any thread may call this.
+    /// Makes the descriptor readable at once. The descriptor stays readable until a thread reads it
+    /// or the owner arms it again. Any thread may call `trigger`.
     pub(crate) fn trigger(&self) {
-        // Relaxed: the kernel's lock orders this increment before the effect of the system call.
+        // Relaxed: the kernel's lock orders this increment before the effect of `timerfd_settime`.
         self.triggers_begun.fetch_add(1, Ordering::Relaxed);
         self.set_expiry(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `triggers_begun`;
@@ -102,12 +103,12 @@ impl Descriptor {
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
     fn trigger_count_unless_triggering(&self) -> Option<u64> {
-        // Acquire: pairs with the Release of `trigger`, so that the load below counts every call
-        // that `ended` counts.
+        // Acquire: pairs with the Release of `trigger`, so that `begun` counts every call that
+        // `ended` counts.
         let ended = self.triggers_ended.load(Ordering::Acquire);
-        // Relaxed: this load may miss a call of `trigger` that has just begun. If the owner then
-        // does not arm the descriptor, that call makes the descriptor readable. If the owner arms
-        // the descriptor, this may undo that call, but the owner then checks for requests.
+        // Relaxed: this load may miss a call of `trigger` that has just begun. If `arm` then
+        // changes nothing, the missed call makes the descriptor readable. If `arm` sets a new
+        // expiry, it may undo the missed call, but the owner then checks for requests.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == ended).then_some(begun)
     }
@@ -115,7 +116,7 @@ impl Descriptor {
     fn set_expiry(&self, after: Option<Duration>) {
         let expires =
             Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
-        // The call fails only for an invalid time, or a descriptor that is no timerfd.
+        // `timerfd_settime` fails only for an invalid time, or for a descriptor that is no timerfd.
         timerfd_settime(&self.timerfd, TimerfdTimerFlags::empty(), &expires)
             .expect("a timerfd can be armed");
     }
@@ -127,7 +128,7 @@ impl AsFd for Descriptor {
     }
 }
 
-/// To the kernel, zero means "disarmed".
+/// An expiry of zero disarms a timerfd.
 const DISARMED: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
@@ -151,7 +152,7 @@ pub enum TimerFdError {
     /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock) or
     /// [`Clock::from_fn`](crate::Clock::from_fn)), so the kernel cannot wait for it.
     VirtualTime,
-    /// The thread has no wheel, for this reason.
+    /// The thread has no wheel; the [`AddErrorReason`] says why.
     NoWheel(AddErrorReason),
     /// The system refused a descriptor, for example because too many files are open.
     Io(io::Error),
@@ -224,7 +225,7 @@ mod tests {
         descriptor.triggers_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
-            // Stands for the system call of the `trigger` in progress.
+            // Imitates the system call that `trigger` makes.
             descriptor.set_expiry(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);

@@ -17,16 +17,16 @@ const URGENT: usize = 1;
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) ready: [MessageList; 2],
-    /// Urgent messages that are not reversed yet, newest first. While there are any, no urgent
-    /// message is consumed.
+    /// Urgent messages that are not reversed yet, newest first. While this list has messages, no
+    /// urgent message is consumed.
     pub(super) unreversed: MessageList,
-    /// Urgent messages that are already in FIFO order. They become ready when `unreversed`, which
-    /// holds older messages, is empty.
+    /// Urgent messages that are already in FIFO order. These messages become ready when
+    /// `unreversed`, which holds older messages, is empty.
     reversed: MessageList,
     pub(crate) phase: PassPhase,
-    /// The part of the pass's budget that the urgent phase leaves to low-priority messages.
+    /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if the most recent odd budget was split with the larger half for low-priority messages.
+    /// True if low-priority messages got the larger half of the most recent odd budget.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Backlog {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PassPhase {
     pub(crate) is_urgent: bool,
-    /// True until this phase has taken messages out of the mailbox, or has reversed messages that
-    /// an earlier pass took. Messages that arrive later wait for the next pass, so that a flood
-    /// does not prolong this pass.
+    /// False once this phase has taken messages out of the mailbox, or has instead reversed
+    /// messages of an earlier pass. Messages that arrive later wait for the next pass, so that a
+    /// flood does not prolong this pass.
     may_take_from_mailbox: bool,
     /// The number of messages that this phase may still consume.
     pub(crate) budget: usize,
@@ -50,8 +50,8 @@ impl PassPhase {
 }
 
 impl Backlog {
-    /// Begins a pass. If there are urgent messages, begins it with the urgent phase and returns
-    /// true. If there are no messages now, later ones wait for the next pass.
+    /// Begins a pass. If there are urgent messages, begins with the urgent phase and returns true.
+    /// If the pass begins without messages, messages that arrive later wait for the next pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         if self.is_empty() && mailbox.is_empty() {
@@ -92,22 +92,23 @@ impl Backlog {
         self.phase.may_take_from_mailbox || self.ready[LOW].first != 0
     }
 
-    /// Returns true if the mailbox has messages that the pass in progress has still to take.
+    /// Returns true if the pass in progress still has to take messages out of the mailbox.
     pub(crate) fn has_untaken(&self, mailbox: &Mailbox) -> bool {
         let PassPhase { is_urgent, may_take_from_mailbox, .. } = self.phase;
         is_urgent && may_take_from_mailbox && mailbox.urgent.has_messages()
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Reduces the budget by the further messages of a batch, whose first message is already
-    /// counted.
+    /// Subtracts `further_messages` from the budget. The budget already counts the first message of
+    /// the batch.
     pub(crate) fn charge(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
-    /// Removes the next message of this phase. Returns its node and its link, which `node_and_link`
-    /// finds by the message's index. Returns `None` if no message is ready, or if the budget is
-    /// spent. Messages of this phase may still be in the mailbox or unreversed.
+    /// Removes the next message of this phase. Returns the message's node and link, which
+    /// `node_and_link` finds by the message's index. Returns `None` if no message is ready, or if
+    /// the budget is spent. After `None`, messages of this phase may still be in the mailbox or
+    /// unreversed.
     #[inline]
     pub(crate) fn remove_next_message<N>(
         &mut self,
@@ -125,11 +126,12 @@ impl Backlog {
     }
 
     /// Called after [`remove_next_message`](Self::remove_next_message) has returned `None`. Takes
-    /// the messages of this phase out of the mailbox, once per phase, unless urgent messages of an
-    /// earlier pass are still unreversed. Reverses urgent messages into FIFO order, up to a limit
-    /// per pass. `replace_link` sets the link of a message and returns the previous link.
+    /// the messages of this phase out of the mailbox, once per phase. But if urgent messages of an
+    /// earlier pass are still unreversed, takes no urgent messages. Reverses urgent messages into
+    /// FIFO order, up to a limit per pass. `replace_link` sets the link of a message and returns
+    /// the previous link.
     ///
-    /// Returns true if the phase has a message now. Otherwise, ends the urgent phase:
+    /// Returns true if this phase now has a message to consume. Otherwise, ends the urgent phase:
     /// urgent messages that remain or arrive later wait for the next pass.
     pub(crate) fn try_take_or_end_phase(
         &mut self,
@@ -157,8 +159,8 @@ impl Backlog {
         false
     }
 
-    /// Moves up to `limit` messages from `unreversed` to `reversed`. When all are moved, they
-    /// become ready.
+    /// Moves up to `limit` messages from `unreversed` to `reversed`. When `unreversed` is empty,
+    /// the reversed messages become ready.
     pub(super) fn reverse_urgent(
         &mut self,
         limit: usize,
@@ -179,7 +181,7 @@ impl Backlog {
     }
 
     /// Returns the number of low-priority messages in the backlog, which are about cancelled
-    /// timers. From `FIRST_INEXACT_COUNT` on, the number may be inexact.
+    /// timers. If the number is at least `FIRST_INEXACT_COUNT`, it may be inexact.
     #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.ready[LOW].count()
@@ -191,8 +193,8 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of messages in the backlog. From `FIRST_INEXACT_COUNT` on, the number may
-    /// be inexact.
+    /// Returns the number of messages in the backlog. If the number is at least
+    /// `FIRST_INEXACT_COUNT`, it may be inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.ready[URGENT], self.unreversed, self.reversed];

@@ -23,18 +23,19 @@
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
 //!
-//! One stack is for *urgent* messages about added or reset timers. Such a timer may have the
-//! earliest deadline of all, so the owner must not fall asleep before it has consumed these
+//! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
+//! the earliest deadline, so the owner must not fall asleep before it has consumed all urgent
 //! messages. The other stack is for low-priority messages about cancelled timers. Within its
 //! budget, a turn first consumes urgent messages in FIFO order, then fires due timers, and then
 //! consumes low-priority messages.
 //!
 //! # Permitted operations
 //!
-//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives
-//!   this thread exclusive use of the node's link until the push.
-//! - The owner: `take_all`, `close` and `peek`. The owner may read the links of queued messages.
-//!   From taking a message until consuming it, the owner may also write the message's link (S4).
+//! - Any thread may `push` a node whose *queued* flag this thread has set (`state`, S4). The flag
+//!   gives this thread exclusive use of the node's link until the push.
+//! - Only the owner calls `take_all`, `close` and `peek`. The owner may read the links of queued
+//!   messages. After taking a message and before consuming it, the owner may also write the
+//!   message's link (S4).
 //!
 //! # Each message is taken once
 //!
@@ -63,8 +64,8 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. An open stack never has this head, because its newest and second
-/// messages would be the same node.
+/// The head of a closed stack. An open stack never has this head, because this head names one node
+/// as both the newest and the second message.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -72,11 +73,11 @@ const NEWEST_SHIFT: u32 = 14;
 const SECOND_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
 const COUNT_MASK: u64 = MESSAGE_COUNT_END as u64 - 1;
 const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
-/// The value at which a count continues after an overflow. A count from this value on may be
-/// inexact.
+/// The value at which a count continues after an overflow. A count that is at least this value may
+/// be inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
-/// The count of a list whose true count is unknown. It stays above `FIRST_INEXACT_COUNT` until the
-/// list is empty.
+/// The count of a list whose true count is unknown. This count stays above `FIRST_INEXACT_COUNT`
+/// until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && SECOND_SHIFT + INDEX_BITS == 64 && PAYLOAD_FLAG >> NEWEST_SHIFT == 0,
@@ -107,13 +108,14 @@ pub(crate) struct MailboxLink(AtomicU32);
 /// A list of messages of one priority: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageList {
-    /// The index of the first message, or 0. This message's link is the index of the third.
+    /// The index of the first message, or 0. The first message's link is the index of the third.
     pub(crate) first: u32,
     second: u32,
     count: u32,
 }
 
-/// The kind of a message, which selects its stack. A message is about one of these timers.
+/// The kind of a message, which selects its stack. Each variant describes the timer that the
+/// message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     /// A cancelled timer whose payload the owner must drop.
@@ -127,9 +129,9 @@ pub(crate) enum MessageKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
-    /// The message is queued, and its stack now has `depth` messages. From `FIRST_INEXACT_COUNT`
-    /// on, `depth` is correct only modulo `WAKE_DEPTH`. `is_first_payload` is true if this push
-    /// has set the stack's flag *payload*.
+    /// The message is queued, and its stack now has `depth` messages. If `depth` is at least
+    /// `FIRST_INEXACT_COUNT`, it is correct only modulo `WAKE_DEPTH`. `is_first_payload` is true if
+    /// this push has set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
@@ -159,7 +161,8 @@ impl Mailbox {
     /// `wake_depth` low-priority messages are queued. If `ends_on_cancel` is true, a single message
     /// about a payload to drop also keeps the owner awake.
     pub(crate) fn must_not_sleep(&self, wake_depth: u32, ends_on_cancel: bool) -> bool {
-        // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
+        // The loads are relaxed: before them, the owner has announced its sleep and executed fence
+        // F1 (see `parker`).
         self.has_urgent()
             || self.low.depth() >= wake_depth
             || ends_on_cancel && self.low.has_payload()
@@ -167,14 +170,15 @@ impl Mailbox {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: a hint; a later push fails if the mailbox is closed.
+        // Relaxed: the result is a hint. If the mailbox is closed, a later push fails.
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
     }
 
     /// Returns true if the mailbox is open and the owner sees no message in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Both `Relaxed`: a later turn sees a message that is missed here, and `take_all` acquires.
+        // Both `Relaxed`: a later turn sees a message that these loads miss, and `take_all`
+        // acquires.
         self.urgent.head.load(Ordering::Relaxed) | self.low.head.load(Ordering::Relaxed) == EMPTY
     }
 
@@ -230,11 +234,11 @@ impl Stack {
         }
     }
 
-    /// Returns true if the stack has messages. Unlike the swap in `take_all`, does not write to the
-    /// cache line to which other threads push.
+    /// Returns true if the stack has messages. Unlike `take_all`, does not write the cache line to
+    /// which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
+        // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
@@ -281,13 +285,13 @@ impl MessageList {
         Self { first: newest_of(head), second: second_of(head), count }
     }
 
-    /// Returns the list without its first message. `third` is the link of that message.
+    /// Returns the list without its first message. `third` is the link of the first message.
     #[inline]
     pub(crate) const fn without_first(self, third: u32) -> Self {
         Self { first: self.second, second: third, count: self.count.wrapping_sub(1) }
     }
 
-    /// Returns the number of messages, or `FIRST_INEXACT_COUNT` if there are more or the number is
+    /// Returns the number of messages. Returns `FIRST_INEXACT_COUNT` if the number is larger or
     /// unknown.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
@@ -296,9 +300,9 @@ impl MessageList {
 }
 
 impl MailboxLink {
-    /// Sets the link. The caller must have exclusive use of it.
+    /// Sets the link. The caller must have exclusive use of the link.
     pub(crate) fn set(&self, index: u32) {
-        // Relaxed: only this thread follows the link until a push of the node publishes it.
+        // Relaxed: only this thread follows the link until a push of the node publishes the link.
         self.0.store(index, Ordering::Relaxed);
     }
 

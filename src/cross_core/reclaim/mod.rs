@@ -2,8 +2,9 @@
 //! unpinned. Only this module uses `crossbeam_epoch`.
 //!
 //! A thread must be *pinned* while it uses a value that it found in an [`EpochArc`] or an
-//! [`EpochPointer`]. A [`Pinned`] is the proof. Such a value stays alive until the thread unpins. A
-//! retracted value is released after all threads that were pinned at its retraction have unpinned.
+//! [`EpochPointer`]. A [`Pinned`] proves that its thread is pinned. A value found while pinned
+//! stays alive until the thread unpins. A retracted value is released after all threads that were
+//! pinned at its retraction have unpinned.
 //!
 //! # Which thread frees
 //!
@@ -12,11 +13,11 @@
 //! frees neither pages of nodes nor shards:
 //!
 //! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
-//!   shard ends before the page is marked, a thread that later ends another shard frees the page
-//!   (`slab`).
+//!   page is still unmarked when its shard ends, a thread that later ends another shard frees the
+//!   page (module `slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, these usually include
-//!   the reference to the shard that this thread ends.
+//!   ends a shard drops all references in `GARBAGE`. Unless some thread is pinned, `GARBAGE`
+//!   usually already contains the reference to the shard that is ending.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
 //! crate cannot delay corewheel's freeing of memory, and corewheel never runs their deferred work.
@@ -49,14 +50,16 @@ lazy_per_thread! {
 /// References to retracted values that no pinned thread uses any more.
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
-/// Proof that this thread is pinned. While the proof exists, nothing that the thread finds in a
-/// cell of this module is freed. Keep the proof only briefly, because it delays all freeing.
+/// Proof that this thread is pinned. While a `Pinned` exists, no value that its thread finds in an
+/// [`EpochArc`] or [`EpochPointer`] is freed. Keep a `Pinned` only briefly, because it delays all
+/// freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    // If the thread-locals are destroyed, registers a participant for this `Pinned` only.
+    // If the thread-locals are destroyed, registers a new epoch participant, for this `Pinned`
+    // only.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
@@ -75,7 +78,8 @@ pub(crate) struct EpochArc<T>(EpochPointer<T>);
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
     /// Points to the value in its `Arc`, which the cell's reference keeps alive. A `&T` does not
-    /// suffice, because `to_arc` changes the counts of the `Arc`, which are outside the `T`.
+    /// suffice, because `to_arc` changes the reference counts of the `Arc`, which are outside the
+    /// `T`.
     pointer: NonNull<T>,
     pub(crate) pinned: &'p Pinned,
 }
@@ -104,8 +108,8 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         self.0.retract(move |pointer| {
-            // SAFETY: `publish` made the pointer from an `Arc`, whose reference the retraction took
-            // out of the cell. Every thread that loaded the pointer has unpinned.
+            // SAFETY: `publish` made the pointer from an `Arc`, and the cell's reference now
+            // belongs to this closure. Every thread that loaded the pointer has unpinned.
             release_ref(unsafe { Arc::from_raw(pointer.as_ptr()) });
         });
     }
@@ -123,7 +127,7 @@ impl<T> Protected<'_, T> {
     pub(crate) fn to_arc(&self) -> Arc<T> {
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive (see `deref`).
         unsafe { Arc::increment_strong_count(self.pointer.as_ptr()) };
-        // SAFETY: the pointer is from an `Arc`, and the increment belongs to this new `Arc`.
+        // SAFETY: the pointer is from an `Arc`, and the increment above counts the new `Arc`.
         unsafe { Arc::from_raw(self.pointer.as_ptr()) }
     }
 }
@@ -160,8 +164,8 @@ impl<T> EpochPointer<T> {
     }
 
     /// Empties the cell. If the cell had a pointer, deferred work calls `release` with the pointer
-    /// when every currently pinned thread has unpinned. The target's owner must not free the target
-    /// before that call.
+    /// when every currently pinned thread has unpinned. The owner of the pointer's target must not
+    /// free the target before `release` is called.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
@@ -171,12 +175,13 @@ impl<T> EpochPointer<T> {
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
         let release = move || release(old);
-        // SAFETY: the closure may run on another thread and after this function, because `release`
-        // is `Send` and borrows nothing, and `old` is only a pointer.
+        // SAFETY: the closure may run later and on another thread, because `release` is `Send` and
+        // `'static`, and `old` is only a pointer.
         unsafe { guard.defer_unchecked(release) };
     }
 
-    /// Returns the pointer, if there is one. Its target lives at least until the thread unpins.
+    /// Returns the pointer, or `None` if the cell is empty. The pointer's target lives at least
+    /// until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the cell is
@@ -187,8 +192,9 @@ impl<T> EpochPointer<T> {
 
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: an `Owned` stands for a `Box`, but this pointer is from no `Box`. The `Owned` is
-        // never dropped or dereferenced, and becomes a pointer again below.
+        // SAFETY: an `Owned` normally owns a `Box`, but this pointer is from no `Box`. So this
+        // `Owned` is never dropped or dereferenced, and the code below turns it back into a
+        // pointer.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
         let guard = unsafe { epoch::unprotected() };
@@ -197,17 +203,17 @@ impl<T> EpochPointer<T> {
 }
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs some deferred work that is ready. This leaves less deferred work to cancellers.
+/// runs some deferred work that is ready. So less deferred work remains for cancellers.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
 
-/// Stores a reference in `GARBAGE`. No pinned thread may still use the value. The next thread that
-/// ends a shard drops the reference.
+/// Stores a reference to a retracted value in `GARBAGE`. The caller guarantees that no pinned
+/// thread still uses the value. The next thread that ends a shard drops the stored reference.
 pub(crate) fn move_to_garbage<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCH_USES_LOOM {
         // `GARBAGE` outlives an execution of a loom model, and the next execution must not free
-        // values of this one. So loom models store nothing in `GARBAGE`.
+        // values of the previous execution. So loom models store nothing in `GARBAGE`.
         drop(value);
         return;
     }

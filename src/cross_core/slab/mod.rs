@@ -1,6 +1,6 @@
 //! The nodes of a shard's timers, in pages.
 //!
-//! Each timer has a node. The shard's owner and other threads use the node's state word, mailbox
+//! Each timer has a node. The shard's owner and other threads share a node's state word, mailbox
 //! link, requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the
 //! owner uses the node's deadline and wheel links. The state word and the mailbox link share a
 //! cache line. So a cancel from another core usually writes one cache line of the page and one of
@@ -15,27 +15,29 @@
 //! timers. A page of the adders is a *remote page*, and its timers are *remote timers*. So the
 //! owner takes a free node without an atomic operation, unless it needs a new page. An adder takes
 //! a free node from a remote page by a compare-and-swap ([`FreeList`](page::FreeList)), or
-//! publishes a new page and keeps its first node. From then on the node belongs to that adder. The
+//! publishes a new page and keeps its first node. The adder then has exclusive use of the node. The
 //! adder writes the payload, the requested deadline and, for a periodic timer, the period. Then it
 //! sets the state word to `Armed` with the flags *queued* and *new deadline*. This store publishes
-//! the values (S3 in `state`). The adder pushes the node onto the mailbox as a message, which the
-//! owner consumes. If the owner's private table lacks the page, the owner *adopts* the page: it
-//! adds the page to that table. Then the owner *admits* the timer: it counts the timer as live, and
-//! links the node into its wheel or fires the timer. If another thread is resetting the timer at
-//! that moment, the end of the reset lets the owner link the node. After the timer has ended and
-//! its last message was consumed, the owner returns the node to the free list of its page.
+//! the payload, the requested deadline and the period (S3 in `state`). The adder pushes the node
+//! onto the mailbox as a message, which the owner consumes. If the owner's private table lacks the
+//! page, the owner *adopts* the page: it adds the page to that table. Then the owner *admits* the
+//! timer: it counts the timer as live, and links the node into its wheel or fires the timer. If
+//! another thread is resetting the timer during the admission, the owner links the node only when
+//! it consumes that thread's message after the reset. After the timer has ended and its last
+//! message was consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!
-//! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
-//! owner takes the generations of its own timers from a counter. An adder gives the node's first
-//! timer the page's first generation, and each later timer the node's previous generation plus one.
-//! So adders share no counter. The first generation of a new remote page is above all generations
-//! of earlier remote pages with the same number. Each remote add uses one generation of its node,
-//! and the owner returns the node to its page between two adds. So no generation of a page has
-//! grown by more than one plus the number of nodes returned to that page. The slab stores the first
-//! generation of the next new remote page. When the owner retires a remote page, it raises this
-//! number above all generations of the page.
+//! A generation distinguishes the timers that use a node one after another. One bit of a generation
+//! marks remote timers. The owner takes the generations of its own timers from a counter. An adder
+//! gives the node's first timer the page's first generation, and each later timer the node's
+//! previous generation plus one. So adders share no counter. The first generation of a new remote
+//! page is above all generations of earlier remote pages with the same number. Each remote add uses
+//! one generation of its node, and the owner returns the node to its page between two adds. So a
+//! node's generation exceeds its page's first generation by at most the number of nodes returned to
+//! that page. The slab stores the first generation of the next new remote page. When the owner
+//! retires a remote page, it raises the slab's first generation above all generations of the
+//! retired page.
 //!
 //! # Publication and retirement
 //!
@@ -43,19 +45,19 @@
 //! the owner retracts pages from the table, so the owner need not be pinned to use nodes. All nodes
 //! of an *empty* page are free: `Idle` and not *queued*. The owner keeps some empty pages as
 //! spares, and *retires* the others: it retracts them, and frees them later. Before the owner
-//! retires a remote page, it takes all nodes of that page by one compare-and-swap, so that adders
-//! cannot take one.
+//! retires a remote page, it takes all nodes of that page by one compare-and-swap, so that no adder
+//! can take a node.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
 //! that was pinned at a page's retraction has unpinned, deferred work (`reclaim`) marks the page as
-//! reclaimable. Only then may the page be freed (`retired_pages`). A thread that cancels, resets or
-//! adds a timer stays pinned until it has pushed the node.
+//! reclaimable. The page may be freed only after it is marked (`retired_pages`). A thread that
+//! cancels, resets or adds a timer stays pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
-//! and its timer's generation. No later timer with this number and index has this generation (see
-//! above, and `registry`). So each operation on a stale handle finds that the timer has ended. If
-//! the page was retired, the operation finds one of these:
+//! and its timer's generation. No later timer of this shard number and node index has this
+//! generation (see Generations, and `registry`). So each operation on a stale handle finds that the
+//! timer has ended. If the page was retired, an operation on the stale handle finds one of these:
 //!
 //! * no page;
 //! * the retired page, whose state words are all `Idle`;
@@ -63,7 +65,7 @@
 //!   has generation 0.
 //!
 //! *A handle of a live timer finds its node.* The page of the node was published before the handle
-//! existed, and is not retired while the timer lives.
+//! existed. The page is not retired while the timer lives.
 //!
 //! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
 //! if the page was retired. Publication and retraction of a page are Release operations. Each load
@@ -71,9 +73,9 @@
 //!
 //! # Room
 //!
-//! The *room bit* of a remote page tells adders to look for a free node there. The adder that
-//! takes the last free node clears the bit. Then it checks the free list again, and sets the bit if
-//! the list has a node. The owner sets the bit after it has returned nodes to an empty list. R1:
+//! The *room bit* of a remote page tells adders to look for a free node there. The adder that takes
+//! the last free node clears the bit. Then this adder checks the free list again, and sets the bit
+//! if the list has a node. The owner sets the bit after it has returned nodes to an empty list. R1:
 //! setting the bit releases, and clearing it acquires. So an adder that clears a bit set by the
 //! owner sees the returned nodes in its second check.
 //!
@@ -126,13 +128,14 @@ pub(crate) struct Slab {
     /// The room bits, one per page.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
-    /// True if payloads are callbacks. Only then may other threads add timers.
+    /// True if payloads are callbacks. Other threads may add timers only if this field is true.
     pub(crate) holds_callbacks: bool,
     hints: Hints,
 }
 
-/// Numbers that the adders or the owner change. All except `first_generation` may be outdated. They
-/// share no cache line with the fields that every remote operation reads.
+/// Numbers that the adders or the owner change. All of these numbers except `first_generation` may
+/// be outdated. The alignment separates these numbers from the cache lines that every remote
+/// operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
@@ -156,8 +159,8 @@ pub(crate) struct NodeView<'p> {
     place_in_page: usize,
 }
 
-/// A node that this thread has taken for a remote timer. The value keeps the thread pinned.
-/// Dropping it does not free the node: the caller must arm and push the node.
+/// A node that this thread has taken for a remote timer. A `TakenNode` keeps its thread pinned.
+/// Dropping a `TakenNode` does not free the node: the caller must arm and push the node.
 #[derive(Debug)]
 pub(crate) struct TakenNode {
     page: PagePtr,
@@ -165,7 +168,8 @@ pub(crate) struct TakenNode {
     _pinned: Pinned,
 }
 
-/// A taken node that this thread has armed with a callback of type `C`. The caller must push it.
+/// A taken node that this thread has armed with a callback of type `C`. The caller must push the
+/// node.
 pub(crate) struct ArmedNode<C> {
     node: TakenNode,
     pub(crate) generation: u64,
@@ -179,7 +183,7 @@ impl PageSlot {
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_LOOM) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
-        // Allocates zeros, because an allocator can often provide zeroed memory without writing it.
+        // Allocates zeroed memory, which an allocator can often provide without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: a slot has the layout of a `usize` (asserted above). A slot of zeros is a null
         // pointer: the slot is vacant.
@@ -211,7 +215,7 @@ impl Slab {
                 first_generation: AtomicU64::new(1),
             },
         });
-        // SAFETY: the slab is new, and its layout is that of `T`.
+        // SAFETY: the slab is new and has no owner yet. It was made for payloads of type `T`.
         let nodes = unsafe { OwnerSlab::new(Arc::clone(&slab)) };
         (slab, nodes)
     }
@@ -221,7 +225,7 @@ impl Slab {
     pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
         let page = self.page(page_number_of(index), pinned)?;
         // SAFETY: a published page lives while the thread is pinned (`retired_pages`), and all
-        // pages of this slab have its layout.
+        // pages of this slab have the layout `self.layout`.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
         Some(NodeView { state, link, page, place_in_page: place_of(index) })
     }
@@ -309,7 +313,7 @@ impl Slab {
     /// Publishes a remote page. Returns the page, and the index of its first node. The caller keeps
     /// this node.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // Makes no page if its nodes would have less than half of all generations left. No node can
+        // Makes a page only if at least half of all generations remain for its nodes. No node can
         // use up half of all generations.
         if !self.holds_callbacks || self.first_generation() > OWNER_GENERATION_MAX / 2 {
             return None;
@@ -317,8 +321,8 @@ impl Slab {
         let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Read after the publication, so the first generation exceeds all generations of earlier
-        // remote pages with this number.
+        // This read of the first generation comes after the publication. So the value exceeds all
+        // generations of earlier remote pages with this number.
         header.init_remote(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
@@ -326,13 +330,13 @@ impl Slab {
     }
 
     pub(crate) fn first_generation(&self) -> u64 {
-        // Relaxed: an adder that has published a page has acquired the retraction of the previous
-        // page with the same number.
+        // Relaxed: an adder that publishes a page acquires the retraction of the previous page in
+        // that slot, and the value stored before that retraction.
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
-    /// Raises the first generation of new remote pages to at least `generation`. The caller is the
-    /// owner, or no other thread can see the slab yet.
+    /// Raises the first generation of new remote pages to at least `generation`. The caller must be
+    /// the owner, unless no other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
         // Relaxed: the retraction of a page, or the publication of the shard, publishes this value.
@@ -343,7 +347,7 @@ impl Slab {
     /// owner's first page. Returns the page and the slot's number, or `None` if no slot is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
-        // The hint may be too high, so this also tries lower numbers.
+        // The hint may be too high, so the search then tries the numbers below the hint.
         let hint = self.hints.vacant_slot_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
         let Some(page_number) =
@@ -364,7 +368,7 @@ impl Slab {
     }
 
     /// Removes a page from the table. Deferred work later marks the page as reclaimable. The owner
-    /// must not free the page earlier.
+    /// must not free the page before this mark.
     fn retract_page(&self, page_number: usize) {
         let slot = &self.pages[page_number];
         slot.pointer_ordering.before_store();
@@ -407,8 +411,8 @@ impl NodeView<'_> {
         &self.header().linked_deadlines[self.place_in_page % PAGE_LEN]
     }
 
-    /// Cancels the timer. Returns the answer and this thread's next step. If this thread gets the
-    /// payload, moves the payload to `payload_out`.
+    /// Cancels the timer. Returns the result of the cancel, and this thread's next step. If this
+    /// thread gets the payload, moves the payload to `payload_out`.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -420,9 +424,9 @@ impl NodeView<'_> {
         (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next_step })
     }
 
-    /// Ends a reset that this thread has begun. If another thread has cancelled the timer during
-    /// the reset, this thread may get the payload, and then moves it to `payload_out`. Returns
-    /// `None` if the shard has ended during the reset.
+    /// Ends a reset that this thread has begun. If another thread cancels the timer during the
+    /// reset, this thread may have to take the payload. If so, moves the payload to `payload_out`.
+    /// Returns `None` if the shard has ended during the reset.
     #[inline]
     pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<NextStep> {
         match self.state.end_reset_or_cancel(ResetBy::OtherThread) {
@@ -431,8 +435,8 @@ impl NodeView<'_> {
         }
     }
 
-    /// Moves the payload to `payload_out`. Then makes the timer `Cancelled`, unless the shard has
-    /// ended, and returns the next step. This thread must have got [`NextStep::TakePayload`] from
+    /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`, unless the shard
+    /// has ended. Returns the next step. This thread must have got [`NextStep::TakePayload`] from
     /// the state word.
     #[cold]
     #[inline(never)]
@@ -504,7 +508,7 @@ impl<C: IntoCallback> ArmedNode<C> {
 
     /// Ends the timer that this thread has armed and could not push, because the shard has ended.
     /// Returns the timer's closure, or `None` if the state word has already changed. The owner's
-    /// sweep, or the holder of a guessed handle, may have changed the word
+    /// sweep, or a thread that guessed the handle, may have changed the word
     /// (`StateWord::undo_arm_remote`).
     pub(crate) fn disarm(self) -> Option<C::Closure> {
         let node = self.node.node();

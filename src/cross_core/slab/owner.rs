@@ -35,8 +35,8 @@ use crate::{
 /// admitted (`slab`).
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one remote page, before the owner returns them to the page's free list. They
-/// form a chain from `first_index` to `last_index`.
+/// Freed nodes of one remote page, before the owner returns them to the page's free list. The freed
+/// nodes form a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page_number: usize,
@@ -52,7 +52,7 @@ pub(crate) struct OwnerSlab<T> {
     /// The free nodes of the owner's pages, linked through `Links`.
     free_places: FreePlaces,
     adopted_page_numbers: Vec<usize>,
-    /// The schedules of periodic timers. The inner index is the place in the page.
+    /// The schedules of periodic timers, by page number and then by place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,
     freed_remote_nodes: FreedRemoteNodes,
     /// The retired pages that are not freed yet. The field is a `RefCell`, because announcing a
@@ -60,8 +60,9 @@ pub(crate) struct OwnerSlab<T> {
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// The number of further calls of [`trim`](Self::trim) when a page becomes empty. During a
-    /// pass, at most [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX).
+    /// How many more times a page that becomes empty may cause a call of [`trim`](Self::trim). A
+    /// pass begins with [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX); between passes,
+    /// there is no limit.
     pub(crate) trims_left: u32,
     /// This type owns the payloads. The `Cell` makes it `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -96,9 +97,9 @@ impl<T> OwnerSlab<T> {
         unsafe { self.pages.get(page_number).as_typed() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
-    /// the owner added the timer, `generation` lacks `REMOTE_GENERATION_BIT`, and this does nothing
-    /// and returns true. Even if this returns true, the node may hold a timer of another
+    /// Adopts the page of a remote timer's node. Returns false if this page is not published. Does
+    /// nothing and returns true if `generation` lacks `REMOTE_GENERATION_BIT`, because the owner
+    /// added such a timer. Even if the result is true, the node may hold a timer of another
     /// generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
@@ -124,8 +125,8 @@ impl<T> OwnerSlab<T> {
         })
     }
 
-    /// Frees the node at `index`, whose timer has ended and had this generation. The node must have
-    /// no queued message.
+    /// Frees the node at `index`. Its timer, which had this generation, must have ended. The node
+    /// must have no queued message.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -232,7 +233,8 @@ impl<T> OwnerSlab<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page for the owner, and takes a free node. Returns `None` if no page number is left.
+    /// Adds a page for the owner, and takes a free node. Returns `None` if all page numbers are in
+    /// use.
     fn take_from_new_page(&mut self) -> Option<u32> {
         let (page, page_number) = self.slab.publish_new_page::<T>()?;
         self.pages.set(page_number, page);
@@ -290,7 +292,7 @@ impl<T> OwnerSlab<T> {
         self.free_places.capacity()
     }
 
-    /// Frees the owner's empty pages, even reserved ones. If other threads may be reading pages,
+    /// Frees the owner's empty pages, even reserved pages. If other threads may be reading pages,
     /// some empty pages are freed only in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
         self.free_places.spare_pages_to_keep = 0;
@@ -299,8 +301,8 @@ impl<T> OwnerSlab<T> {
         self.free_places.spare_pages_to_keep = SPARE_PAGES;
     }
 
-    /// Returns the indices of all nodes that may have a timer or a payload. Some of these nodes may
-    /// be free.
+    /// Returns the indices of all nodes that may have a timer or a payload. Some of the returned
+    /// indices may belong to free nodes.
     pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places =
             |page_number| (page_number, self.free_places.possibly_used_places(page_number));
@@ -326,9 +328,9 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // This second call also hands the deferred work of the retractions to all threads
-        // (`reclaim`). Only this thread can hand the work over, and the shard may later move to
-        // another thread.
+        // This second call also publishes the retractions' deferred work, so that any thread can
+        // run the work (`reclaim`). Only the thread that made the retractions can publish this
+        // work, and the shard may later move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
@@ -356,14 +358,14 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Returns true if pages are left that later turns will free. Ignores the count of empty remote
-    /// pages: it includes pages that the owner has not adopted and so cannot free.
+    /// Returns true if pages remain that later turns will free. Ignores the count of empty remote
+    /// pages, because that count includes pages that the owner has not adopted and so cannot free.
     pub(crate) fn has_pages_to_free(&self) -> bool {
         self.may_need_trim
             && (self.free_places.has_surplus_pages() || !self.retired_pages.borrow().0.is_empty())
     }
 
-    /// Frees retired pages, the oldest first, until it finds one that is not reclaimable yet.
+    /// Frees retired pages, the oldest first, until it finds a page that is not reclaimable yet.
     pub(crate) fn free_retired(&self) {
         if self.may_need_trim {
             self.retired_pages.borrow_mut().free_all_reclaimable();
@@ -447,7 +449,7 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Returns the payload of a periodic timer that the owner has added, claimed and armed again.
-    /// The payload is present even if another thread has cancelled the timer since then.
+    /// The payload is present even if another thread has cancelled the rearmed timer.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner, and other threads never take the payload of a timer that the
@@ -455,8 +457,8 @@ impl<T> OwnerSlab<T> {
         unsafe { self.entry(index).node().payload().as_mut() }
     }
 
-    /// Returns true if the timer is pending and the owner has added it. The payload of such a timer
-    /// stays with the owner, even if another thread cancels the timer.
+    /// Returns true if the timer is pending and the owner has added it. The payload of an
+    /// owner-added timer stays with the owner, even if another thread cancels the timer.
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
@@ -573,7 +575,7 @@ impl<'n, T> NodeRef<'n, T> {
         self.creation_record().set(record);
     }
 
-    /// Returns a timer that the owner has just claimed.
+    /// Returns the `ClaimedTimer` of this node. The owner must just have claimed the node's timer.
     #[inline]
     pub(crate) fn claimed(self, run: ClaimedRun, due: u64) -> ClaimedTimer<T> {
         ClaimedTimer { node: self.node().into(), index: self.index, run, due }
@@ -583,12 +585,12 @@ impl<'n, T> NodeRef<'n, T> {
     /// timer, or have consumed the message about its cancel.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
-        // SAFETY: this is the owner. The caller's last transition of the word proves that the
-        // payload was present, and gives it to the caller.
+        // SAFETY: this is the owner. The caller's latest change of the state word proves that the
+        // payload was present, and gives the payload to the caller.
         unsafe { self.node().payload().read() }
     }
 
-    /// Ends a timer at the end of its shard, unless the timer is running. Also returns the payload
+    /// Ends a timer because its shard ends, unless the timer is running. Also returns the payload
     /// if it is present and not in use.
     pub(crate) fn sweep(self) -> (SweepOutcome, Option<T>) {
         let swept = self.state().sweep();
@@ -601,8 +603,9 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A due timer that the owner has claimed. It is running until [`finish`](Self::finish), and its
-/// payload stays in the node until it is run or taken. This value must not outlive the slab.
+/// A due timer that the owner has claimed. The timer is running until [`finish`](Self::finish). Its
+/// payload stays in the node until the payload is run or taken. A `ClaimedTimer` must not outlive
+/// the slab.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ClaimedTimer<T> {
@@ -616,13 +619,12 @@ pub(crate) struct ClaimedTimer<T> {
 impl<T> ClaimedTimer<T> {
     #[inline]
     fn node(&self) -> &Node<T> {
-        // SAFETY: the node of a running timer is not free. While a page has such a node, it is
+        // SAFETY: the node of a running timer is not free. A page with a node that is not free is
         // neither moved nor freed, unless the slab ends.
         unsafe { self.node.as_ref() }
     }
 
-    /// Takes the payload. The caller must call this at most once, and must not have run or rearmed
-    /// the timer.
+    /// Takes the payload. Allowed only once, and only before the timer is run or rearmed.
     #[inline]
     pub(crate) fn take_payload(&self) -> T {
         // SAFETY: the owner has claimed the timer, so the payload is present, and no other thread

@@ -20,14 +20,14 @@ use crate::{
 /// The part of a node that does not depend on the payload type.
 ///
 /// A node's [`Exclusive`] values are in this header, in `Node` and in the arrays of the page. One
-/// thread at a time uses them: the owner, or the adder that has taken the node. The state word can
-/// give the payload, and nothing else, to another thread, such as a canceller.
+/// thread at a time uses the `Exclusive` values: the owner, or the adder that has taken the node.
+/// The state word can give the payload, and nothing else, to another thread, such as a canceller.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
-    /// The tick at which the timer is due. In a periodic remote timer that the owner has not
-    /// admitted yet (`slab`): the timer's period in nanoseconds.
+    /// The tick at which the timer is due. Until the owner admits a periodic remote timer (`slab`),
+    /// this field instead contains the timer's period in nanoseconds.
     pub(super) deadline: Exclusive<Cell<u64>>,
     pub(crate) link: MailboxLink,
     pub(super) location: Exclusive<Cell<Location>>,
@@ -47,18 +47,18 @@ pub(super) struct Node<T> {
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. Only one thread at a time may store it. To publish the deadline, that
-    /// thread must then change the state word.
+    /// Stores the deadline. Only one thread at a time may store a deadline. To publish the
+    /// deadline, that thread must then change the state word.
     #[inline]
     pub(crate) fn store_nanos(&self, nanos: u64) {
-        // Relaxed: the word publishes it (S3 in `state`).
+        // Relaxed: a later change of the state word publishes the deadline (S3 in `state`).
         self.0.store(nanos, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn load_nanos(&self) -> u64 {
-        // Relaxed: the caller has acquired the word (S3 in `state`), or has executed the fence F2
-        // (`parker`). During a reset, this returns the old or the new deadline.
+        // Relaxed: the caller has acquired the state word (S3 in `state`), or has executed the
+        // fence F2 (`parker`). During a reset, this returns the old or the new deadline.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -76,13 +76,13 @@ pub(super) struct PageHeader {
     pub(super) read_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
-    /// Frees this page. The function knows the page's payload type.
+    /// The function that frees a page of this payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
-    /// The deadlines of remote resets and adds.
+    /// The deadlines that remote adds and resets have requested.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
-    /// For a periodic timer, which is never postponable: the time from which the timer counts its
-    /// period after a remote add or reset.
+    /// For a periodic timer, which is never postponable: the base time of its periods, which a
+    /// remote add or reset stores.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
 }
 
@@ -150,8 +150,8 @@ impl PageHeader {
 
     #[inline]
     pub(super) fn first_generation(&self) -> u64 {
-        // Relaxed: an adder has acquired the free list (G1) or stored the value. The owner has
-        // acquired the free list, or the words of all added timers.
+        // Relaxed: an adder has acquired the free list (G1), or has stored the first generation
+        // itself. The owner has acquired the free list, or the words of all added timers.
         self.first_generation.load(Ordering::Relaxed)
     }
 }
@@ -217,8 +217,8 @@ impl<T> Page<T> {
             // SAFETY: the page is a `Page<T>` that no thread uses any more (caller).
             unsafe { page.drop_in_place() };
         }
-        // SAFETY: the page was allocated by `allocate_page`, and is used no more (caller). Without
-        // loom, its parts need no drop.
+        // SAFETY: the page was allocated by `allocate_page`, and is used no more (caller). Outside
+        // loom models, no part of the page needs a drop.
         unsafe { pages::free_page(page) };
     }
 }
@@ -275,7 +275,8 @@ impl PagePtr {
 }
 
 impl<T> Node<T> {
-    /// Returns the address of the payload. The state word determines which thread may use it.
+    /// Returns the address of the payload. The state word determines which thread may use the
+    /// payload.
     #[inline]
     pub(super) fn payload(&self) -> NonNull<T> {
         // SAFETY: only the address is used here; a reference to an `UnsafeCell` reads nothing.
@@ -302,8 +303,8 @@ impl<T> Node<T> {
 /// ```
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
-/// both; S2 in `state` relies on this. A pop also acquires the writes of earlier pushes, because
-/// each CAS continues the release sequence of the head that it replaces.
+/// these links and writes; S2 in `state` relies on this. A pop also acquires the writes of earlier
+/// pushes, because each CAS continues the release sequence of the head that it replaces.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -316,8 +317,8 @@ impl FreeList {
         self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
 
-    /// Takes the first free node. Returns its place, and the number of nodes that are still free.
-    /// `link` maps a place to the link of its node.
+    /// Takes the first free node. Returns the node's place, and the number of nodes that are still
+    /// free. `link` maps a place to the link of its node.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,
@@ -331,8 +332,8 @@ impl FreeList {
                 if free_count == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
             // Adds one to the tag, and subtracts one from the count.
             let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
-            // Both `Acquire` (G1): sees the writes of the node's previous user. After a failed CAS,
-            // sees the links of the list at the new head.
+            // Both `Acquire` (G1): a successful CAS sees the writes of the node's previous user. A
+            // failed CAS sees the links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count)),
                 Err(found) => head = found,

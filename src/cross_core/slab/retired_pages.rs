@@ -10,10 +10,11 @@ use crate::{
     limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX},
 };
 
-/// Retracted pages of ended shards. Only threads that end a shard push or pop pages.
+/// Retracted pages of ended shards. Only a thread that ends a shard pushes pages to this queue or
+/// pops them.
 static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 
-/// Retracted pages of one owner, the oldest first. The owner no longer uses them, and each
+/// Retracted pages of one owner, the oldest first. The owner no longer uses these pages. Each
 /// retraction has scheduled [`mark_reclaimable`] as deferred work.
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(pub(super) VecDeque<PagePtr>);
@@ -80,6 +81,7 @@ fn is_reclaimable(page: PagePtr) -> bool {
 
 fn free(page: PagePtr) {
     // SAFETY: the page was removed from the table, its owner does not use it, and no other thread
-    // can see it. It was just removed from the only list that contains it, so it is freed once.
+    // can see it. The page was just removed from the only list that contained it, so it is freed
+    // once.
     unsafe { page.free() }
 }

@@ -12,10 +12,10 @@
 //!
 //! The *generation* distinguishes the timers that use a node one after another. The owner takes the
 //! generations of its own timers from a counter. A later shard with the same number continues this
-//! counter. A timer that another thread has added is a *remote timer*. Its generation is greater
-//! than the generation of the node's previous timer, and has a bit that marks remote timers
-//! (`slab`). If a handle's generation differs from the word's generation, the handle is stale: its
-//! timer has ended.
+//! counter. A timer that another thread has added is a *remote timer*. A remote timer's generation
+//! is greater than the generation of the node's previous timer, and has a bit that marks remote
+//! timers (`slab`). If a handle's generation differs from the word's generation, the handle is
+//! stale: its timer has ended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -96,80 +96,82 @@
 //!
 //! # Four hazards
 //!
-//! 1. *Twice in the mailbox.* Only the thread whose change sets *queued* pushes the node. So a node
-//!    is in the mailbox at most once. The owner clears the flag when it consumes the message, so
+//! 1. *A node pushed twice.* Only the thread whose change sets *queued* pushes the node. So a node
+//!    is in the mailbox at most once. The owner clears *queued* when it consumes the message, so
 //!    that the next request pushes the node again. If a timer ends while its message is queued, its
 //!    node is reused only after the owner has consumed that message. The owner reads the link
-//!    before it clears the flag, because the next pusher overwrites the link.
+//!    before it clears *queued*, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
 //!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
-//!    entry of a pending or cancelled timer may be in no slot: the owner has not admitted the
-//!    timer, has admitted it during another thread's reset, has cancelled it, or has unlinked it as
-//!    due and failed to claim it. Such a timer is
-//!    `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*. So before the owner
-//!    unlinks or relinks the entry of a timer in one of these states, it checks whether the entry
-//!    is in a slot.
+//!    entry of a pending or cancelled timer may be in no slot. The owner may not have admitted the
+//!    timer yet, or may have admitted the timer during another thread's reset. The owner may also
+//!    have cancelled the timer, or unlinked the due entry and failed to claim the timer. A timer
+//!    whose entry is in no slot is `Resetting`, `Cancelling` or `Cancelled`, or has a *new
+//!    deadline*. In these four states, the owner checks whether the entry is in a slot before it
+//!    unlinks or relinks the entry.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
-//!    only the resetting thread writes the requested deadline. The node is not reused between these
-//!    CASes: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
-//!    it `Cancelled`. The sweep at the shard's end also ends timers in these two phases, but no
-//!    swept node is reused. The owner does not fire a `Resetting` timer. It fires a timer with a
-//!    *new deadline* only after it has applied or discarded the requested deadline.
-//! 4. *The end.* When the shard ends, a cancelling or resetting thread may have made its CAS, but
-//!    not pushed the node yet. The owner first closes the mailbox, and then sweeps all words: it
-//!    ends every timer that is not running. Pending timers are handed back. `Cancelled` and
-//!    `Cancelling` timers count as cancelled, even if their nodes were not pushed. A push into the
-//!    closed mailbox fails, and the cancelling or resetting thread ignores the failure. The words
-//!    are freed after all threads that might read them have unpinned (`reclaim`).
+//!    only the resetting thread writes the requested deadline. The node is not reused during the
+//!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
+//!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling` timers,
+//!    but no swept node is reused. The owner does not fire a `Resetting` timer. The owner fires a
+//!    timer with a *new deadline* only after it has applied or discarded the requested deadline.
+//! 4. *The end of the shard.* When the shard ends, a cancelling or resetting thread may have made
+//!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then sweeps all
+//!    words: it ends every timer that is not running. Pending timers are handed back. `Cancelled`
+//!    and `Cancelling` timers count as cancelled, even if their nodes were not pushed. A push into
+//!    the closed mailbox fails, and the cancelling or resetting thread ignores the failure. The
+//!    words are freed after all threads that might read them have unpinned (`reclaim`).
 //!
 //! # The order of resets
 //!
 //! A remote reset takes effect between its two CASes, the one to `Resetting` and the one that ends
-//! the reset. The reset returns true, unless the shard ends between the CASes. A cancel between the
-//! CASes is ordered after the reset. A second reset that finds the timer `Resetting` writes nothing
-//! and returns true. It is ordered directly before the reset in progress, whose deadline takes
-//! effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
-//! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
-//! that stalls between its CASes delays no other timer.
+//! the reset. The reset returns true, unless the shard ends between its two CASes. A cancel between
+//! a reset's two CASes is ordered after the reset. A second reset that finds the timer `Resetting`
+//! writes nothing and returns true. The second reset is ordered directly before the reset in
+//! progress, whose deadline takes effect. The owner's reset of an admitted timer clears *new
+//! deadline*, so it overrides an earlier remote reset. A remote reset in progress is ordered after
+//! the owner's reset. A resetting thread that stalls between its CASes delays no other timer.
 //!
-//! If the shard ends between the CASes, the reset fails and returns false, although other resets
-//! that found the timer `Resetting` may have returned true. The sweep hands the timer back with its
-//! old deadline, unless an earlier request has set *new deadline*. In that case the sweep hands the
-//! timer back with the requested deadline that it finds in the node: the deadline of the earlier
-//! request, or of the failed reset if that reset has already written it.
+//! If the shard ends between a reset's two CASes, the reset fails and returns false. Nevertheless,
+//! other resets that found the timer `Resetting` may have returned true. The sweep hands the timer
+//! back with its old deadline, unless an earlier request has set *new deadline*. If *new deadline*
+//! is set, the sweep hands the timer back with the requested deadline in the node. The failed reset
+//! may have already overwritten the earlier request's deadline with its own.
 //!
 //! # A reset without a message
 //!
-//! Most resets only postpone a timer. The owner need not know of such a reset before the old
+//! Most resets only postpone a timer. The owner need not know of a postponement before the old
 //! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
-//! level, it usually allows resets without a message. It stores the *linked deadline*, at which it
-//! has linked the timer, in the node, and then sets *postponable*. A later remote reset that finds
-//! this flag sends no message, unless the new deadline is before the linked deadline. It only
-//! writes the requested deadline and sets *new deadline*. At the linked deadline, the owner's
-//! `claim` finds this flag set, and the owner applies the most recently requested deadline. The
-//! work at one tick must be bounded (P7 in `ARCHITECTURE.md`). So each slot of the first level
-//! counts its timers that are postponable, or that the owner itself has postponed without relinking
-//! them. If this count is at its limit, the owner does not set *postponable*.
+//! level, it usually allows resets without a message. The owner stores in the node the *linked
+//! deadline*, at which it has linked the timer. Then the owner sets *postponable*. A later remote
+//! reset that finds this flag sends no message, unless the new deadline is before the linked
+//! deadline. The resetting thread only writes the requested deadline and sets *new deadline*. At
+//! the linked deadline, the owner's `claim` finds *new deadline* set, and the owner applies the
+//! most recently requested deadline. The work at one tick must be bounded (P7 in
+//! `ARCHITECTURE.md`). So each slot of the first level counts its timers that are postponable, or
+//! that the owner itself has postponed without relinking them. If this count is at its limit, the
+//! owner does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
-//! resetting the timer at that moment, that thread's `end_reset_without_message` fails, and the
-//! thread sends a message. Without this message, a timer that `claim` has found `Resetting` would
-//! be lost: the timer is in no slot, and the owner would not link it again.
+//! resetting the timer when the flag is cleared, that thread's `end_reset_without_message` fails,
+//! and the thread sends a message. Without this message, a timer that `claim` found `Resetting`
+//! would be lost, because the owner has unlinked the timer and would not link it again.
 //!
 //! # Orderings, in pairs
 //!
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
-//!   the cancel happens before the owner drops the payload. There is one exception, because
-//!   `finish` does not acquire. If a cancel returns [`Cancel::Running`], the drop of a payload that
-//!   `Shard::next_expired` has returned need not see the canceller's writes.
+//!   the cancel happens before the owner drops the payload. There is one exception: `finish` does
+//!   not acquire. So if `Shard::next_expired` has returned the payload, the payload's drop may miss
+//!   the writes of a canceller that got [`Cancel::Running`].
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads a
-//!   later value of the word must see these effects too. So every later plain store releases. A
-//!   later CAS need not release, because it continues the release sequence of the value that it
-//!   replaces. An adder's store in `arm_remote` publishes the effects, because the adder
-//!   has acquired them by taking the free node (G1 in `slab::page`).
+//!   later value of the word must also see the effects of these callbacks. So every later plain
+//!   store of the word releases. A later CAS need not release, because it continues the release
+//!   sequence of the value that it replaces. An adder's store in `arm_remote` publishes the effects
+//!   of the node's earlier callbacks. The adder has acquired these effects by taking the free node
+//!   (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
@@ -183,8 +185,8 @@
 //!
 //! # The payload
 //!
-//! An adder writes the payload before it calls `arm_remote`. The owner writes it before it calls
-//! `arm`. After either call, the payload belongs to the owner. After a successful
+//! An adder writes the payload before it calls `arm_remote`. The owner writes the payload before it
+//! calls `arm`. After `arm_remote` or `arm`, the payload belongs to the owner. After a successful
 //! `undo_arm_remote`, the adder takes the payload back. Free nodes have no payload to drop.
 //!
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
@@ -253,7 +255,7 @@ impl Phase {
         word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
     }
 
-    /// Returns `word` with this phase and without *postponable*.
+    /// Returns `word` with the phase `self` and without *postponable*.
     const fn set_in(self, word: u64) -> u64 {
         (word & !(PHASE_MASK | POSTPONABLE)) | self as u64
     }
@@ -270,7 +272,7 @@ pub(crate) enum TimerKind {
     Private,
     /// One-shot; any thread may have a handle.
     Shared,
-    /// Repeats; any thread may have a handle.
+    /// Periodic; any thread may have a handle.
     Periodic,
 }
 
@@ -281,11 +283,11 @@ pub(crate) enum ClaimOutcome {
     /// The timer is `Running` now. The owner may use the payload. Unless `rearm` returns true, the
     /// owner must call `finish` after the run.
     Fires(ClaimedRun),
-    /// Another thread has reset the timer. The owner must link it at its requested deadline, or
-    /// claim it again if that deadline is due.
+    /// Another thread has reset the timer. The owner must link the timer at its requested deadline.
+    /// If that deadline is due, the owner may claim the timer again instead.
     NewDeadline { periodic: bool },
-    /// Another thread has cancelled the timer or is resetting it. A message about it is queued, or
-    /// will be pushed.
+    /// Another thread has cancelled the timer or is resetting it. A message about the timer is
+    /// queued, or will be pushed.
     AwaitsMessage,
 }
 
@@ -306,8 +308,8 @@ impl ClaimedRun {
     }
 }
 
-/// The result of a cancel. [`TimerHandle::cancel`](crate::TimerHandle::cancel) returns it without
-/// waiting for the owner.
+/// The result of a cancel. [`TimerHandle::cancel`](crate::TimerHandle::cancel) returns this result
+/// without waiting for the owner.
 ///
 /// # Examples
 ///
@@ -327,7 +329,7 @@ pub enum Cancel {
     /// The callback of a one-shot timer has not started and never will, even if a turn in progress
     /// was about to fire the timer. A periodic timer will not run again.
     Cancelled,
-    /// The callback is running. If the timer is periodic, this run is the last.
+    /// The callback is running. If the timer is periodic, the run in progress is the last.
     Running,
     /// The timer had already ended: it had fired, or was cancelled or handed back.
     Ended,
@@ -375,8 +377,8 @@ pub(crate) enum ConsumedMessage {
     /// Another thread had cancelled the timer. The timer is `Idle` now. If `has_payload` is false,
     /// another thread has taken the payload.
     Cancelled { has_payload: bool },
-    /// The owner had already ended the timer: it had fired, or the owner had cancelled it. The
-    /// caller frees the node.
+    /// The timer had already fired, or the owner had already cancelled it. The caller frees the
+    /// node.
     AlreadyEnded,
     /// Another thread has added or reset the timer, so the owner must link it at its requested
     /// deadline.
@@ -392,7 +394,7 @@ pub(crate) enum ConsumedMessage {
 #[must_use]
 pub(crate) enum SweepOutcome {
     /// The timer was pending, so its payload is handed back. If `has_new_deadline` is true, the
-    /// requested deadline applies.
+    /// timer is handed back with its requested deadline.
     HandedBack { has_new_deadline: bool },
     /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
     /// has taken it.
@@ -410,7 +412,8 @@ pub(crate) enum NextStep {
     /// Take the payload of the cancelled timer, and then call
     /// [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
     TakePayload,
-    /// Do nothing: no message is needed, one is already queued, or another thread will push one.
+    /// Do nothing: no message is needed, a message is already queued, or another thread will push a
+    /// message.
     Nothing,
 }
 
@@ -424,11 +427,11 @@ pub(crate) enum ResetBy {
 #[must_use]
 pub(crate) enum ResetOutcome {
     /// The caller must write the requested deadline and then end the reset. If `postponable` is
-    /// true, and the new deadline is not before the linked deadline of the timer, the caller first
-    /// tries [`end_reset_without_message`](StateWord::end_reset_without_message).
+    /// true and the new deadline is not before the linked deadline, the caller first tries
+    /// [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { postponable: bool },
-    /// Another thread is resetting the timer. The caller's reset is ordered directly before that
-    /// reset, and is complete.
+    /// Another thread is resetting the timer. The caller's reset is complete: it is ordered
+    /// directly before the other thread's reset.
     Superseded,
     /// The timer has ended or is running.
     Refused,
@@ -459,8 +462,8 @@ impl StateWord {
     }
 }
 
-/// The owner's operations. They use a plain store only where no other thread changes the word, or
-/// where the store may overwrite another thread's change.
+/// The owner's operations. These methods use a plain store only where no other thread changes the
+/// word, or where the store may overwrite another thread's change.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -520,8 +523,8 @@ impl StateWord {
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Makes `end_reset_without_message` fail in the resetting thread, which then sends
-                // a message.
+                // Without *postponable*, the resetting thread's `end_reset_without_message` fails.
+                // Then that thread sends a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -534,8 +537,9 @@ impl StateWord {
         }
     }
 
-    /// Cancels a timer on the owner's thread. After `Ok`, the caller must take, drop or forget the
-    /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
+    /// Cancels a timer on the owner's thread. If the result is `Ok`, the caller must take, drop or
+    /// forget the payload before the node is freed. The error is [`Cancel::Running`] or
+    /// [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeWhen, Cancel> {
         let idle = generation << GENERATION_SHIFT;
@@ -553,8 +557,8 @@ impl StateWord {
     }
 
     /// Cancels a private timer. Returns false if the node has no pending private timer of this
-    /// generation. After `true`, the caller must take, drop or forget the payload before the node
-    /// is freed.
+    /// generation. If the result is true, the caller must take, drop or forget the payload before
+    /// the node is freed.
     #[inline]
     pub(crate) fn cancel_private(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
@@ -588,8 +592,8 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Acquire (S3): the write of this timer's requested deadline happens before the node's
-            // next timer gets a requested deadline. Relaxed: a failed CAS is retried.
+            // Acquire (S3): a remote reset's write of the requested deadline happens before the
+            // node's next timer overwrites that deadline. Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return answer;
             }
@@ -602,7 +606,7 @@ impl StateWord {
         let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.set_in(word);
         // Release (S2): a later cancel or query sees the effects of the run. On failure, Acquire
-        // (S1): as for the load.
+        // (S1): the canceller's writes happen before the drop of the payload.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running
             && self.cas(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
@@ -622,8 +626,8 @@ impl StateWord {
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
         debug_assert!(run.is_periodic() || word == self.load_relaxed(), "a one-shot run changed");
         // Release (S2): a thread that gets `Ended` sees the callback's effects. A plain store
-        // suffices: the only change that another thread may make is to `Stopping`, and that phase
-        // ends here too.
+        // suffices: another thread may only change `Running` to `Stopping`, and this store ends
+        // both phases.
         self.0.store(Phase::make_idle(word), Ordering::Release);
         if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
@@ -684,13 +688,13 @@ impl StateWord {
         }
     }
 
-    /// Ends a timer at the end of its shard, unless the timer is running. The mailbox must be
+    /// Ends a timer because its shard ends, unless the timer is running. The mailbox must be
     /// closed.
     pub(crate) fn sweep(&self) -> SweepOutcome {
         loop {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
-                // A run in progress ends its timer itself.
+                // A running timer is not swept: the timer ends when its run ends.
                 Phase::Idle | Phase::Running | Phase::Stopping => return SweepOutcome::NoPayload,
                 // A reset in progress fails, but may have overwritten the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Resetting => {
@@ -712,8 +716,8 @@ impl StateWord {
         }
     }
 
-    /// Returns true if the timer is pending, one-shot, and linked in the wheel, and needs no
-    /// [`prepare_owner_reset`](Self::prepare_owner_reset).
+    /// Returns true only if the timer is pending, one-shot and linked in the wheel. If so, the
+    /// owner's reset of the timer needs no [`prepare_owner_reset`](Self::prepare_owner_reset).
     #[inline]
     pub(crate) fn is_linked_one_shot(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
@@ -721,17 +725,17 @@ impl StateWord {
         word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle)
     }
 
-    /// Prepares the owner's reset of a timer: discards the requested deadline of an earlier remote
-    /// reset, and clears *postponable*, so that a remote reset in progress sends a message. Returns
-    /// whether the timer is periodic, or `None` if it has ended or is running. The timer may be in
-    /// no slot of the wheel.
+    /// Prepares the owner's reset of a timer. Discards the requested deadline of an earlier remote
+    /// reset. Clears *postponable*, so that a remote reset in progress must send a message. Returns
+    /// whether the timer is periodic, or `None` if the timer has ended or is running. The timer may
+    /// be in no slot of the wheel.
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return None,
                 // A remote reset in progress is ordered after this reset. The remote deadline may
-                // be before the owner's, so the remote thread must send a message.
+                // be before the owner's deadline, so the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Resetting => {
                     word & !(NEW_DEADLINE | POSTPONABLE)
                 }
@@ -746,8 +750,8 @@ impl StateWord {
     }
 
     /// Lets other threads postpone the timer without a message. The owner must have linked the
-    /// timer at its requested deadline, and stored that deadline as the linked one. Does nothing
-    /// unless the word is `Armed` without flags.
+    /// timer at its requested deadline, and stored that deadline as the linked deadline. Does
+    /// nothing unless the word is `Armed` without flags.
     #[inline]
     pub(crate) fn set_postponable(&self) {
         let word = self.load_relaxed();
@@ -767,7 +771,8 @@ impl StateWord {
         is_pending.then_some(word & NEW_DEADLINE != 0)
     }
 
-    /// Returns true if the timer is periodic, and will run again unless a later call ends it.
+    /// Returns true if the timer is periodic, and will run again unless a later call ends the
+    /// timer.
     pub(crate) fn will_run_again(&self, generation: u64) -> bool {
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
@@ -792,7 +797,7 @@ impl StateWord {
     }
 
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the
-    /// message.
+    /// message about the cancel.
     pub(crate) fn is_cancelled_remotely(&self) -> bool {
         let word = self.load_relaxed();
         word & CANCELLED_BY_OWNER == 0
@@ -834,8 +839,8 @@ impl StateWord {
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. Returns false if
     /// the owner's sweep has ended the timer. Also returns false if another thread has cancelled
-    /// the timer or is resetting it. Such a thread has guessed the handle
-    /// (`TimerHandle::from_bits`), because the add has not returned it.
+    /// the timer or is resetting it. That other thread must have guessed the handle
+    /// (`TimerHandle::from_bits`), because the add has not returned the handle yet.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): a thread with a stale handle sees the effects of this node's earlier
@@ -846,8 +851,9 @@ impl StateWord {
                 .is_ok()
     }
 
-    /// Cancels a timer from a remote thread, if the owner has added it and its word is `Armed`
-    /// without flags. If this returns true, the caller must push the node.
+    /// Tries to cancel a timer from a remote thread. The owner must have added the timer. Returns
+    /// false unless the timer's word is `Armed` without flags. If the result is true, the caller
+    /// must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
         // Tries the likely word without a load. A load before the CAS would make this core fetch
@@ -855,11 +861,14 @@ impl StateWord {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
-        // AcqRel (S1, S4): as in `cancel`. Relaxed: the value of a failed CAS is unused.
+        // AcqRel: releases this thread's writes to the owner's drop of the payload (S1), and
+        // acquires the owner's last use of the link (S4). Relaxed: the value of a failed CAS is
+        // unused.
         self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Cancels the timer from a remote thread. Returns the answer and the caller's next step.
+    /// Cancels the timer from a remote thread. Returns the result of the cancel, and the caller's
+    /// next step.
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, NextStep) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
@@ -886,9 +895,10 @@ impl StateWord {
                 _ => return (Cancel::Ended, NextStep::Nothing),
             };
             // AcqRel: the CAS releases this thread's writes to the owner's drop of the payload
-            // (S1). It acquires the owner's last use of the link (S4), and the effects of a
-            // periodic timer's earlier runs (S2). If this thread takes the payload, it also
-            // acquires the adder's writes. On failure, Acquire (S2): the answer may become `Ended`.
+            // (S1). The CAS acquires the owner's last use of the link (S4), and the effects of a
+            // periodic timer's earlier runs (S2). If this thread takes the payload, the CAS also
+            // acquires the adder's writes. On failure, Acquire (S2): after `Ended`, the caller sees
+            // the callback's effects.
             match self.cas(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next_step),
                 Err(found) => word = found,
@@ -900,8 +910,8 @@ impl StateWord {
     /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
-        // `likely` is the expected state word: a reset without a message has postponed the timer,
-        // and the owner has not applied the new deadline yet.
+        // `likely` is the word after a reset without a message, until the owner applies the new
+        // deadline.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
@@ -922,7 +932,7 @@ impl StateWord {
                 _ => return ResetOutcome::Refused,
             }
             // Both `Acquire`: an earlier reset's write of the deadline happens before this reset's
-            // write (S3). After a refusal, the caller sees the callback's effects (S2).
+            // write (S3). If the reset is refused, the caller sees the callback's effects (S2).
             let postponable = word & POSTPONABLE;
             let to = Phase::Resetting.set_in(word) | postponable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
@@ -938,8 +948,8 @@ impl StateWord {
     }
 
     /// Tries to end a reset by one CAS, without a message. The new deadline must not be before the
-    /// linked one. Returns false if the owner has cleared *postponable*, or if the timer was
-    /// cancelled or handed back. After false, the caller must call
+    /// linked deadline. Returns false if the owner has cleared *postponable*, or if the timer was
+    /// cancelled or handed back. If the result is false, the caller must call
     /// [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
     pub(crate) fn end_reset_without_message(&self) -> bool {
@@ -986,8 +996,8 @@ impl StateWord {
                 _ => return None,
             };
             // AcqRel: the CAS releases the deadline (S3), and this thread's use of the payload
-            // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If it
-            // sets *payload taken*, it acquires the payload. Relaxed: a failed CAS is retried.
+            // (S1). A CAS that sets *queued* acquires the owner's last use of the link (S4). A CAS
+            // that sets *payload taken* acquires the payload. Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes_payload = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 let next_step = NextStep::push_unless_queued(word);
@@ -998,9 +1008,9 @@ impl StateWord {
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
-        // Acquire (S3): a thread that calls `TimerHandle::from_bits` may not have synchronized with
-        // the timer's adder. This load orders the adder's write of the period before that thread's
-        // write in `Engine::set_period`.
+        // Acquire (S3): orders the adder's write of the period before this thread's write in
+        // `Engine::set_period`. Without this load, a thread that calls `TimerHandle::from_bits` may
+        // not have synchronized with the adder.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -1013,8 +1023,8 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the generations are equal, this value contains only the phase and the flags. The
-        // pending phases are `Private`, `Armed` and `Resetting`, in this order.
+        // If the generations are equal, `phase_and_flags` contains only the phase and the flags.
+        // The pending phases have consecutive values: `Private`, `Armed`, `Resetting`.
         let phase_and_flags = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS))
     }

@@ -235,7 +235,7 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 
 #[test]
 fn a_reset_that_ends_after_the_sweep_fails() {
-    // In the second case, the sweep reports the new deadline of an earlier reset.
+    // The second timer was reset before, so the sweep reports a new deadline.
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {
@@ -281,7 +281,8 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
         let (state, generation) = added_remotely(is_consumed);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
-        // Until the canceller calls `end_reset_or_cancel`, no other call changes the outcome.
+        // Until the canceller calls `end_reset_or_cancel`, all other calls find the timer
+        // cancelled.
         assert_eq!(state.cancel(generation), (Cancel::Ended, NextStep::Nothing));
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(

@@ -1,4 +1,5 @@
-//! A virtual core: a thread with a wheel and tasks. The thread takes one step at each request.
+//! A virtual core: a thread with a wheel and tasks. The executor tells the thread when to take a
+//! step.
 
 use std::{
     cell::{Cell, RefCell},
@@ -40,9 +41,10 @@ pub(super) struct VirtualCore {
     ready_set: Arc<ReadySet>,
 }
 
-/// The tasks of a core. Only the core's thread uses them.
+/// The tasks of a core, used only by the core's thread.
 struct Tasks {
-    /// The unfinished tasks by id. A `BTreeMap` drops them in the same order in each run.
+    /// The unfinished tasks by id. A `BTreeMap` drops the tasks in an order that is equal in each
+    /// run.
     unfinished: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
     ready_set: Arc<ReadySet>,
@@ -60,7 +62,7 @@ struct ReadySet(Mutex<ReadyIds>);
 #[derive(Default)]
 struct ReadyIds {
     ids: Vec<usize>,
-    /// A set of the same ids, for fast lookups.
+    /// The elements of `ids` as a set, for fast lookups.
     id_set: HashSet<usize>,
 }
 
@@ -89,8 +91,9 @@ impl VirtualCore {
         let run = move || {
             config.install().expect("a new thread");
             local_timer().register_driver();
-            // Seeds `When::spread` with the core's index. The default seed is the shard's number,
-            // which depends on the shards that the process created before.
+            // Seeds `When::spread` with the core's index, so that each run uses an equal seed. The
+            // default seed, the shard's number, depends on the shards that the process created
+            // earlier.
             let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(index as u64));
             assign_thread_number(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
@@ -105,12 +108,13 @@ impl VirtualCore {
         (core, shard)
     }
 
-    /// Takes a step. Returns true if the step had an effect. Then any core may need another turn.
+    /// Takes a step. Returns true if the step had an effect. After a step with an effect, every
+    /// core may need another turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(position) => tasks.try_poll(position),
             Step::Turn => {
-                // If the turn sends messages of a purgatory, other cores need a turn.
+                // If this turn sends purgatory messages, other cores need a turn to receive them.
                 let flush_is_pending =
                     || ThreadWheel::with(ThreadWheel::flush_is_pending).unwrap_or(false);
                 let sends_messages = flush_is_pending();
@@ -162,7 +166,8 @@ impl VirtualCore {
 impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.job_sender = None;
-        // Ignores the error: the thread can panic only while it starts, and then `start` panics.
+        // Ignores a panic of the thread: the thread can panic only at its start, and then `start`
+        // has panicked too.
         let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
@@ -195,7 +200,7 @@ impl Tasks {
     /// task is ready.
     fn try_poll(&self, position: usize) -> bool {
         let Some(id) = self.ready_set.pop(position) else { return false };
-        // Removes the task, so that `unfinished` is not borrowed while the task runs.
+        // Removes the task from `unfinished`, which must not be borrowed while the task runs.
         let task = self.unfinished.borrow_mut().remove(&id);
         if let Some(mut task) = task
             && task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_pending()

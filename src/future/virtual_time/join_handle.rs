@@ -33,7 +33,7 @@ pub struct JoinHandle<T>(Arc<Mutex<State<T>>>);
 enum State<T> {
     /// The waker of the task that awaits the output, if there is one.
     Running(Option<Waker>),
-    /// `None` means that the output has been taken.
+    /// The task's output, or `None` after the output has been taken.
     Finished(Option<T>),
 }
 
@@ -110,7 +110,7 @@ impl<T> Future for JoinHandle<T> {
 
     /// # Panics
     ///
-    /// If the output of the task has been taken before.
+    /// Panics if the output of the task has been taken before.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         // Cloning the new waker and dropping the old one run user code, so neither happens while
         // the state is locked.

@@ -91,7 +91,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If a thread cannot be started.
+    /// Panics if a thread cannot be started.
     ///
     /// # Examples
     ///
@@ -112,7 +112,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If a thread cannot be started.
+    /// Panics if a thread cannot be started.
     ///
     /// # Examples
     ///
@@ -123,8 +123,9 @@ impl VirtualTime {
     /// assert_eq!(time.shards().len(), 4);
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
-        // The calling thread may create futures of `Timers`. Without this call, its number depends
-        // on which threads have used `Timers` before.
+        // Gives the calling thread a fixed number, because this thread may create futures of
+        // `Timers`. Without this call, the number would depend on which threads have used `Timers`
+        // before.
         assign_thread_number(1);
         let clock = ManualClock::new();
         let (cores, shards) =
@@ -137,7 +138,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If `make` panics.
+    /// Panics if `make` panics.
     ///
     /// # Examples
     ///
@@ -164,7 +165,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If there is no such core, or `make` panics.
+    /// Panics if there is no core with index `core`, or if `make` panics.
     ///
     /// # Examples
     ///
@@ -194,7 +195,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If the calling thread is not a core of a `VirtualTime`.
+    /// Panics if the calling thread is not a core of a `VirtualTime`.
     ///
     /// # Examples
     ///
@@ -224,8 +225,8 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If all cores are idle and there is no deadline, but the future is not ready. If `make` or a
-    /// task panics.
+    /// Panics if all cores are idle and no deadline remains, but the future is not ready. Also
+    /// panics if `make` or a task panics.
     ///
     /// # Examples
     ///
@@ -253,8 +254,8 @@ impl VirtualTime {
         )
     }
 
-    /// Runs all tasks. Whenever all cores are idle, advances the clock to the next deadline. Ends
-    /// when no task is unfinished or no deadline is left. Returns the number of unfinished tasks,
+    /// Runs all tasks. Whenever all cores are idle, advances the clock to the next deadline. Stops
+    /// when no task is unfinished or no deadline remains. Returns the number of unfinished tasks,
     /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, such as a task that loops over
@@ -262,7 +263,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If a task panics.
+    /// Panics if a task panics.
     ///
     /// # Examples
     ///
@@ -287,7 +288,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If a task panics.
+    /// Panics if a task panics.
     ///
     /// # Examples
     ///
@@ -305,7 +306,7 @@ impl VirtualTime {
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
         self.run_while(|wait| self.elapsed().saturating_add(wait) <= end);
-        // `saturating_sub`, because a task may have advanced the clock beyond `end`.
+        // Saturates, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
         self.run_until_stalled();
     }
@@ -315,7 +316,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// If a task panics.
+    /// Panics if a task panics.
     ///
     /// # Examples
     ///
@@ -328,8 +329,9 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn run_until_stalled(&self) {
-        // True for each core whose next turn may have an effect. These are all cores at first,
-        // because the clock may have advanced, and all cores again after each step with an effect.
+        // True for each core whose next turn may have an effect. At first, every core wants a turn,
+        // because the clock may have advanced. After each step with an effect, every core wants a
+        // turn again.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some((core, step)) = self.choose_step(&wants_turn) {
             let had_effect = self.cores[core].step(step);
@@ -413,8 +415,8 @@ impl VirtualTime {
     }
 
     /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance` with the time
-    /// until the next deadline, and advances the clock if the result is true. Ends when the result
-    /// is false, or there is no deadline.
+    /// until the next deadline, and advances the clock if the result is true. Stops when
+    /// `should_advance` returns false, or no deadline remains.
     fn run_while(&self, should_advance: impl Fn(Duration) -> bool) {
         self.run_until_stalled();
         while let Some(wait) = self.time_until_next().filter(|&wait| should_advance(wait)) {
@@ -423,8 +425,8 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the time until the next deadline of any core. Ignores a deadline at the last
-    /// representable time, because the clock stops there.
+    /// Returns the time until the next deadline of any core. Ignores a deadline at `u64::MAX`
+    /// nanoseconds, where the clock stops.
     fn time_until_next(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);
         let wait = self.cores.iter().filter_map(VirtualCore::time_until_next).min()?;

@@ -18,7 +18,7 @@ impl UnmodelledFlag {
     }
 }
 
-/// A number that may be outdated. Only speed and memory use depend on it.
+/// A number that may be outdated. Only speed and memory use depend on the number.
 #[derive(Debug)]
 pub(crate) struct AtomicHint(AtomicU32);
 

@@ -1,4 +1,4 @@
-//! loom's primitives, and substitutes that show loom the guarantees of other primitives.
+//! Loom's primitives, and wrappers that show loom the memory order of other primitives.
 
 use std::{
     sync::{Mutex, OnceLock},
@@ -35,14 +35,14 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn if_unlocked<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: weaker than `Mutex::try_lock`. This is a compare-exchange, because a swap would
-        // write `true` even if another thread holds the lock. Loom would let threads read this
-        // `true` even after the lock is released.
+        // Relaxed: no code relies on the lock's memory order. This is a compare-exchange, because a
+        // swap would write `true` even if another thread holds the lock. Loom would let threads
+        // read the swap's `true` even after the lock is released.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
         let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));
-        // Relaxed: weaker than the drop of a `MutexGuard`.
+        // Relaxed: no code relies on the lock's memory order.
         self.is_locked.store(false, Ordering::Relaxed);
         acted
     }
@@ -64,7 +64,7 @@ impl<T> Exclusive<T> {
 
     /// # Safety
     ///
-    /// No other thread uses the value while this one uses the returned reference.
+    /// No other thread uses the value while this thread uses the returned reference.
     pub(crate) unsafe fn get(&self) -> &T {
         self.access_check.with_mut(|_| ());
         &self.value
@@ -105,8 +105,8 @@ impl<T> SetOnce<T> {
 ///
 /// Callers access the pointer immediately after `before_store` or `before_load`. Loom switches
 /// threads only before its own operations, so no other thread runs between the call and the access.
-/// The access uses the newest pointer. So both functions use a read-modify-write, which reads the
-/// newest value of `changes`.
+/// So the access uses the newest pointer. To match, `before_store` and `before_load` use a
+/// read-modify-write, which reads the newest value of `changes`.
 #[derive(Debug, Default)]
 pub(crate) struct EpochPointerOrdering {
     changes: AtomicU32,
@@ -115,16 +115,16 @@ pub(crate) struct EpochPointerOrdering {
 impl EpochPointerOrdering {
     pub(crate) fn before_store(&self) {
         if !EPOCH_USES_LOOM {
-            // AcqRel: as the swap or compare-and-swap of the pointer; pairs with the Acquire in
-            // `before_load`, and with other calls of `before_store`.
+            // AcqRel: the ordering of the pointer's swap or compare-and-swap; pairs with the
+            // Acquire in `before_load`, and with other calls of `before_store`.
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     pub(crate) fn before_load(&self) {
         if !EPOCH_USES_LOOM {
-            // Acquire: stands for the Acquire load of the pointer, which loom does not see; pairs
-            // with the Release in `before_store`.
+            // Acquire: imitates the pointer's Acquire load, which loom does not see; pairs with the
+            // Release in `before_store`.
             self.changes.fetch_add(0, Ordering::Acquire);
         }
     }

@@ -1,8 +1,8 @@
 //! The concurrency primitives of `std` or loom, behind one interface.
 //!
 //! This module chooses loom under `--cfg loom` with the feature `models`. Only the package in
-//! `models/`, which builds this source for loom models, has this feature. So a program that tests
-//! its own code under `--cfg loom` gets a corewheel with `std`'s primitives.
+//! `models/`, which builds this source for loom models, has this feature. So if a program tests its
+//! own code under `--cfg loom`, corewheel still uses `std`'s primitives.
 //!
 //! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too, so the registry of shards
 //! contains loom types. Otherwise the registry is an ordinary `static`.
@@ -28,7 +28,7 @@ pub(crate) use crate::limits::IS_LOOM;
 
 impl<T> std::fmt::Debug for Exclusive<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Another thread may be using the value.
+        // Omits the value, because another thread may be using it.
         f.debug_struct("Exclusive").finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ impl<T> Exclusive<T> {
 
     /// # Safety
     ///
-    /// No other thread uses the value while this one uses the returned reference.
+    /// No other thread uses the value while this thread uses the returned reference.
     #[inline]
     pub(crate) unsafe fn get(&self) -> &T {
         &self.0

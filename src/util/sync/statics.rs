@@ -14,8 +14,8 @@ macro_rules! constant {
     };
 }
 
-/// Declares a thread local that is initialized by its first use. The threads of a loom model share
-/// it, because they run on one OS thread.
+/// Declares a thread local that is initialized by its first use. All threads of a loom model share
+/// the thread local, because loom runs them on one OS thread.
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { static $name: $type = $value; }
