@@ -15,7 +15,7 @@ type ClosureStorage = MaybeUninit<[u64; 4]>;
 /// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
 ///
 /// After `build`, the storage holds a value: the closure or its box. The value stays there until it
-/// is moved out or dropped. The vtable is for the type of the value.
+/// is moved out or dropped. The vtable has the operations of the value's type.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: ClosureStorage,
@@ -26,14 +26,14 @@ pub(crate) struct Callback {
 
 /// The operations on the stored value. `call` and `drop` take a pointer to the storage.
 pub(crate) struct VTable {
-    /// Calls the value. The call of a one-shot callback moves the value out of the storage.
+    /// Calls the value. For a one-shot callback, also moves the value out of the storage.
     call: unsafe fn(*mut ClosureStorage),
-    /// `None` if the drop has no effect.
+    /// Drops the value. `None` if the value's type needs no drop.
     drop: Option<unsafe fn(*mut ClosureStorage)>,
     is_repeatable: bool,
 }
 
-/// A closure, or another value that a one-shot timer runs.
+/// A value that a one-shot timer runs: a closure, or a type with its own `run`.
 pub(crate) trait OneShot: 'static {
     fn run(self);
 }
@@ -158,8 +158,9 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
 
 // SAFETY: `build` writes `storage` and `vtable`. The remaining field has size zero.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
-    /// Writes the callback of a closure to its final address. Moving a new `Callback` there would
-    /// read several recent small stores by one wide load, and processors stall on such a load.
+    /// Writes the callback of a closure to its final address. Building the callback elsewhere and
+    /// then moving it would be slower: the wide loads of the move would stall on the small stores
+    /// just made.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
         let (closure, [inline, boxed]) = (self.into_closure(), C::INLINE_AND_BOXED_VTABLES);
@@ -195,7 +196,7 @@ impl Callback {
     pub(crate) fn call_and_drop(mut self) {
         let call = self.vtable.call;
         if self.vtable.is_repeatable {
-            // SAFETY: the storage holds a value of the vtable's type, which `self` owns.
+            // SAFETY: the storage holds a value of the vtable's type. `self` owns this value.
             unsafe { call(&raw mut self.storage) }
         } else {
             let mut callback = ManuallyDrop::new(self);
@@ -248,17 +249,17 @@ impl CallbackPtr {
         unsafe { call(storage) }
     }
 
-    /// Moves out the closure of a callback that was built from a `C`. `C` must store its closure
-    /// inline. Its vtable must be a static, because the vtable's address identifies the closure's
-    /// type.
+    /// Moves the closure out of a callback that was built from a `C`. The closure must fit inline.
+    /// The inline vtable of `C` must be a static, because the vtable's address identifies the
+    /// closure's type.
     #[inline]
     pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
         const { assert!(fits_inline::<C::Closure>()) };
         // SAFETY: the pointer is to a callback (promised to `new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;
         assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
-        // SAFETY: its vtable shows that the callback was built from a `C`. No other code uses the
-        // callback (promised to `new`).
+        // SAFETY: the vtable's address shows that the callback was built from a `C`. No other code
+        // uses the callback (promised to `new`).
         unsafe { take_closure::<C>(self.0) }
     }
 
@@ -269,7 +270,7 @@ impl CallbackPtr {
     }
 }
 
-/// Moves out the closure of a callback, unboxed.
+/// Moves the closure out of a callback and, if the closure is boxed, out of its box.
 ///
 /// # Safety
 ///

@@ -94,7 +94,7 @@ pub struct TimerHandle {
     shard_and_index: NonZeroU64,
 }
 
-/// Set in `shard_and_index` of every handle, so that this field is never zero.
+/// A bit that is set in `shard_and_index` of every handle, so that this field is never zero.
 const HANDLE_TAG: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
 
 impl TimerHandle {
@@ -103,7 +103,8 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns the handle of a timer of the same shard. `self` is a template with index 0.
+    /// Returns the handle of the timer with this index and generation, in the shard of `self`. The
+    /// index of `self` must be 0.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -147,7 +148,8 @@ impl TimerHandle {
         u128::from(self.generation) << 64 | u128::from(self.shard_and_index.get())
     }
 
-    /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is pending or running.
+    /// Decodes a handle from the result of [`to_bits`](Self::to_bits), if the handle's timer is
+    /// pending or running.
     ///
     /// Returns `None` if the timer has ended, or if `bits` is no handle. Bits that are not from
     /// `to_bits` may match a timer by chance.
@@ -182,16 +184,16 @@ impl TimerHandle {
     ///   in its next turn, or in a later one if the turn's budget of at most 1,024 messages runs
     ///   out first. If the owner announces its sleeps, it sleeps at most
     ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
-    ///   There is one exception: if another thread is resetting the timer during a remote cancel,
-    ///   the callback is dropped only after that reset.
-    /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
-    ///   this answer. After this run, a periodic timer does not run again.
+    ///   Exception: if another thread is resetting the timer during a remote cancel, the callback
+    ///   is dropped only after that reset has ended.
+    /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer also
+    ///   gets `Running`. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything that the callback did.
     ///
-    /// For a timer of a [`Shard`](crate::Shard), this is a remote cancel even on the owner's
-    /// thread, and the owner drops the payload. [`Shard::cancel`](crate::Shard::cancel) returns the
-    /// payload instead.
+    /// For a timer of a [`Shard`](crate::Shard), every call of this method is a remote cancel, even
+    /// on the owner's thread. The owner drops the payload in a turn.
+    /// [`Shard::cancel`](crate::Shard::cancel) returns the payload instead.
     ///
     /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
     /// system call unless it allocates or frees memory. A remote cancel makes one compare-and-swap
@@ -292,16 +294,15 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees the
-    /// effects of its runs. So the caller can free what the callback's body uses, but not what the
-    /// destructors of its captures use, because those destructors may run later. There is one
-    /// exception: this call does not wait for a run of a drained timer
-    /// ([`PendingTimer::run`](crate::PendingTimer::run)), and such a run may come later. Returns
-    /// the answer of [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was
-    /// running.
+    /// effects of its runs. So the caller can free data that the callback's body uses. Data that
+    /// the destructors of the captures use must stay, because these destructors may run later.
+    /// Exception: after a drain of the wheel, [`PendingTimer::run`](crate::PendingTimer::run) may
+    /// still run the callback, and this call does not wait for that run. Returns the answer of
+    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this call returns, unless
-    /// an [`OwnedTimer`](crate::OwnedTimer) keeps them. In all other cases, even after `Ended`, the
-    /// captures may be dropped later, as `cancel` describes.
+    /// an [`OwnedTimer`](crate::OwnedTimer) keeps them. If the answer is `Cancelled` or `Ended`,
+    /// the captures may be dropped after this call, as `cancel` describes.
     ///
     /// This thread polls the timer at intervals that grow to a millisecond. The owner does nothing
     /// for these polls. The wait lasts as long as the callback runs, so the callback must not wait
@@ -310,8 +311,8 @@ impl TimerHandle {
     ///
     /// # Errors
     ///
-    /// Returns an error and cancels nothing if the call comes from user code that a turn of a wheel
-    /// of callbacks runs. So two callbacks never wait for each other for ever.
+    /// Returns an error and cancels nothing if this thread is running a turn of a wheel that runs
+    /// callbacks. So two callbacks never wait for each other for ever.
     ///
     /// # Examples
     ///
@@ -383,24 +384,25 @@ impl TimerHandle {
     /// Resets the timer to an earlier or later deadline, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was reset, and false if it has ended or is running. If several
-    /// threads reset a timer concurrently and it stays pending, all get `true`, and one of their
-    /// deadlines applies.
+    /// threads reset a timer concurrently and the timer stays pending, all calls return true, and
+    /// one of the requested deadlines applies.
     ///
-    /// False does not say why. The timer may have fired, but another thread may also have cancelled
-    /// it, or drained its wheel. Then the callback does not run. So if `reset` of an idle timer
-    /// returns false while its connection is open, add a new timer, or close the connection.
+    /// False does not mean that the callback has run: another thread may have cancelled the timer
+    /// or drained its wheel. Suppose that a timer closes an idle connection, and `reset` returns
+    /// false while the connection is open. Then add a new timer, or close the connection.
     ///
-    /// If a callback resets a timer of the same wheel, the turn in progress does not fire that
-    /// timer, unless it later consumes another thread's add, or newer reset, of the timer. A reset
-    /// of a periodic timer changes the time of the next run, and later runs follow at the timer's
-    /// period. Slack and spread of earlier calls no longer apply.
+    /// If a callback resets a timer of its own wheel, the turn in progress does not fire that
+    /// timer. The exception is a timer whose remote add or newer remote reset this turn consumes
+    /// later. A reset of a periodic timer changes the time of the next run, and later runs follow
+    /// at the timer's period. The slack and spread of the timer's add and earlier resets no longer
+    /// apply.
     ///
-    /// Cost: constant. A reset takes no lock. It usually reads the clock once and allocates
+    /// Cost: constant. A reset takes no lock. A reset usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
-    /// most one on the owner's mailbox. A failed compare-and-swap is retried. After the owner
-    /// has applied a first remote reset of a one-shot timer, remote resets that only postpone the
-    /// timer usually send no message. A remote reset wakes the owner if the owner's announced sleep
-    /// would outlast the new deadline.
+    /// most one on the owner's mailbox. A failed compare-and-swap is retried. After the owner has
+    /// applied a first remote reset of a one-shot timer, remote resets that only postpone the timer
+    /// usually send no message. A remote reset wakes the owner if the owner's announced sleep would
+    /// outlast the new deadline.
     ///
     /// # Examples
     ///
@@ -701,7 +703,7 @@ impl Drop for TimerGuard {
 }
 
 per_thread! {
-    /// The wheel of this thread, while it has one.
+    /// The wheel of this thread; `None` while the thread has no wheel.
     static CURRENT_WHEEL: Cell<Option<CurrentWheel>> = Cell::new(None);
 }
 
@@ -716,8 +718,8 @@ pub(crate) struct CurrentWheel {
 pub(crate) struct WheelOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
-    /// Resets a timer to a delay from now. This is separate from `reset`, because a `Duration` is
-    /// passed in registers, unlike a `When`.
+    /// Resets a timer to a deadline after the given delay. This function is separate from `reset`,
+    /// because a `Duration` is passed in registers, unlike a `When`.
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
@@ -753,13 +755,13 @@ impl CurrentWheel {
 
 per_thread! {
     /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel belongs to
-    /// no thread.
+    /// no thread, so it is never a thread's `CURRENT_WHEEL`.
     static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
-/// because callbacks must not wait for each other. `turn` must not panic, because the flag would
-/// then stay true.
+/// because callbacks must not wait for each other. `turn` must not panic, because a panic would
+/// leave `IN_WORKER_TURN` true.
 #[cfg(feature = "futures")]
 pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     let previous = IN_WORKER_TURN.with(|flag| flag.replace(true));

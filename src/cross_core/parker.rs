@@ -12,29 +12,30 @@
 //! is there a request?               asleep, and for too long? then wake
 //! ```
 //!
-//! If F1 comes first in the fences' total order, the requesting thread sees the announcement.
-//! Otherwise the owner sees the request and does not sleep. A requesting thread may read the
-//! announcement of an old sleep, although the owner has already announced a new sleep. Then the F1
-//! of the new sleep comes after F2, so the owner sees the request.
+//! If the owner's fence F1 precedes the requesting thread's fence F2 in the total order of fences,
+//! the requesting thread sees the announcement. Otherwise the owner sees the request and does not
+//! sleep. A requesting thread may read the announcement of an old sleep, although the owner has
+//! already announced a new sleep. Then F2 precedes the fence F1 of the new sleep, so the owner sees
+//! the request before the sleep.
 //!
 //! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push
 //! the node when thread B writes a new deadline to the node. Because A pushes the node, B does not.
 //! Then each thread executes F2, checks for a sleeping owner, and reads the node's deadline. So the
-//! thread whose F2 is later reads B's deadline, and checks for a sleeping owner after A's push.
+//! thread that executes F2 last reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
 //! on a wake-up by another thread, because that thread may stall, or its hook may panic. There is
-//! one exception: while a waking thread copies the owner's thread handle or the driver task's
-//! waker, it holds a lock (`hooks`). A thread that finds this lock held does not wait, and relies
-//! on the thread that holds the lock.
+//! one exception, a lock in `hooks`. A waking thread holds this lock while it copies the owner's
+//! thread handle or the driver task's waker. A thread that finds this lock held does not wait, and
+//! relies on the thread that holds the lock.
 //!
-//! If the hook is called between the announcement and the sleep, the sleep must end at once.
+//! If the wake hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
 //!
-//! The announcement contains the flag `PARKS`, so a waking thread that sees a sleep knows whether
-//! it must unpark the owner besides calling the hook. The announcement of the owner's first park
-//! lacks the flag. So this park sets the flag and returns at once, and no wake-up is lost.
+//! The announcement contains the flag `PARKS`. This flag tells a waking thread that it must also
+//! unpark the owner, in addition to calling the wake hook. The announcement of the owner's first
+//! park lacks the flag. So this park sets the flag and returns at once, and no wake-up is lost.
 //!
 //! # Models
 //!
@@ -65,7 +66,7 @@ const UNDRIVEN: u64 = 4;
 const PARKS: u64 = 8;
 const SLEEP_NUMBER_UNIT: u64 = 16;
 
-/// Identifies one announced sleep. Ending this sleep has no effect on a later one.
+/// Identifies one announced sleep. An attempt to end this sleep has no effect on a later sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
@@ -82,7 +83,8 @@ impl Parker {
         let announcement =
             previous + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
         // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
-        // cannot clear this announcement: its exchange comes before this swap or fails.
+        // cannot clear this announcement: the waking thread's exchange fails if it comes after this
+        // swap.
         self.sleep_word.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -101,17 +103,18 @@ impl Parker {
 
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
-        // Both `Relaxed`: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence
-        // F1 of the owner's next announcement. So the owner sees that thread's request before it
-        // sleeps.
+        // Both `Relaxed`: if a requesting thread still reads `UNDRIVEN`, its fence F2 comes before
+        // the fence F1 of the owner's next announcement. So the owner sees the request before the
+        // announced sleep.
         let previous = self.sleep_word.load(Ordering::Relaxed);
         if previous & UNDRIVEN != 0 {
             self.sleep_word.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
     }
 
-    /// Makes each wake-up from a later sleep unpark the owner. Only the owner calls this. An
-    /// announced sleep no longer ends by its earlier id, which at worst causes spurious wake-ups.
+    /// Records that the owner parks, so that threads that wake the owner from later sleeps unpark
+    /// it. Only the owner calls this. The id of a sleep that is already announced becomes invalid,
+    /// which at worst causes spurious wake-ups.
     pub(crate) fn set_parks(&self) {
         // Relaxed: the next announcement publishes the flag.
         self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);
@@ -134,8 +137,8 @@ impl Parker {
         sleep_word >= SLEEP_NUMBER_UNIT && sleep_word & UNDRIVEN == 0
     }
 
-    /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
-    /// or has woken the owner.
+    /// Marks a sleep as ended, unless the owner has announced a later sleep. The caller is the
+    /// owner, or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
         // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
@@ -173,8 +176,8 @@ impl Parker {
     pub(crate) fn sleep_in_progress_after_request(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `sleeps_past` then reads the end of this sleep or of a later one. The owner sees
-        // the request before it begins a later sleep.
+        // Acquire: `sleeps_past` then reads the end of this sleep or of a later sleep. Before a
+        // later sleep, the owner sees the request.
         SleepId::if_asleep(self.sleep_word.load(Ordering::Acquire))
     }
 

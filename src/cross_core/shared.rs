@@ -56,8 +56,8 @@ pub(crate) struct Shared {
     pub(crate) drop_within_nanos: u64,
 }
 
-// User code runs only between operations on this state, so its panic leaves no operation half done
-// (P5 and P6 in `ARCHITECTURE.md`).
+// User code runs only between operations on this state, so a panic of user code leaves no operation
+// half done (P5 and P6 in `ARCHITECTURE.md`).
 impl RefUnwindSafe for Shared {}
 
 /// A value that shares no cache line with other values. It is aligned to two lines, because many
@@ -78,7 +78,7 @@ impl<T> std::ops::Deref for CachePadded<T> {
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
-    /// The caller must wake the owner from this sleep, once the caller holds no borrow of
+    /// The sleep from which the caller must wake the owner, once the caller holds no borrow of
     /// corewheel's state.
     pub(crate) sleep_to_interrupt: Option<SleepId>,
 }
@@ -141,7 +141,7 @@ impl Shared {
     }
 
     /// Wakes the owner, and returns true if this call has woken it. If no loop drives the wheel,
-    /// only reports an overdue timer.
+    /// does not wake the owner, but reports a timer that is overdue.
     pub(crate) fn wake(&self, sleep: SleepId) -> bool {
         if sleep.is_undriven() {
             self.report_if_overdue();
@@ -163,9 +163,9 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
-    /// period. `overdue_nanos` is the lateness of the timer. After a report, reports nothing until
-    /// the wheel next loses its last driver. The caller must hold no borrow of corewheel's state.
-    /// At the end of the owner's thread, `dropped` is the number of timers that were pending.
+    /// period. `overdue_nanos` is the lateness of the timer. Reports at most once until the wheel
+    /// next loses its last driver. The caller must hold no borrow of corewheel's state. If the
+    /// owner's thread is ending, `dropped` is the number of its pending timers, which are dropped.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue_nanos: u64, dropped: Option<usize>) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
@@ -248,8 +248,8 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `due`. If the shard has ended and its sweep
-    /// missed the timer, returns the closure as the error.
+    /// Pushes an armed node, whose timer is due at `due`. If the shard has ended, and the owner's
+    /// sweep of the timers did not see this timer, returns the closure in the error.
     #[inline(always)]
     fn push_armed<C: IntoCallback>(
         &self,
@@ -266,9 +266,8 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no closure, one of these came first: the owner's sweep
-                // (`state`), or a cancel or reset with a guessed handle. Then the add counts as
-                // successful.
+                // `disarm` returns no closure, the owner's sweep (`state`) or a cancel or reset
+                // with a guessed handle came first. In these cases, the add counts as successful.
                 armed.disarm().map_or(Ok(RemoteOutcome::without_wake(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
@@ -276,7 +275,7 @@ impl Shared {
         }
     }
 
-    /// Returns the time `delay_nanos` from now, in nanoseconds of the clock.
+    /// Returns the present time plus `delay_nanos`, in nanoseconds of the clock.
     #[inline]
     pub(crate) fn nanos_after(&self, delay_nanos: u64) -> u64 {
         // Relaxed: a slightly older reading is allowed.
@@ -298,10 +297,10 @@ impl Shared {
         }
     }
 
-    /// Returns a reading of the clock for a request of another thread. No turn that reads the
-    /// clock later has an earlier lower bound, even if the owner estimates a fast clock, unless a
-    /// virtual clock has gone back. So the next turn fires a timer that is due at this reading's
-    /// lower bound.
+    /// Reads the clock for a request of another thread. A turn that reads the clock afterwards gets
+    /// at least this reading's lower bound, even if the owner estimates a fast clock. The exception
+    /// is a virtual clock that has gone back. So the next turn fires a timer that is due at this
+    /// reading's lower bound.
     #[inline]
     fn reading(&self) -> Reading {
         let max = self.nanos_after(0);
@@ -309,9 +308,10 @@ impl Shared {
         Reading { min: max.saturating_sub(width), max }
     }
 
-    /// Returns the deadline of a timer that is reset now, in nanoseconds of the clock. An elapsed
-    /// deadline is moved back by almost a tick (`backdate_if_elapsed`). The second value is the
-    /// deadline without this move. A periodic timer counts its next periods from the second value.
+    /// Returns two times for a timer that is reset now, in nanoseconds of the clock. The first is
+    /// the deadline. If the deadline has elapsed, almost a tick is subtracted
+    /// (`backdate_if_elapsed`). The second is the deadline without this subtraction. A periodic
+    /// timer counts its next periods from this second time.
     pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, u64) {
         if let Deadline::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -393,9 +393,9 @@ impl Shared {
     }
 }
 
-/// Returns true if a push that brings a stack to `depth` messages must end a sleep. Every
-/// `WAKE_DEPTH`-th message ends a sleep, because an earlier wake-up may have failed. An owner
-/// that announces its sleep after the push checks the number of messages itself.
+/// Returns true if the push that makes a mailbox stack `depth` messages deep must wake a sleeping
+/// owner. Every `WAKE_DEPTH`-th message ends a sleep, because an earlier wake-up may have failed.
+/// An owner that announces its sleep after the push checks the number of messages itself.
 #[inline]
 fn is_wake_depth(depth: u32) -> bool {
     depth.is_multiple_of(WAKE_DEPTH)
@@ -403,8 +403,8 @@ fn is_wake_depth(depth: u32) -> bool {
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
 impl Protected<'_, Shared> {
-    /// Cancels a timer by one CAS and one push, if the owner has added the timer and its state word
-    /// is `Armed` without flags (`state`). Otherwise returns `None`.
+    /// Cancels a timer by one CAS and one push. The owner must have added the timer. Returns `None`
+    /// if the state word is not `Armed` without flags (`state`).
     #[inline]
     pub(crate) fn try_cancel_fast(
         &self,
@@ -427,8 +427,8 @@ impl Protected<'_, Shared> {
         generation: u64,
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
-        // If the node has no page, the timer has ended: the page was retired, or the handle belongs
-        // to an earlier shard with this number, which had more pages.
+        // A missing page means that the timer has ended. The page was retired, or the handle
+        // belongs to an earlier shard that had this number and more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::without_wake(Cancel::Ended);
         };
@@ -443,8 +443,8 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, kind)
             }
             // A message about an add or reset is queued or about to be pushed, so this cancel
-            // pushes none. But it ends a sleep that is marked `ends_on_cancel`, so that the owner
-            // drops the payload in time.
+            // pushes none. But the cancel ends a sleep that is marked `ends_on_cancel`, so that the
+            // owner drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.sleep_to_interrupt_after_cancel(false)
             }
@@ -496,8 +496,8 @@ impl Protected<'_, Shared> {
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
         }
-        // Reads the requested deadline after the push: another thread may have reset the timer
-        // again and pushed nothing, because *queued* was set.
+        // Reads the requested deadline only after the push, because another thread may have reset
+        // the timer again. That thread pushed nothing if it found *queued* set.
         let mut sleep_to_interrupt = self.sleep_to_interrupt_for_deadline(ends_any_sleep, || {
             node.requested_deadline().load_nanos()
         });
@@ -519,8 +519,8 @@ impl Protected<'_, Shared> {
     #[inline]
     fn push_cancelled(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> Option<SleepId> {
         match self.mailbox.push(index, link, kind) {
-            // The first message about a payload ends a sleep that is marked `ends_on_cancel`, so
-            // that the owner drops the payload in time.
+            // The first message that leaves a payload to the owner ends a sleep that is marked
+            // `ends_on_cancel`, so that the owner drops the payload in time.
             PushOutcome::Queued { depth, is_first_payload }
                 if is_first_payload || is_wake_depth(depth) =>
             {
