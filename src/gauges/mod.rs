@@ -158,12 +158,11 @@ impl Gauges {
         }
     }
 
-    /// Records that no loop drives the shard. `remote_due` is the due time of the queued remote
-    /// requests, or `u64::MAX` if none is queued.
-    pub(crate) fn record_undriven(&self, remote_due: u64) {
+    /// Forgets the deadlines that other threads requested during an earlier time without a loop.
+    pub(crate) fn reset_remote_due_while_undriven(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.remote_due_while_undriven.store(remote_due, Ordering::Relaxed);
+            self.remote_due_while_undriven.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
@@ -218,8 +217,14 @@ impl Gauges {
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
+    /// Publishes the deadline of a remote request, or a time 1 ns after the beginning of the latest
+    /// turn if that is later. No turn has handled the request, but other threads assume that a turn
+    /// has handled all deadlines up to its beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.is_enabled() {
+            // Relaxed: the caller is the owner, or has acquired `Parker::set_undriven`.
+            let turn_began_at = self.turn_began_at.load(Ordering::Relaxed);
+            let due = due.max(turn_began_at.saturating_add(1));
             // Relaxed: an independent word.
             self.remote_due_while_undriven.fetch_min(due, Ordering::Relaxed);
         }

@@ -179,7 +179,7 @@ impl ThreadWheel {
             announced_until: Cell::new(u64::MAX),
             sampler: Sampler { one_in, countdown: Cell::new(one_in) },
         };
-        local.mark_undriven(u64::MAX);
+        local.mark_undriven();
         local.shared.gauges.set_overdue_grace();
         Ok(local)
     }
@@ -392,12 +392,16 @@ impl ThreadWheel {
         }
     }
 
-    /// Enters the state `undriven` after the wheel has lost its last driver or loop, and publishes
-    /// that no loop drives the wheel.
+    /// Enters the state `undriven` after a driver has driven the wheel: publishes that no loop
+    /// drives it. Remote adds and resets that wait for a turn count as due now.
     fn end_driving(&self, undriven: DriverState) {
         self.driver.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
-        self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
+        self.mark_undriven();
+        // Checks last: another thread that has not seen `mark_undriven` has published nothing.
+        if self.with_engine(|engine| engine.backlog.has_urgent(&self.shared.mailbox)) {
+            self.shared.gauges.lower_remote_due_while_undriven(now);
+        }
     }
 
     fn forget_driver_task(&self, id: DriverTaskId) {
@@ -432,11 +436,11 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes that no loop drives the wheel. `remote_due_while_undriven` is the time at which
-    /// queued remote adds and resets count as due, or `u64::MAX` if none is queued.
-    fn mark_undriven(&self, remote_due_while_undriven: u64) {
+    /// Publishes that no loop drives the wheel. From now on, other threads publish the deadlines
+    /// that they request.
+    fn mark_undriven(&self) {
         self.announced_until.set(u64::MAX);
-        self.shared.gauges.record_undriven(remote_due_while_undriven);
+        self.shared.gauges.reset_remote_due_while_undriven();
         self.shared.parker.set_undriven();
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, Shard, ShardRef,
+    Cancel, Config, ManualClock, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
 };
@@ -322,6 +322,45 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         drop(driver);
         thread::sleep(DELAY);
         assert!(overdue(NAME) >= DELAY / 2);
+    });
+    // So is one that the driver's last turn has left to the next turn.
+    on_named_core(NAME, || {
+        let driver = driver();
+        from_another_thread(|shard| (0..2).for_each(|_| _ = shard.add(Duration::ZERO, || ())));
+        let turn = local_timer().turn_within(1);
+        assert_eq!((turn.fired, turn.behind), (1, true));
+        drop(driver);
+        thread::sleep(DELAY);
+        assert!(overdue(NAME) >= DELAY / 2);
+    });
+    // So is one that arrives between the last turn and the end of `run_until`.
+    on_named_core(NAME, || {
+        local_timer().add(Duration::ZERO, || ());
+        local_timer().run_until(|| {
+            let has_turned = local_timer().is_empty();
+            if has_turned {
+                from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
+            }
+            has_turned
+        });
+        thread::sleep(DELAY);
+        assert!(overdue(NAME) >= DELAY / 2);
+    });
+}
+
+/// The remote add and the last turn read the same time.
+#[test]
+fn a_remote_timer_that_is_due_at_the_last_turn_is_overdue() {
+    const NAME: &str = "nothing drives it in virtual time";
+    on_named_core(NAME, || {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).install().expect("the first use");
+        clock.advance(TICK);
+        local_timer().add(Duration::ZERO, || ());
+        local_timer().run_until_empty();
+        from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
+        clock.advance(TICK);
+        assert!(overdue(NAME) >= TICK / 2, "{:?}", overdue(NAME));
     });
 }
 
