@@ -14,7 +14,7 @@ use loom::{
 };
 use loom_tests::{
     TICK, config, expired, expiry_ticks, explore, explore_with_preemptions, fall_asleep,
-    install_core_with, install_waking_core, join_unparkers, run_ticks, setup, shard, shared,
+    install_core_with, install_waking_core, join_unparkers, race, run_ticks, setup, shard, shared,
     spawn_unparker, turn_after_a_tick,
 };
 
@@ -282,6 +282,26 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         resetters.join();
         let fired = expiry_ticks(&mut shard, &clock, 5);
         assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
+    });
+}
+
+/// The dropped driver finds the add in the mailbox, or the adder finds that no loop drives the wheel.
+#[test]
+fn a_remote_add_during_the_end_of_driving_is_overdue() {
+    explore(28, || {
+        // In models, only a named shard publishes.
+        let (clock, core, driver) = setup(|| {
+            let clock = ManualClock::new();
+            config(&clock).name("named").install().unwrap();
+            let driver = corewheel::future::drive(|_| std::future::pending::<()>());
+            local_timer().turn();
+            (clock, local_timer().shard_ref(), driver)
+        });
+        let adder = race(move || core.add(TICK, || ()));
+        drop(driver);
+        adder.join().unwrap();
+        clock.advance(TICK * 2);
+        assert!(local_timer().metrics().unwrap().overdue >= TICK);
     });
 }
 

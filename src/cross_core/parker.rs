@@ -91,7 +91,8 @@ impl Parker {
         SleepId(announcement)
     }
 
-    /// Records that no loop drives the owner's wheel. Only the owner calls this.
+    /// Records that no loop drives the owner's wheel. The owner must then check for requests, because
+    /// a thread that has not seen this record publishes no deadline. Only the owner calls this.
     pub(crate) fn set_undriven(&self) {
         // Relaxed: the store of `sleep_word` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
@@ -99,6 +100,8 @@ impl Parker {
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         self.sleep_word.store(previous + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
+        // SeqCst (F1): as in `announce`.
+        fence(Ordering::SeqCst);
     }
 
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
