@@ -751,4 +751,28 @@ mod tests {
         thread::spawn(move || sender.send(cores.join().len()));
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
     }
+
+    /// The loop has checked `is_stopping`, and announces its next sleep after the call of `stop`.
+    #[test]
+    fn stop_before_the_announcement_ends_the_sleep_of_a_core_without_a_free_node() {
+        let ((checked, is_checked), (stopped, is_stopped)) = (mpsc::channel(), mpsc::channel());
+        let run = |core: Core, (checked, is_stopped): (mpsc::Sender<()>, mpsc::Receiver<()>)| {
+            while local_timer().try_add(Duration::from_secs(3_600), || ()).is_ok() {}
+            local_timer().turn();
+            assert_ne!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
+            assert!(!core.is_stopping());
+            checked.send(()).expect("the test waits");
+            is_stopped.recv().expect("the test stops the core");
+            assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
+            local_timer().turn();
+            assert!(core.is_stopping());
+            assert_ne!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
+        };
+        let args = vec![(checked, is_stopped)];
+        let cores = Cores::builder().pin(false).start_with(args, run).expect("started");
+        is_checked.recv().expect("the core runs");
+        cores.stop();
+        stopped.send(()).expect("the core waits");
+        assert!(cores.join().iter().all(Result::is_ok));
+    }
 }

@@ -8,7 +8,7 @@
 //! ```text
 //!   63                  39 38                  14   13      12    11         0
 //! +----------------------+----------------------+------+---------+-------------+
-//! | index of the second  | index of the newest  |  -   | payload |    count    |
+//! | index of the second  | index of the newest  | knock| payload |    count    |
 //! +----------------------+----------------------+------+---------+-------------+
 //!   all zeros: empty, all ones: closed
 //! ```
@@ -23,19 +23,22 @@
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
 //!
-//! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
-//! the earliest deadline, so the owner must not fall asleep before it has consumed all urgent
+//! The flag *knock* of the urgent stack stands for an urgent message without a node. A thread that
+//! has found no free node for its message sets the flag, so that the owner takes a turn before it
+//! sleeps. A push to the stack clears the flag, because its message has the same effect.
+//!
+//! One stack is for *urgent* messages about added or reset timers. Such a timer may have the
+//! earliest deadline of all, so the owner must not fall asleep before it has consumed these
 //! messages. The other stack is for low-priority messages about cancelled timers. Within its
 //! budget, a turn first consumes urgent messages in FIFO order, then fires due timers, and then
 //! consumes low-priority messages.
 //!
 //! # Permitted operations
 //!
-//! - Any thread may `push` a node whose *queued* flag this thread has set (`state`, S4). The flag
-//!   gives this thread exclusive use of the node's link until the push.
-//! - Only the owner calls `take_all`, `close` and `peek`. The owner may read the links of queued
-//!   messages. After taking a message and before consuming it, the owner may also write the
-//!   message's link (S4).
+//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives
+//!   this thread exclusive use of the node's link until the push. Any thread: `knock`.
+//! - The owner: `take_all`, `close` and `peek`. The owner may read the links of queued messages.
+//!   From taking a message until consuming it, the owner may also write the message's link (S4).
 //!
 //! # Each message is taken once
 //!
@@ -47,9 +50,10 @@
 //!
 //! # Ordering
 //!
-//! M1: `push` releases; `take_all`, `close` and `peek` acquire. Each push is a read-modify-write,
-//! so it continues the release sequences of the earlier pushes since the last `take_all`. So the
-//! owner sees every link, and everything that each pusher wrote before its push.
+//! M1: `push` and `knock` release; `take_all`, `close` and `peek` acquire. Each push or knock is a
+//! read-modify-write, so it continues the release sequences of the earlier pushes and knocks since
+//! the last `take_all`. So the owner sees every link, and everything that each thread wrote before
+//! its push or knock.
 //!
 //! # Models
 //!
@@ -73,14 +77,15 @@ const NEWEST_SHIFT: u32 = 14;
 const SECOND_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
 const COUNT_MASK: u64 = MESSAGE_COUNT_END as u64 - 1;
 const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
-/// The value at which a count continues after an overflow. A count that is at least this value may
-/// be inexact.
+const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
+/// The value at which a count continues after an overflow. A count from this value on may be
+/// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
 /// The count of a list whose true count is unknown. This count stays above `FIRST_INEXACT_COUNT`
 /// until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
-    INDEX_MAX <= INDEX_MASK && SECOND_SHIFT + INDEX_BITS == 64 && PAYLOAD_FLAG >> NEWEST_SHIFT == 0,
+    INDEX_MAX <= INDEX_MASK && SECOND_SHIFT + INDEX_BITS == 64 && KNOCK_FLAG >> NEWEST_SHIFT == 0,
     "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(
@@ -148,6 +153,14 @@ impl Mailbox {
         }
     }
 
+    /// Makes the owner take a turn before its next sleep, as an urgent message would. The caller
+    /// must then wake the owner if it is asleep. Has no effect on a closed mailbox.
+    pub(crate) fn knock(&self) {
+        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. All bits of
+        // a closed head are already set.
+        self.urgent.head.fetch_or(KNOCK_FLAG, Ordering::Release);
+    }
+
     /// Closes the mailbox and discards its messages. Called once.
     pub(crate) fn close(&self) {
         for stack in [&self.urgent, &self.low] {
@@ -182,8 +195,9 @@ impl Mailbox {
         self.urgent.head.load(Ordering::Relaxed) | self.low.head.load(Ordering::Relaxed) == EMPTY
     }
 
+    /// Returns true if an urgent message is queued, or a thread has [knocked](Self::knock).
     pub(crate) fn has_urgent(&self) -> bool {
-        self.urgent.depth() > 0
+        self.urgent.has_messages()
     }
 
     /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` in each stack.
@@ -234,11 +248,12 @@ impl Stack {
         }
     }
 
-    /// Returns true if the stack has messages. Unlike `take_all`, does not write the cache line to
-    /// which other threads push.
+    /// Returns true if the stack has messages or the flag *knock*. Unlike the swap in `take_all`,
+    /// does not write to the cache line to which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires.
+        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires. A caller
+        // that must not miss a message executes a fence before this load.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 

@@ -303,3 +303,23 @@ fn no_valid_head_equals_closed() {
         );
     }
 }
+
+#[test]
+fn a_knock_keeps_the_owner_awake_until_it_takes_the_messages() {
+    let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| MailboxLink::default()));
+    let mut backlog = Backlog::default();
+    mailbox.knock();
+    assert!(mailbox.must_not_sleep(2, false) && !mailbox.is_empty());
+    assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
+    assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![], vec![]]);
+    assert!(!mailbox.must_not_sleep(2, false) && mailbox.is_empty());
+    let push = |index: u32| mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
+    assert_eq!(queued_depth(push(1)), 1);
+    mailbox.knock();
+    assert_eq!(queued_depth(push(2)), 2);
+    mailbox.knock();
+    assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![1, 2], vec![]]);
+    mailbox.close();
+    mailbox.knock();
+    assert!(mailbox.is_closed() && !mailbox.must_not_sleep(2, false));
+}
