@@ -285,7 +285,8 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     });
 }
 
-/// The dropped driver finds the add in the mailbox, or the adder finds that no loop drives the wheel.
+/// The dropped driver finds the add in the mailbox, or the adder finds that no loop drives the
+/// wheel.
 #[test]
 fn a_remote_add_during_the_end_of_driving_is_overdue() {
     explore(28, || {

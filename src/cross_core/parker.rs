@@ -25,10 +25,11 @@
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a wake-up by another thread, because that thread may stall, or its hook may panic. There is
-//! one exception, a lock in `hooks`. A waking thread holds this lock while it copies the owner's
-//! thread handle or the driver task's waker. A thread that finds this lock held does not wait, and
-//! relies on the thread that holds the lock.
+//! on a wake-up by another thread, because that thread may stall, or its hook may panic. There are
+//! two exceptions. While a waking thread copies the owner's thread handle or the driver task's
+//! waker, it holds a lock (`hooks`). A thread that finds this lock held does not wait, and relies
+//! on the thread that holds the lock. And a thread that cancels a timer relies on the thread whose
+//! cancel message is the first about a payload (`mailbox`), or on a later backlog of messages.
 //!
 //! If the wake hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
@@ -91,8 +92,9 @@ impl Parker {
         SleepId(announcement)
     }
 
-    /// Records that no loop drives the owner's wheel. The owner must then check for requests, because
-    /// a thread that has not seen this record publishes no deadline. Only the owner calls this.
+    /// Records that no loop drives the owner's wheel. The owner must then check for requests,
+    /// because a thread that has not seen this record publishes no deadline. Only the owner calls
+    /// this.
     pub(crate) fn set_undriven(&self) {
         // Relaxed: the store of `sleep_word` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);

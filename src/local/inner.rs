@@ -398,8 +398,8 @@ impl ThreadWheel {
         self.driver.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
         self.mark_undriven();
-        // Checks after the fence F1 (`parker`): a thread that has missed `mark_undriven` has published
-        // nothing, but this thread sees its request.
+        // Checks after the fence F1 (`parker`): a thread that has missed `mark_undriven` has
+        // published nothing, but this thread sees its request.
         if self.with_engine(|engine| engine.backlog.has_urgent(&self.shared.mailbox)) {
             self.shared.gauges.lower_remote_due_while_undriven(now);
         }

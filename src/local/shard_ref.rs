@@ -271,8 +271,8 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
-                // `callback` may own a `PendingStop`, whose drop sets a flag. The owner must see the
-                // flag before it sleeps, and must wake up if it is asleep.
+                // `callback` may own a `PendingStop`, whose drop sets a flag. The owner must see
+                // the flag before it sleeps, and must wake up if it is asleep.
                 drop(refused);
                 self.shared.mailbox.knock();
                 self.shared.parker.sleep_to_interrupt().filter(|asleep| !asleep.is_undriven())

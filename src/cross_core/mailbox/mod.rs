@@ -156,8 +156,8 @@ impl Mailbox {
     /// Makes the owner take a turn before its next sleep, as an urgent message would. The caller
     /// must then wake the owner if it is asleep. Has no effect on a closed mailbox.
     pub(crate) fn knock(&self) {
-        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. All bits of
-        // a closed head are already set.
+        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. All bits
+        // of a closed head are already set.
         self.urgent.head.fetch_or(KNOCK_FLAG, Ordering::Release);
     }
 
@@ -252,8 +252,8 @@ impl Stack {
     /// does not write to the cache line to which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires. A caller
-        // that must not miss a message executes a fence before this load.
+        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires. A
+        // caller that must not miss a message executes a fence before this load.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
