@@ -393,15 +393,16 @@ impl ThreadWheel {
     }
 
     /// Enters the state `undriven` after a driver has driven the wheel: publishes that no loop
-    /// drives it. Remote adds and resets that wait for a turn count as due now.
+    /// drives it. Also publishes the earliest deadline of the remote adds and resets that wait for a
+    /// turn.
     fn end_driving(&self, undriven: DriverState) {
         self.driver.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
         self.mark_undriven();
         // Checks after the fence F1 (`parker`): a thread that has missed `mark_undriven` has
         // published nothing, but this thread sees its request.
-        if self.with_engine(|engine| engine.backlog.has_urgent(&self.shared.mailbox)) {
-            self.shared.gauges.lower_remote_due_while_undriven(now);
+        if let Some(due) = self.with_engine(|engine| engine.earliest_waiting_request()) {
+            self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
         }
     }
 

@@ -966,7 +966,27 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.clock.latest.min)
     }
 
-    /// Returns how many adds to allow before the next check that the loop has begun.
+    /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets
+    /// whose messages wait for a turn.
+    #[cold]
+    pub(crate) fn earliest_waiting_request(&self) -> Option<u64> {
+        let (pinned, mut earliest) = (pin(), None);
+        for mut waiting in self.backlog.lists().into_iter().chain(self.shared.mailbox.peek()) {
+            while waiting.first != 0
+                && let Some(node) = self.shared.slab.node(waiting.first, &pinned)
+            {
+                let generation = node.state.generation();
+                if node.state.has_new_deadline_if_pending(generation) == Some(true) {
+                    let due = self.clock.tick.round_up(node.requested_deadline().load_nanos());
+                    earliest = Some(earliest.map_or(due, |earliest: u64| earliest.min(due)));
+                }
+                waiting = waiting.without_first(node.link.get());
+            }
+        }
+        earliest
+    }
+
+    /// Returns the number of adds until the next check whether the loop has begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.stats.counts.added.clamp(1, 256)
     }

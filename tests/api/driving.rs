@@ -334,18 +334,20 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         assert!(overdue(NAME) >= DELAY / 2);
     });
     // So is one that arrives between the last turn and the end of `run_until`.
-    on_named_core(NAME, || {
-        local_timer().add(Duration::ZERO, || ());
-        local_timer().run_until(|| {
-            let has_turned = local_timer().is_empty();
-            if has_turned {
-                from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
-            }
-            has_turned
+    for (delay, is_overdue) in [(Duration::ZERO, true), (HOUR, false)] {
+        on_named_core(NAME, move || {
+            local_timer().add(Duration::ZERO, || ());
+            local_timer().run_until(|| {
+                let has_turned = local_timer().is_empty();
+                if has_turned {
+                    from_another_thread(|shard| shard.add(delay, || ()));
+                }
+                has_turned
+            });
+            thread::sleep(DELAY);
+            assert_eq!(overdue(NAME) >= DELAY / 2, is_overdue);
         });
-        thread::sleep(DELAY);
-        assert!(overdue(NAME) >= DELAY / 2);
-    });
+    }
 }
 
 /// The remote add and the last turn read the same time.

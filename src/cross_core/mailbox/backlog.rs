@@ -64,7 +64,8 @@ impl Backlog {
     #[inline(never)]
     fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         self.phase = PassPhase::low(budget);
-        let has_urgent = self.has_urgent(mailbox);
+        let has_urgent =
+            self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
         if has_urgent {
             self.begin_urgent_phase(mailbox);
         }
@@ -83,12 +84,6 @@ impl Backlog {
         let low = self.ready[LOW].count() + mailbox.cancelled_count();
         self.budget_reserved_for_low = half.min(low as usize);
         *budget -= self.budget_reserved_for_low;
-    }
-
-    /// Returns true if there are urgent messages in the backlog or in the mailbox.
-    #[inline]
-    pub(crate) fn has_urgent(&self, mailbox: &Mailbox) -> bool {
-        self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages()
     }
 
     /// Returns true if this pass may have low-priority messages to consume.
