@@ -38,12 +38,12 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_REVOLUTIONS_LOG2`) slots, where
+/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots, where
 /// `LEVEL_BITS` is a parameter of the wheel. A *revolution* is 2^`LEVEL_BITS` consecutive slots of
 /// the first level. One slot of the second level covers the ticks of one revolution. With a tick of
 /// a millisecond, a shard's first level covers at least the next 129 s. So most timers of a server
 /// never *cascade*: they never move to a lower level.
-pub(crate) const FIRST_LEVEL_REVOLUTIONS_LOG2: u32 = if SMALL_LIMITS { 2 } else { 6 };
+pub(crate) const FIRST_LEVEL_EXTRA_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// The number of coming ticks whose entries a *pass* prefetches. A pass is one advance of a wheel.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
@@ -57,7 +57,7 @@ pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 }
 /// Maximum number of entries that one turn moves to lower levels in advance, before the first tick
 /// of their slot (P7). A late turn may exceed this number. At a slot's first tick, all remaining
 /// entries of the slot move, within the turn's budget.
-pub(crate) const CASCADED_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
+pub(crate) const CASCADED_AHEAD_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
 pub(crate) const SHARD_WHEEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
@@ -108,11 +108,11 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
-pub(crate) const WAKE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
+pub(crate) const WAKE_QUEUE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
-/// When a mailbox's message count reaches this value, `WAKE_DEPTH` is subtracted from the count. So
-/// a count below `MESSAGE_COUNT_END - WAKE_DEPTH` is exact.
-pub(crate) const MESSAGE_COUNT_END: u32 = 1 << 12;
+/// When a mailbox's message count reaches this value, `WAKE_QUEUE_DEPTH` is subtracted from the
+/// count. So a count below `MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH` is exact.
+pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// Maximum number of messages, events included, that a purgatory sends to a core in one batch. A
 /// turn consumes a whole batch, even beyond its budget.
@@ -126,8 +126,8 @@ pub(crate) const NESTED_HOOKS_MAX: usize = 32;
 /// stack, deeper calls wait until the outermost call returns.
 pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16 };
 
-/// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
-pub(crate) const RECORD_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
+/// A page of a purgatory has 2^`PURGATORY_PAGE_BITS` records.
+pub(crate) const PURGATORY_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
 /// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind of
 /// record has had an empty page throughout a trim interval, the purgatory frees one such page.
@@ -135,7 +135,7 @@ pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 
 
 /// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
 /// keys of one slot of the table.
-pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
+pub(crate) const PURGATORY_CHAINS_PER_ADD_MAX: usize = 8;
 
 /// When a purgatory's hash table shrinks, a turn removes at most this many chains. The limit keeps
 /// turns short (P7).
@@ -177,13 +177,13 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 
 /// The grace period, in nanoseconds. If no loop drives a wheel, a timer overdue by the grace period
 /// causes a report (see `metrics`). Usually an add or a reset makes the report.
-pub(crate) const OVERDUE_GRACE_NANOS: u64 = 100_000_000;
+pub(crate) const UNDRIVEN_GRACE_NANOS: u64 = 100_000_000;
 
 /// The longer grace period, in nanoseconds. This period applies to a `Shard`, to a wheel of
 /// `Timers::per_worker`, and to a thread whose `run_until` has returned. It also applies to a
 /// thread that has registered a driver or installed a configuration, but has not yet driven its
 /// wheel.
-pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
+pub(crate) const UNDRIVEN_GRACE_LONG_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
@@ -195,12 +195,12 @@ pub(crate) const WATCHER_RETRY_DELAY: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.
-pub(crate) const DRIVE_BUDGET: usize = 1_024;
+pub(crate) const FUTURE_TURN_BUDGET: usize = 1_024;
 
 /// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
 /// an elapsed deadline. After this number of resets, the timer waits for the next turn. A reset to
 /// a future deadline ends the sequence.
-pub(crate) const CONSECUTIVE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
+pub(crate) const CONSECUTIVE_ELAPSED_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
 /// into FIFO order. Each reversed message costs about a cache miss.

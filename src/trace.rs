@@ -26,7 +26,7 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 /// instead of an overdue timer. In this case, calls no subscriber, because the subscriber's
 /// thread-locals may be destroyed.
 #[cold]
-pub(crate) fn report_undriven(
+pub(crate) fn report_undriven_wheel(
     shard: u32,
     name: &str,
     thread: Option<impl fmt::Debug>,

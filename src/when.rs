@@ -46,13 +46,13 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    pub(crate) deadline: Deadline,
+    pub(crate) deadline: RequestedTime,
     pub(crate) slack: Duration,
     pub(crate) spread_range: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deadline {
+pub(crate) enum RequestedTime {
     After(Duration),
     At(Instant),
     /// A time of the wheel's clock in nanoseconds, possibly in the past.
@@ -61,7 +61,7 @@ pub(crate) enum Deadline {
 
 impl When {
     #[inline]
-    const fn exact(deadline: Deadline) -> Self {
+    const fn exact(deadline: RequestedTime) -> Self {
         Self { deadline, slack: Duration::ZERO, spread_range: Duration::ZERO }
     }
 
@@ -77,7 +77,7 @@ impl When {
     /// ```
     #[inline]
     pub const fn after(delay: Duration) -> Self {
-        Self::exact(Deadline::After(delay))
+        Self::exact(RequestedTime::After(delay))
     }
 
     /// Returns a deadline at `instant` of the wheel's clock.
@@ -96,12 +96,12 @@ impl When {
     /// ```
     #[inline]
     pub const fn at(instant: Instant) -> Self {
-        Self::exact(Deadline::At(instant))
+        Self::exact(RequestedTime::At(instant))
     }
 
     #[inline]
     pub(crate) const fn at_nanos(nanos: u64) -> Self {
-        Self::exact(Deadline::AtNanos(nanos))
+        Self::exact(RequestedTime::AtNanos(nanos))
     }
 
     /// Lets the wheel postpone the deadline by up to `slack`.
@@ -155,7 +155,7 @@ impl When {
     pub(crate) fn as_delay(self) -> Option<Duration> {
         match self {
             Self {
-                deadline: Deadline::After(delay),
+                deadline: RequestedTime::After(delay),
                 slack: Duration::ZERO,
                 spread_range: Duration::ZERO,
             } => Some(delay),
@@ -168,7 +168,7 @@ impl From<Duration> for When {
     /// Converts a delay; see [`When::after`].
     #[inline]
     fn from(delay: Duration) -> Self {
-        Self::exact(Deadline::After(delay))
+        Self::exact(RequestedTime::After(delay))
     }
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct SpreadSequence(AtomicU64);
 impl SpreadSequence {
     /// Sets the first fraction to `seed` times the square root of two, modulo one. So the
     /// fractions of consecutive seeds are far apart.
-    pub(crate) fn seed_from(&self, seed: u64) {
+    pub(crate) fn set_seed(&self, seed: u64) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(seed.wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
     }

@@ -151,7 +151,7 @@ fn a_turn_collects_at_most_its_budget_of_remote_cancels() {
 }
 
 /// Maximum number of entries that a turn cascades from upper levels.
-const CASCADED_PER_TURN_MAX: u64 = 8_192;
+const CASCADED_AHEAD_PER_TURN_MAX: u64 = 8_192;
 
 /// Advances to each `next_deadline`; some runs also advance at a heartbeat.
 #[test]
@@ -170,14 +170,15 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             let touched = wheel.touched();
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
-            let most =
-                CASCADED_PER_TURN_MAX + if fired > 0 { POSTPONED_PER_SLOT_MAX as u64 } else { 0 };
+            let most = CASCADED_AHEAD_PER_TURN_MAX
+                + if fired > 0 { POSTPONED_PER_SLOT_MAX as u64 } else { 0 };
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }
-        // There is an early turn per `CASCADED_PER_TURN_MAX` entries, and a few at slot starts.
+        // There is an early turn per `CASCADED_AHEAD_PER_TURN_MAX` entries, and a few at slot
+        // starts.
         assert!(
-            early <= many / CASCADED_PER_TURN_MAX + 8,
+            early <= many / CASCADED_AHEAD_PER_TURN_MAX + 8,
             "{early} early turns, heartbeat {heartbeat:?}"
         );
     }

@@ -28,7 +28,7 @@ const ORDER: &[(&str, &str)] = &[
     ),
     ("metrics", "live_report watch export"),
     ("shard", "expired stats sleep engine"),
-    ("local", "client inner shard_ref owned_timer pending timer_fd cores"),
+    ("local", "client thread_wheel shard_ref owned_timer pending timer_fd cores"),
     ("purgatory", "operation hash records table group"),
     (
         "future",

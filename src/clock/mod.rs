@@ -50,13 +50,13 @@ use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};
 /// assert_eq!(clock.now() - before, Duration::from_secs(3600));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 // `repr(u8)` gives the enum a separate tag. A tag stored inside the `Instant` would make readings
 // slower.
 #[derive(Clone, Debug)]
 #[repr(u8)]
-enum Source {
+enum ClockSource {
     /// If `is_fast`, shards read the clock through the processor's counter.
     Monotonic {
         origin: Instant,
@@ -81,9 +81,9 @@ struct FunctionClock {
 /// A function whose drop catches panics. The last clone of a clock is often dropped with a thread's
 /// wheel, or by a thread that ends another shard. A panic in an exiting thread would end the
 /// process. The option is empty only during the drop.
-struct DroppedSilently<F>(Option<F>);
+struct CatchPanicOnDrop<F>(Option<F>);
 
-impl<F> Drop for DroppedSilently<F> {
+impl<F> Drop for CatchPanicOnDrop<F> {
     fn drop(&mut self) {
         catch_panic_silently(|| drop(self.0.take()));
     }
@@ -108,7 +108,7 @@ impl Clock {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn monotonic() -> Self {
-        Self(Source::Monotonic { origin: Instant::now(), is_fast: false })
+        Self(ClockSource::Monotonic { origin: Instant::now(), is_fast: false })
     }
 
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
@@ -162,7 +162,7 @@ impl Clock {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn fast() -> Self {
-        Self(Source::Monotonic { origin: Instant::now(), is_fast: counter::is_usable() })
+        Self(ClockSource::Monotonic { origin: Instant::now(), is_fast: counter::is_usable() })
     }
 
     /// Returns a clock that, on Linux and Android, also advances while the machine is suspended.
@@ -192,7 +192,7 @@ impl Clock {
         let read = |_| {
             let origin = Instant::now();
             let nanos_at_origin = boot_time_nanos()?;
-            Some((origin.elapsed(), Source::BootTime { origin, nanos_at_origin }))
+            Some((origin.elapsed(), ClockSource::BootTime { origin, nanos_at_origin }))
         };
         // Reads both clocks four times and uses the quickest attempt, because the thread may be
         // interrupted between the two readings.
@@ -226,10 +226,10 @@ impl Clock {
         origin: Instant,
         elapsed: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Self {
-        let function = DroppedSilently(Some(elapsed));
+        let function = CatchPanicOnDrop(Some(elapsed));
         let elapsed =
             Arc::new(move || function.0.as_ref().map_or(Duration::ZERO, |elapsed| elapsed()));
-        Self(Source::Function(FunctionClock { origin, elapsed }))
+        Self(ClockSource::Function(FunctionClock { origin, elapsed }))
     }
 
     /// Returns true if this is [`Clock::fast`] and the machine supports it.
@@ -243,7 +243,7 @@ impl Clock {
     /// println!("fast clock: {}", Clock::fast().is_fast());
     /// ```
     pub fn is_fast(&self) -> bool {
-        matches!(self.0, Source::Monotonic { is_fast: true, .. })
+        matches!(self.0, ClockSource::Monotonic { is_fast: true, .. })
     }
 
     /// Returns the current time of this clock. Even a fast clock returns the exact time.
@@ -262,8 +262,8 @@ impl Clock {
     /// ```
     pub fn now(&self) -> Instant {
         match &self.0 {
-            Source::Monotonic { .. } => Instant::now(),
-            Source::BootTime { .. } | Source::Manual(_) | Source::Function(_) => {
+            ClockSource::Monotonic { .. } => Instant::now(),
+            ClockSource::BootTime { .. } | ClockSource::Manual(_) | ClockSource::Function(_) => {
                 self.instant_at(self.nanos())
             }
         }
@@ -271,18 +271,18 @@ impl Clock {
 
     #[inline]
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self.0, Source::Manual(_))
+        matches!(self.0, ClockSource::Manual(_))
     }
 
     pub(crate) fn is_virtual(&self) -> bool {
-        matches!(self.0, Source::Manual(_) | Source::Function(_))
+        matches!(self.0, ClockSource::Manual(_) | ClockSource::Function(_))
     }
 
     /// Returns true if an owner's reading may be inexact.
     pub(crate) fn is_inexact(&self) -> bool {
         match &self.0 {
             #[cfg(all(feature = "models", not(loom)))]
-            Source::Manual(manual) => manual.is_inexact(),
+            ClockSource::Manual(manual) => manual.is_inexact(),
             _ => self.is_fast(),
         }
     }
@@ -291,22 +291,22 @@ impl Clock {
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
     pub(crate) fn kernel_clock(&self) -> Option<TimerfdClockId> {
         match self.0 {
-            Source::Monotonic { .. } => Some(TimerfdClockId::Monotonic),
-            Source::BootTime { .. } => Some(TimerfdClockId::Boottime),
-            Source::Manual(_) | Source::Function(_) => None,
+            ClockSource::Monotonic { .. } => Some(TimerfdClockId::Monotonic),
+            ClockSource::BootTime { .. } => Some(TimerfdClockId::Boottime),
+            ClockSource::Manual(_) | ClockSource::Function(_) => None,
         }
     }
 
     /// Returns the nanoseconds since the origin; `None` if this is not a manual clock.
     #[inline]
     pub(super) fn manual_nanos(&self) -> Option<u64> {
-        if let Source::Manual(manual) = &self.0 { Some(manual.nanos()) } else { None }
+        if let ClockSource::Manual(manual) = &self.0 { Some(manual.nanos()) } else { None }
     }
 
     /// Reads a manual clock for the owner of a shard; `None` if this is not a manual clock.
     #[inline]
     pub(super) fn manual_reading(&self) -> Option<Reading> {
-        if let Source::Manual(manual) = &self.0 { Some(manual.reading()) } else { None }
+        if let ClockSource::Manual(manual) = &self.0 { Some(manual.reading()) } else { None }
     }
 
     /// Returns the exact nanoseconds since the origin.
@@ -318,13 +318,13 @@ impl Clock {
     #[inline(never)]
     fn nanos_slow(&self) -> u64 {
         match &self.0 {
-            Source::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
+            ClockSource::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
             // The kernel clock was readable at creation, so it still is.
-            Source::BootTime { nanos_at_origin, .. } => {
+            ClockSource::BootTime { nanos_at_origin, .. } => {
                 boot_time_nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
-            Source::Manual(manual) => manual.nanos(),
-            Source::Function(function) => {
+            ClockSource::Manual(manual) => manual.nanos(),
+            ClockSource::Function(function) => {
                 // The clock's function may call `process::exit`, which drops the thread's wheel.
                 // Scoped threads that the function started may still use its captures. This `Arc`
                 // keeps the captures alive.
@@ -345,12 +345,12 @@ impl Clock {
             // Both origins are times of `CLOCK_BOOTTIME`. A conversion through an `Instant` would
             // miss suspensions between the creations of the two clocks.
             (
-                Source::BootTime { nanos_at_origin: own_origin, .. },
-                Source::BootTime { nanos_at_origin: other_origin, .. },
+                ClockSource::BootTime { nanos_at_origin: own_origin, .. },
+                ClockSource::BootTime { nanos_at_origin: other_origin, .. },
             ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
             // Adds the time until `other` shows `nanos` to a reading of this clock. Reads `other`
             // first, so the result is too late by the time between the two readings.
-            (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
+            (ClockSource::BootTime { .. }, _) | (_, ClockSource::BootTime { .. }) => {
                 let remaining = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(remaining)
             }
@@ -368,9 +368,9 @@ impl Clock {
     #[inline]
     pub(crate) fn origin(&self) -> Instant {
         match &self.0 {
-            Source::Monotonic { origin, .. } | Source::BootTime { origin, .. } => *origin,
-            Source::Manual(manual) => manual.origin(),
-            Source::Function(function) => function.origin,
+            ClockSource::Monotonic { origin, .. } | ClockSource::BootTime { origin, .. } => *origin,
+            ClockSource::Manual(manual) => manual.origin(),
+            ClockSource::Function(function) => function.origin,
         }
     }
 }
@@ -401,7 +401,7 @@ impl Default for Clock {
 
 impl From<ManualClock> for Clock {
     fn from(manual: ManualClock) -> Self {
-        Self(Source::Manual(manual))
+        Self(ClockSource::Manual(manual))
     }
 }
 
@@ -433,7 +433,8 @@ mod tests {
         let passed = begun.elapsed();
         assert!(Duration::from_nanos(clock.nanos()) >= passed);
         assert!(
-            cfg!(any(miri, not(target_os = "linux"))) || matches!(clock.0, Source::BootTime { .. })
+            cfg!(any(miri, not(target_os = "linux")))
+                || matches!(clock.0, ClockSource::BootTime { .. })
         );
     }
 
@@ -443,7 +444,7 @@ mod tests {
         const HOUR: u64 = 3_600_000_000_000;
         let origin = Instant::now();
         let [early, late] = [HOUR, 9 * HOUR]
-            .map(|nanos_at_origin| Clock(Source::BootTime { origin, nanos_at_origin }));
+            .map(|nanos_at_origin| Clock(ClockSource::BootTime { origin, nanos_at_origin }));
         assert_eq!(late.convert_nanos_from(&early, 9 * HOUR), HOUR);
         assert_eq!(early.convert_nanos_from(&late, HOUR), 9 * HOUR);
         assert_eq!(late.convert_nanos_from(&early, HOUR), 0, "before its origin");

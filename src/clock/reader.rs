@@ -135,7 +135,7 @@ impl ShardClock {
     /// Converts the time of the next turn to the wake-up time that the owner publishes, `u64::MAX`
     /// for `None`. The result is always after `turn_start`, unless the clock is at its maximum.
     /// Other threads assume that a turn has handled all wake-up times up to its beginning.
-    pub(crate) fn wake_up_time(&self, next_turn: Option<u64>) -> u64 {
+    pub(crate) fn wake_up_time_to_publish(&self, next_turn: Option<u64>) -> u64 {
         next_turn.map_or(u64::MAX, |nanos| nanos.max(self.turn_start.saturating_add(1)))
     }
 }
@@ -181,7 +181,7 @@ mod tests {
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
     }
 
-    fn check_readings(clock: &Clock, seed: u64) {
+    fn assert_readings_hold(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), shard_clock(clock), Instant::now());
         let mut latest = read(&mut reader);
@@ -216,7 +216,7 @@ mod tests {
         thread::scope(|scope| {
             for seed in 0..4 {
                 let clock = &clock;
-                scope.spawn(move || check_readings(clock, seed));
+                scope.spawn(move || assert_readings_hold(clock, seed));
             }
         });
     }

@@ -29,7 +29,7 @@ pub(crate) struct AdmissionLimit {
     counts: AtomicU64,
 }
 
-const RESERVED_ONE: u64 = 1 << 32;
+const RESERVATION_UNIT: u64 = 1 << 32;
 
 impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
@@ -46,8 +46,8 @@ impl AdmissionLimit {
         }
         // Acquire: pairs with `publish`, so that no cancelled timer is subtracted twice. Once the
         // live count omits a cancelled timer, `cancelled_in_mailbox` does not count this timer.
-        let before = self.counts.fetch_add(RESERVED_ONE, Ordering::Acquire);
-        let occupied = (before >> 32) + (before & (RESERVED_ONE - 1));
+        let before = self.counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
+        let occupied = (before >> 32) + (before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);
         let has_room =
             occupied < limit || occupied.saturating_sub(cancelled_in_mailbox().into()) < limit;
@@ -62,7 +62,7 @@ impl AdmissionLimit {
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the counts matter.
-            self.counts.fetch_add(RESERVED_ONE, Ordering::Relaxed);
+            self.counts.fetch_add(RESERVATION_UNIT, Ordering::Relaxed);
         }
     }
 
@@ -71,7 +71,7 @@ impl AdmissionLimit {
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the counts matter.
-            self.counts.fetch_sub(RESERVED_ONE, Ordering::Relaxed);
+            self.counts.fetch_sub(RESERVATION_UNIT, Ordering::Relaxed);
         }
     }
 
@@ -83,12 +83,12 @@ impl AdmissionLimit {
     /// Publishes the live count after the admission of a remote timer, and releases the timer's
     /// reservation.
     pub(crate) fn publish_admission(&self, live: u32) {
-        self.publish(live, RESERVED_ONE);
+        self.publish(live, RESERVATION_UNIT);
     }
 
     fn publish(&self, live: u32, released: u64) {
         // Relaxed: only the owner changes the lower half.
-        let published = self.counts.load(Ordering::Relaxed) & (RESERVED_ONE - 1);
+        let published = self.counts.load(Ordering::Relaxed) & (RESERVATION_UNIT - 1);
         let change = u64::from(live).wrapping_sub(published).wrapping_sub(released);
         if change != 0 {
             // Release: a `try_reserve` that reads the new count also sees which messages the owner

@@ -29,9 +29,9 @@ impl CallSite {
 /// owner's latest clock reading at the admission of the timer. In a node without a timer, the
 /// record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
+pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 
-impl CreationRecord {
+impl AddRecord {
     #[inline]
     pub(crate) fn new(call_site: CallSite, now: impl FnOnce() -> u64) -> Self {
         Self(

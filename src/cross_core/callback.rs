@@ -103,10 +103,10 @@ pub(crate) unsafe trait BuildInPlace<T> {
 
 /// A payload that is moved to its final address.
 #[derive(Debug)]
-pub(crate) struct ByValue<T>(pub(crate) T);
+pub(crate) struct MoveIntoPlace<T>(pub(crate) T);
 
 // SAFETY: `write` initializes `dest`.
-unsafe impl<T> BuildInPlace<T> for ByValue<T> {
+unsafe impl<T> BuildInPlace<T> for MoveIntoPlace<T> {
     #[inline]
     unsafe fn build(self, dest: *mut T) {
         // SAFETY: `dest` is valid for writes (caller).
@@ -129,13 +129,13 @@ pub(crate) unsafe trait IntoCallback {
 }
 
 /// A closure that becomes the callback of a one-shot timer.
-pub(crate) struct RunOnce<F>(pub(crate) F);
+pub(crate) struct OneShotClosure<F>(pub(crate) F);
 
 /// A closure that becomes the callback of a periodic timer.
-pub(crate) struct RunRepeatedly<F>(pub(crate) F);
+pub(crate) struct PeriodicClosure<F>(pub(crate) F);
 
 // SAFETY: the vtables are for `F` and `Box<F>`.
-unsafe impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
+unsafe impl<F: FnOnce() + 'static> IntoCallback for OneShotClosure<F> {
     type Closure = F;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] =
         [&VTable::once::<F>(), &VTable::once::<Box<F>>()];
@@ -146,7 +146,7 @@ unsafe impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
 }
 
 // SAFETY: the vtables are for `F` and `Box<F>`.
-unsafe impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
+unsafe impl<F: FnMut() + 'static> IntoCallback for PeriodicClosure<F> {
     type Closure = F;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] =
         [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()];
@@ -187,7 +187,7 @@ impl Callback {
     pub(crate) fn one_shot<F: FnOnce() + 'static>(closure: F) -> Self {
         let mut dest = MaybeUninit::uninit();
         // SAFETY: `dest` is valid for writes.
-        unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
+        unsafe { OneShotClosure(closure).build(dest.as_mut_ptr()) };
         // SAFETY: `build` has initialized `dest`.
         unsafe { dest.assume_init() }
     }
@@ -338,7 +338,7 @@ mod tests {
         let runs = Rc::new(Cell::new(0));
         let mut dest = MaybeUninit::uninit();
         // SAFETY: `dest` is valid for writes.
-        unsafe { RunRepeatedly(closure_capturing::<BYTES>(&runs)).build(dest.as_mut_ptr()) };
+        unsafe { PeriodicClosure(closure_capturing::<BYTES>(&runs)).build(dest.as_mut_ptr()) };
         run(&mut dest);
         run(&mut dest);
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
@@ -361,8 +361,8 @@ mod tests {
 
     fn round_trip<F: FnOnce() + 'static>(closure: F) -> F {
         let mut callback = MaybeUninit::new(Callback::one_shot(closure));
-        // SAFETY: the callback was built from a `RunOnce<F>`, and is not used again.
-        unsafe { take_closure::<RunOnce<F>>(NonNull::from(&mut callback).cast()) }
+        // SAFETY: the callback was built from a `OneShotClosure<F>`, and is not used again.
+        unsafe { take_closure::<OneShotClosure<F>>(NonNull::from(&mut callback).cast()) }
     }
 
     fn check_round_trip<const BYTES: usize>() {

@@ -1,5 +1,5 @@
 //! Handles, which cancel, reset and query timers. If the timer belongs to this thread's wheel, most
-//! calls go through `WheelOps`. All other calls find the timer's shard in the registry.
+//! calls go through `OwnerHandleOps`. All other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -169,7 +169,8 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The functions in `WheelOps` rely on valid handles, so this function rejects invalid ones.
+        // The functions in `OwnerHandleOps` rely on valid handles, so this function rejects invalid
+        // ones.
         let is_genuine = shard_and_index == HANDLE_TAG | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
@@ -226,7 +227,7 @@ impl TimerHandle {
     fn cancel_remote(self) -> Cancel {
         if !self.is_remotely_added() {
             let pinned = pin();
-            if let Some(shared) = registry::shard(self.shard(), &pinned)
+            if let Some(shared) = registry::find_shard(self.shard(), &pinned)
                 && let Some(outcome) = shared.try_cancel_fast(self.index(), self.generation)
             {
                 drop(pinned);
@@ -257,7 +258,7 @@ impl TimerHandle {
     ) -> Option<R> {
         let mut payload_out = None;
         let pinned = pin();
-        let shared = registry::shard(self.shard(), &pinned)?;
+        let shared = registry::find_shard(self.shard(), &pinned)?;
         let serial = shared.serial;
         let RemoteOutcome { answer, sleep_to_interrupt } = request(shared, &mut payload_out);
         drop(pinned);
@@ -273,7 +274,7 @@ impl TimerHandle {
     #[cold]
     #[inline(never)]
     fn wake_owner(self, sleep: SleepId) {
-        if let Some(shared) = registry::shard_arc(self.shard()) {
+        if let Some(shared) = registry::find_shard_arc(self.shard()) {
             shared.wake(sleep);
         }
     }
@@ -283,7 +284,7 @@ impl TimerHandle {
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
-        let shared = registry::shard_arc(self.shard());
+        let shared = registry::find_shard_arc(self.shard());
         match shared.filter(|shared| shared.serial == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.
@@ -326,13 +327,13 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if CurrentWheel::is_in_turn() || IN_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
+        if CurrentWheel::is_in_turn() || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
         let mut poll_count = 0_u32;
         while answer == Cancel::Running && self.status() == TimerStatus::Running {
-            pause_after(poll_count);
+            back_off_before_poll(poll_count);
             poll_count = poll_count.saturating_add(1);
         }
         Ok(answer)
@@ -377,7 +378,7 @@ impl TimerHandle {
     /// assert_eq!(retry.status(), TimerStatus::Pending);
     /// ```
     pub fn status(self) -> TimerStatus {
-        registry::shard(self.shard(), &pin())
+        registry::find_shard(self.shard(), &pin())
             .map_or(TimerStatus::Ended, |shared| shared.status(self.index(), self.generation))
     }
 
@@ -445,7 +446,7 @@ impl TimerHandle {
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
         self.with_remote_shard(|shared, payload_out| {
-            let due = shared.reset_deadline_nanos(when);
+            let due = shared.reset_due_and_period_base(when);
             shared.reset(self.index(), self.generation, due, payload_out)
         })
         .unwrap_or(false)
@@ -508,7 +509,7 @@ pub struct LocalHandle {
 
 impl LocalHandle {
     /// Matches no timer, because no timer has generation 0.
-    pub(crate) const NONE: Self = Self {
+    pub(crate) const NO_TIMER: Self = Self {
         handle: TimerHandle { generation: 0, shard_and_index: HANDLE_TAG },
         not_send: PhantomData,
     };
@@ -712,10 +713,10 @@ per_thread! {
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentWheel {
     pub(crate) shard: u32,
-    pub(crate) ops: &'static WheelOps,
+    pub(crate) ops: &'static OwnerHandleOps,
 }
 
-pub(crate) struct WheelOps {
+pub(crate) struct OwnerHandleOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
     /// Resets a timer to a deadline after the given delay. This function is separate from `reset`,
@@ -756,28 +757,28 @@ impl CurrentWheel {
 per_thread! {
     /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel belongs to
     /// no thread, so it is never a thread's `CURRENT_WHEEL`.
-    static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
+    static IN_PER_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
 /// because callbacks must not wait for each other. `turn` must not panic, because a panic would
-/// leave `IN_WORKER_TURN` true.
+/// leave `IN_PER_WORKER_TURN` true.
 #[cfg(feature = "futures")]
-pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
-    let previous = IN_WORKER_TURN.with(|flag| flag.replace(true));
+pub(crate) fn run_worker_turn(turn: impl FnOnce()) {
+    let previous = IN_PER_WORKER_TURN.with(|flag| flag.replace(true));
     turn();
-    IN_WORKER_TURN.with(|flag| flag.set(previous));
+    IN_PER_WORKER_TURN.with(|flag| flag.set(previous));
 }
 
 /// Waits between polls: yields at first, and then sleeps for up to a millisecond.
-fn pause_after(poll_count: u32) {
+fn back_off_before_poll(poll_count: u32) {
     const YIELDS_BEFORE_SLEEP: u32 = 8;
-    const SLEEP_MAX: Duration = Duration::from_millis(1);
+    const POLL_SLEEP_MAX: Duration = Duration::from_millis(1);
     if poll_count < YIELDS_BEFORE_SLEEP || sync::IS_LOOM {
         sync::yield_now();
     } else {
         let interval =
             Duration::from_micros(10) * 2_u32.saturating_pow(poll_count - YIELDS_BEFORE_SLEEP);
-        thread::sleep(interval.min(SLEEP_MAX));
+        thread::sleep(interval.min(POLL_SLEEP_MAX));
     }
 }

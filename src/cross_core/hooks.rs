@@ -199,7 +199,8 @@ impl Hooks {
         let task_is_woken =
             self.driver_waker.get().is_none_or(|waker| self.try_wake_driver_task(sleep, waker));
         let hook = self.wake_hook.clone();
-        let hook_is_called = hook.is_none_or(|hook| self.call_unless_nested(sleep, move || hook()));
+        let hook_is_called =
+            hook.is_none_or(|hook| self.call_unless_recursive(sleep, move || hook()));
         is_unparked && hook_is_called && task_is_woken
     }
 
@@ -207,15 +208,15 @@ impl Hooks {
     /// or could not be called.
     #[cold]
     fn try_wake_driver_task(&self, sleep: SleepId, waker: &TryLock<Option<Arc<Waker>>>) -> bool {
-        let Some(waker) = waker.if_unlocked(|waker| waker.clone()) else { return false };
-        waker.is_none_or(|waker| self.call_unless_nested(sleep, move || waker.wake_by_ref()))
+        let Some(waker) = waker.try_with_lock(|waker| waker.clone()) else { return false };
+        waker.is_none_or(|waker| self.call_unless_recursive(sleep, move || waker.wake_by_ref()))
     }
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
     /// this. If another thread is copying the waker, changes nothing and returns false.
     pub(crate) fn set_driver_waker(&self, mut waker: Option<Arc<Waker>>) -> bool {
         let stored = self.driver_waker.get_or_init(|| TryLock::new(None));
-        let was_set = stored.if_unlocked(|old| mem::swap(old, &mut waker)).is_some();
+        let was_set = stored.try_with_lock(|old| mem::swap(old, &mut waker)).is_some();
         // Dropping the old waker may run user code, so it happens outside of the lock.
         self.drop_catching_panic(waker);
         was_set
@@ -233,7 +234,7 @@ impl Hooks {
         // the owner, or is the owner itself, which checks for requests before it sleeps. Unparks
         // after releasing the lock: the woken thread may run at once, and must not find the lock
         // held.
-        let thread = self.thread_to_unpark.if_unlocked(|thread| thread.clone());
+        let thread = self.thread_to_unpark.try_with_lock(|thread| thread.clone());
         thread.inspect(Thread::unpark).is_some()
     }
 
@@ -241,7 +242,7 @@ impl Hooks {
     /// this shard for the same sleep. So a hook that sends a request to its own shard is not called
     /// recursively for one sleep. Detects recursion through another shard's hook too. Returns false
     /// if `hook` was not called or panicked.
-    fn call_unless_nested(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
+    fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));
         let mut has_returned = false;
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
@@ -264,7 +265,7 @@ impl Hooks {
     /// Returns the id of the thread to unpark: the thread that the owner stored last, or initially
     /// the shard's creator. Returns `None` if another thread holds the lock.
     pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
-        self.thread_to_unpark.if_unlocked(|thread| thread.id())
+        self.thread_to_unpark.try_with_lock(|thread| thread.id())
     }
 
     /// Makes later wake-ups unpark the calling thread. If there is a wake hook and `owner_parks` is
@@ -280,7 +281,7 @@ impl Hooks {
                 *stored = this;
             }
         };
-        self.thread_to_unpark.if_unlocked(store_this_thread).is_some()
+        self.thread_to_unpark.try_with_lock(store_this_thread).is_some()
     }
 
     /// Runs user code, and catches and reports its panic.

@@ -26,10 +26,10 @@
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
 //! on a wake-up by another thread, because that thread may stall, or its hook may panic. There are
-//! two exceptions. While a waking thread copies the owner's thread handle or the driver task's
-//! waker, it holds a lock (`hooks`). A thread that finds this lock held does not wait, and relies
-//! on the thread that holds the lock. And a thread that cancels a timer relies on the thread whose
-//! cancel message is the first about a payload (`mailbox`), or on a later backlog of messages.
+//! two exceptions. First, a waking thread holds a lock of `hooks` while it copies the owner's
+//! thread handle or the driver task's waker. A thread that finds this lock held does not wait, and
+//! relies on the thread that holds the lock. Second, only the first queued cancel that leaves a
+//! payload to the owner shortens the owner's sleep (`mailbox`). Later cancels rely on that thread.
 //!
 //! If the wake hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
@@ -65,7 +65,7 @@ const UNDRIVEN: u64 = 4;
 /// Set for ever after the owner has parked. Then a wake-up unparks the owner even if there is a
 /// wake hook.
 const PARKS: u64 = 8;
-const SLEEP_NUMBER_UNIT: u64 = 16;
+const SLEEP_NUMBER_STEP: u64 = 16;
 
 /// Identifies one announced sleep. An attempt to end this sleep has no effect on a later sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Parker {
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement =
-            previous + SLEEP_NUMBER_UNIT + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
+            previous + SLEEP_NUMBER_STEP + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
         // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
         // cannot clear this announcement: the waking thread's exchange fails if it comes after this
         // swap.
@@ -101,7 +101,7 @@ impl Parker {
         // Relaxed: only the owner changes the number. Release: publishes `until` to `sleeps_past`.
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        self.sleep_word.store(previous + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
+        self.sleep_word.store(previous + SLEEP_NUMBER_STEP + ASLEEP + UNDRIVEN, Ordering::Release);
         // SeqCst (F1): as in `announce`.
         fence(Ordering::SeqCst);
     }
@@ -120,7 +120,7 @@ impl Parker {
     /// Records that the owner parks, so that threads that wake the owner from later sleeps unpark
     /// it. Only the owner calls this. The id of a sleep that is already announced becomes invalid,
     /// which at worst causes spurious wake-ups.
-    pub(crate) fn set_parks(&self) {
+    pub(crate) fn set_owner_parks(&self) {
         // Relaxed: the next announcement publishes the flag.
         self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);
     }
@@ -136,10 +136,10 @@ impl Parker {
     }
 
     /// Returns true if the owner has announced a sleep, and a loop drives the owner's wheel.
-    pub(crate) fn has_announced_while_driven(&self) -> bool {
+    pub(crate) fn has_announcing_loop(&self) -> bool {
         // Relaxed: a report of waiting requests may come a little early or late.
         let sleep_word = self.sleep_word.load(Ordering::Relaxed);
-        sleep_word >= SLEEP_NUMBER_UNIT && sleep_word & UNDRIVEN == 0
+        sleep_word >= SLEEP_NUMBER_STEP && sleep_word & UNDRIVEN == 0
     }
 
     /// Marks a sleep as ended, unless the owner has announced a later sleep. The caller is the
@@ -292,7 +292,7 @@ mod tests {
         let parker = Parker::default();
         let before = parker.announce(7, false);
         parker.clear_announcement(before);
-        parker.set_parks();
+        parker.set_owner_parks();
         let after = parker.announce(7, true);
         assert_eq!([before, after].map(SleepId::owner_parks), [false, true]);
         assert_eq!(parker.sleep_in_progress(), Some(after));

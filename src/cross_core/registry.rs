@@ -18,7 +18,7 @@ use crate::{
 
 constant! {
     static REGISTRY: Registry = Registry {
-        shards: EpochArc::empty_cells(),
+        shards: EpochArc::empty_array(),
         free_numbers: Mutex::new(FreeNumbers {
             reusable: Vec::new(),
             first_never_used_number: 0,
@@ -35,14 +35,14 @@ struct Registry {
 
 #[derive(Debug)]
 struct FreeNumbers {
-    reusable: Vec<ShardNumber>,
+    reusable: Vec<NumberAssignment>,
     first_never_used_number: u32,
     created_shard_count: u64,
 }
 
 /// A shard's number, and the generation at which the shard's timers start.
 #[derive(Debug)]
-struct ShardNumber {
+struct NumberAssignment {
     number: u32,
     first_generation: u64,
 }
@@ -55,12 +55,12 @@ impl Registry {
 }
 
 impl FreeNumbers {
-    fn take(&mut self) -> Option<ShardNumber> {
+    fn assign_number(&mut self) -> Option<NumberAssignment> {
         let assigned = self.reusable.pop().or_else(|| {
             let number = self.first_never_used_number;
             (number < SHARDS_MAX).then(|| {
                 self.first_never_used_number += 1;
-                ShardNumber { number, first_generation: 1 }
+                NumberAssignment { number, first_generation: 1 }
             })
         })?;
         self.created_shard_count += 1;
@@ -73,7 +73,7 @@ impl FreeNumbers {
 /// at which its timers start: 1, or more if an ended shard had the same number.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
-    let assigned = free_numbers.take().ok_or(ConfigError::TooManyShards)?;
+    let assigned = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;
     (shared.number, shared.serial) = (assigned.number, free_numbers.created_shard_count);
     drop(free_numbers);
     shared.slab.raise_first_generation(assigned.first_generation);
@@ -88,17 +88,17 @@ pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number is not reused if its generations are used up.
     if first_generation <= OWNER_GENERATION_MAX {
-        REGISTRY.free_numbers().reusable.push(ShardNumber { number, first_generation });
+        REGISTRY.free_numbers().reusable.push(NumberAssignment { number, first_generation });
     }
 }
 
 #[inline]
-pub(crate) fn shard(number: u32, pinned: &Pinned) -> Option<Protected<'_, Shared>> {
+pub(crate) fn find_shard(number: u32, pinned: &Pinned) -> Option<Protected<'_, Shared>> {
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].get(pinned)
 }
 
-pub(crate) fn shard_arc(number: u32) -> Option<Arc<Shared>> {
-    Some(shard(number, &pin())?.to_arc())
+pub(crate) fn find_shard_arc(number: u32) -> Option<Arc<Shared>> {
+    Some(find_shard(number, &pin())?.to_arc())
 }
 
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {

@@ -21,14 +21,14 @@ use crate::{
     },
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
-    limits::WAKE_DEPTH,
+    limits::WAKE_QUEUE_DEPTH,
     trace,
     util::{
         panics::catch_panic_silently,
         sync::{AtomicU64, Ordering},
     },
     wheel::coarsest_tick,
-    when::{Deadline, SpreadSequence, When},
+    when::{RequestedTime, SpreadSequence, When},
 };
 
 /// The part of a shard that every thread may use. Each field that other threads write has its own
@@ -85,13 +85,13 @@ pub(crate) struct RemoteOutcome<R> {
 
 /// Identifies a remotely added timer within its shard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteTimerId {
+pub(crate) struct RemotelyAddedId {
     pub(crate) index: u32,
     pub(crate) generation: u64,
 }
 
 impl<R> RemoteOutcome<R> {
-    fn without_wake(answer: R) -> Self {
+    fn no_wake_needed(answer: R) -> Self {
         Self { answer, sleep_to_interrupt: None }
     }
 }
@@ -133,7 +133,7 @@ impl Shared {
     pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
         let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_parks());
         let announcement = self.parker.announce(until, ends_on_cancel);
-        if is_reachable && !self.mailbox.must_not_sleep(WAKE_DEPTH, ends_on_cancel) {
+        if is_reachable && !self.mailbox.must_not_sleep(WAKE_QUEUE_DEPTH, ends_on_cancel) {
             return Some(announcement);
         }
         self.parker.clear_announcement(announcement);
@@ -158,7 +158,7 @@ impl Shared {
     #[inline(never)]
     fn report_if_overdue(&self) {
         if let Some(due) = self.turn_state().next_turn_due() {
-            self.report_undriven(self.clock.nanos().saturating_sub(due), None);
+            self.report_undriven_wheel(self.clock.nanos().saturating_sub(due), None);
         }
     }
 
@@ -167,13 +167,20 @@ impl Shared {
     /// next loses its last driver. The caller must hold no borrow of corewheel's state. If the
     /// owner's thread is ending, `dropped` is the number of its pending timers, which are dropped.
     #[cold]
-    pub(crate) fn report_undriven(&self, overdue_nanos: u64, dropped: Option<usize>) {
+    pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, dropped: Option<usize>) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
             let (name, thread) = (&*self.name, self.hooks.thread_id());
             catch_panic_silently(|| {
-                trace::report_undriven(number, name, thread, overdue, is_thread_wheel, dropped);
+                trace::report_undriven_wheel(
+                    number,
+                    name,
+                    thread,
+                    overdue,
+                    is_thread_wheel,
+                    dropped,
+                );
             });
         }
     }
@@ -223,7 +230,7 @@ impl Shared {
         call_site: CallSite,
         callback: C,
         beyond_limit: bool,
-    ) -> Result<RemoteOutcome<RemoteTimerId>, AddError<C::Closure>> {
+    ) -> Result<RemoteOutcome<RemotelyAddedId>, AddError<C::Closure>> {
         match self.reserve_node(beyond_limit) {
             Ok(node) => self.push_armed(node.arm(schedule, call_site, callback), schedule.due),
             Err(reason) => Err(AddError::new(reason, callback.into_closure())),
@@ -238,7 +245,10 @@ impl Shared {
         }
         if beyond_limit {
             self.admission.reserve_beyond_limit();
-        } else if !self.admission.try_reserve(|| self.mailbox.cancelled_count().min(WAKE_DEPTH)) {
+        } else if !self
+            .admission
+            .try_reserve(|| self.mailbox.cancelled_count().min(WAKE_QUEUE_DEPTH))
+        {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote_node(pin());
@@ -255,20 +265,20 @@ impl Shared {
         &self,
         armed: ArmedNode<C>,
         due: u64,
-    ) -> Result<RemoteOutcome<RemoteTimerId>, AddError<C::Closure>> {
-        let answer = RemoteTimerId { index: armed.index(), generation: armed.generation };
+    ) -> Result<RemoteOutcome<RemotelyAddedId>, AddError<C::Closure>> {
+        let answer = RemotelyAddedId { index: armed.index(), generation: armed.generation };
         match self.mailbox.push(answer.index, armed.mailbox_link(), MessageKind::AddedOrReset) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer,
                 sleep_to_interrupt: self
-                    .sleep_to_interrupt_for_deadline(is_wake_depth(depth), || due),
+                    .sleep_to_interrupt_for_deadline(is_multiple_of_wake_depth(depth), || due),
             }),
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
                 // `disarm` returns no closure, the owner's sweep (`state`) or a cancel or reset
                 // with a guessed handle came first. In these cases, the add counts as successful.
-                armed.disarm().map_or(Ok(RemoteOutcome::without_wake(answer)), |closure| {
+                armed.disarm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
             }
@@ -292,7 +302,7 @@ impl Shared {
                 let from = if delay == 0 { now.min } else { now.max };
                 self.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
-            (Deadline::AtNanos(nanos), _) => nanos,
+            (RequestedTime::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_with_slack(when, self.reading()),
         }
     }
@@ -312,8 +322,8 @@ impl Shared {
     /// the deadline. If the deadline has elapsed, almost a tick is subtracted
     /// (`backdate_if_elapsed`). The second is the deadline without this subtraction. A periodic
     /// timer counts its next periods from this second time.
-    pub(crate) fn reset_deadline_nanos(&self, when: When) -> (u64, u64) {
-        if let Deadline::AtNanos(nanos) = when.deadline {
+    pub(crate) fn reset_due_and_period_base(&self, when: When) -> (u64, u64) {
+        if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
         }
         let now = self.reading();
@@ -328,15 +338,15 @@ impl Shared {
     pub(crate) fn deadline_nanos_with_slack(&self, when: When, now: Reading) -> u64 {
         let spread_offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
         let deadline_plus = |offset: Duration| match when.deadline {
-            Deadline::After(delay) => {
+            RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
             // Adds the offset before the conversion, because the instant may be before the clock's
             // origin.
-            Deadline::At(instant) => {
+            RequestedTime::At(instant) => {
                 instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
             }
-            Deadline::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
+            RequestedTime::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
         let spread_due = deadline_plus(spread_offset);
         let first_tick = self.tick.deadline_tick(spread_due).max(self.tick.tick_at(now.max) + 1);
@@ -347,7 +357,7 @@ impl Shared {
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, not even if `spread_due` has saturated and equals
             // `now.max`.
-            Deadline::After(delay) => delay.is_zero() && spread_due <= now.max,
+            RequestedTime::After(delay) => delay.is_zero() && spread_due <= now.max,
             // If the deadline is between the bounds of `now`, only an exact reading shows whether
             // the deadline has elapsed.
             _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
@@ -373,7 +383,7 @@ impl Shared {
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {
-            self.publish_remote_due(due);
+            self.publish_due_while_undriven(due);
         }
         (sleeps_past || ends_any_sleep).then_some(sleep)
     }
@@ -382,7 +392,7 @@ impl Shared {
     /// has already elapsed is published as the present time.
     #[cold]
     #[inline(never)]
-    fn publish_remote_due(&self, due: u64) {
+    fn publish_due_while_undriven(&self, due: u64) {
         self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
@@ -394,11 +404,11 @@ impl Shared {
 }
 
 /// Returns true if the push that makes a mailbox stack `depth` messages deep must wake a sleeping
-/// owner. Every `WAKE_DEPTH`-th message ends a sleep, because an earlier wake-up may have failed.
-/// An owner that announces its sleep after the push checks the number of messages itself.
+/// owner. Every `WAKE_QUEUE_DEPTH`-th message ends a sleep, because an earlier wake-up may have
+/// failed. An owner that announces its sleep after the push checks the number of messages itself.
 #[inline]
-fn is_wake_depth(depth: u32) -> bool {
-    depth.is_multiple_of(WAKE_DEPTH)
+fn is_multiple_of_wake_depth(depth: u32) -> bool {
+    depth.is_multiple_of(WAKE_QUEUE_DEPTH)
 }
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
@@ -430,7 +440,7 @@ impl Protected<'_, Shared> {
         // A missing page means that the timer has ended. The page was retired, or the handle
         // belongs to an earlier shard that had this number and more pages.
         let Some(node) = self.node(index) else {
-            return RemoteOutcome::without_wake(Cancel::Ended);
+            return RemoteOutcome::no_wake_needed(Cancel::Ended);
         };
         let (answer, next_step) = node.cancel(generation, payload_out);
         let sleep_to_interrupt = match next_step {
@@ -464,10 +474,10 @@ impl Protected<'_, Shared> {
         (nanos, period_base): (u64, u64),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
-        let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
+        let Some(node) = self.node(index) else { return RemoteOutcome::no_wake_needed(false) };
         match node.state.begin_reset(generation) {
-            ResetOutcome::Refused => return RemoteOutcome::without_wake(false),
-            ResetOutcome::Superseded => return RemoteOutcome::without_wake(true),
+            ResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
+            ResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),
             ResetOutcome::Begun { postponable } => {
                 let needs_no_message = postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
@@ -476,7 +486,7 @@ impl Protected<'_, Shared> {
                     node.linked_deadline().store_nanos(period_base);
                 }
                 if needs_no_message && node.state.end_reset_without_message() {
-                    return RemoteOutcome::without_wake(true);
+                    return RemoteOutcome::no_wake_needed(true);
                 }
             }
         }
@@ -492,8 +502,10 @@ impl Protected<'_, Shared> {
         let mut ends_any_sleep = false;
         if next_step == Some(NextStep::Push) {
             match self.mailbox.push(index, node.link, MessageKind::AddedOrReset) {
-                PushOutcome::Queued { depth, .. } => ends_any_sleep = is_wake_depth(depth),
-                PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
+                PushOutcome::Queued { depth, .. } => {
+                    ends_any_sleep = is_multiple_of_wake_depth(depth);
+                }
+                PushOutcome::Closed => return RemoteOutcome::no_wake_needed(answer),
             }
         }
         // Reads the requested deadline only after the push, because another thread may have reset
@@ -522,9 +534,9 @@ impl Protected<'_, Shared> {
             // The first message that leaves a payload to the owner ends a sleep that is marked
             // `ends_on_cancel`, so that the owner drops the payload in time.
             PushOutcome::Queued { depth, is_first_payload }
-                if is_first_payload || is_wake_depth(depth) =>
+                if is_first_payload || is_multiple_of_wake_depth(depth) =>
             {
-                self.sleep_to_interrupt_after_cancel(is_wake_depth(depth))
+                self.sleep_to_interrupt_after_cancel(is_multiple_of_wake_depth(depth))
             }
             _ => None,
         }
@@ -543,7 +555,7 @@ impl Protected<'_, Shared> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{cross_core::callback::RunOnce, limits::INDEX_MAX};
+    use crate::{cross_core::callback::OneShotClosure, limits::INDEX_MAX};
 
     /// The shard may end between an adder's check and its push.
     #[test]
@@ -557,7 +569,7 @@ mod tests {
         for _ in 0..5 {
             let captured = Arc::clone(&callback);
             let node = shared.slab.take_remote_node(pin()).expect("there is a node");
-            let run = RunOnce(move || drop(captured));
+            let run = OneShotClosure(move || drop(captured));
             let armed = node.arm(TimerSchedule { due: 0, period: 0 }, CallSite::caller(), run);
             let refused = shared.push_armed(armed, 0).map(drop);
             assert!(refused.is_err());

@@ -70,7 +70,7 @@ pub trait BackendOps: Debug + Unpin {
 
     /// Drops the callback of a timer that was not added, without waking its task. Catches a panic
     /// of the waker's destructor.
-    fn drop_unused<F>(&self, callback: F);
+    fn drop_refused_callback<F>(&self, callback: F);
 
     fn is_pending(&self, handle: TimerHandle) -> bool;
 
@@ -128,13 +128,13 @@ impl BackendOps for LocalTimer {
         });
         let added = added.and_then(|added| added);
         if added.is_err() {
-            self.drop_unused(callback);
+            self.drop_refused_callback(callback);
         }
         added
     }
 
     #[cold]
-    fn drop_unused<F>(&self, callback: F) {
+    fn drop_refused_callback<F>(&self, callback: F) {
         with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
     }
 

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future::poll_fn, mem, pin::pin, task::Poll, time::Duration};
 
 use crate::{
-    limits::DRIVE_BUDGET,
+    limits::FUTURE_TURN_BUDGET,
     local::{DriverRegistration, DriverTaskId, ThreadWheel, local_timer},
     shard::PreparedSleep,
 };
@@ -66,12 +66,12 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             _registration: registration,
         };
         loop {
-            local_timer().turn_within(DRIVE_BUDGET);
+            local_timer().turn_within(FUTURE_TURN_BUDGET);
             wait_for_next_poll(None::<S>, true).await;
             // This turn usually fires timers that came due while other tasks ran. More timers may
             // come due while the woken tasks run. So the sleep before the next turn is
             // short.
-            let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
+            let fired_timers = local_timer().turn_within(FUTURE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
                 let prepare = |id| {

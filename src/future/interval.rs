@@ -112,7 +112,7 @@ impl<B: Backend> Interval<B> {
     /// Raises the deadline of an immediate tick to the current time, so that the period counts from
     /// now. Without this call, the period would count from the lower bound of a clock reading, and
     /// the next tick would be early.
-    pub(super) fn count_from_now(&mut self) {
+    pub(super) fn start_period_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
         }
@@ -254,7 +254,7 @@ impl<B: Backend> Interval<B> {
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
         if duration.is_zero() {
-            self.count_from_now();
+            self.start_period_now();
         }
     }
 

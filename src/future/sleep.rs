@@ -65,11 +65,11 @@ pub struct Sleep<B: Backend = LocalTimer> {
     /// The deadline, in nanoseconds of the backend's clock.
     pub(super) deadline: u64,
     call_site: CallSite,
-    state: State,
+    state: SleepState,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum SleepState {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
     /// The first poll adds a timer without comparing the deadline with the clock.
     LongUnpolled,
@@ -94,9 +94,9 @@ impl<B: Backend> Sleep<B> {
     pub(super) fn after(backend: B, delay_nanos: u64) -> Self {
         let deadline = backend.nanos_after(delay_nanos);
         let state = match delay_nanos {
-            0 => State::ZeroDelay,
-            1..=FIRST_POLL_CHECK_MAX_NANOS => State::Unarmed,
-            _ => State::LongUnpolled,
+            0 => SleepState::ZeroDelay,
+            1..=FIRST_POLL_CHECK_MAX_NANOS => SleepState::Unarmed,
+            _ => SleepState::LongUnpolled,
         };
         Self::new(backend, deadline, state)
     }
@@ -104,16 +104,16 @@ impl<B: Backend> Sleep<B> {
     #[track_caller]
     pub(super) fn until(backend: B, instant: Instant) -> Self {
         let deadline = backend.nanos_at(instant);
-        Self::new(backend, deadline, State::Unarmed)
+        Self::new(backend, deadline, SleepState::Unarmed)
     }
 
     #[inline]
     #[track_caller]
-    fn new(backend: B, deadline: Result<u64, AddErrorReason>, state: State) -> Self {
+    fn new(backend: B, deadline: Result<u64, AddErrorReason>, state: SleepState) -> Self {
         let (deadline, state) = match deadline {
             Ok(deadline) => (deadline, state),
-            Err(_) if matches!(state, State::ZeroDelay) => (0, state),
-            Err(reason) => (0, State::NoWheel(reason)),
+            Err(_) if matches!(state, SleepState::ZeroDelay) => (0, state),
+            Err(reason) => (0, SleepState::NoWheel(reason)),
         };
         Self { backend, deadline, call_site: CallSite::caller(), state }
     }
@@ -155,9 +155,12 @@ impl<B: Backend> Sleep<B> {
     /// ```
     pub fn is_elapsed(&self) -> bool {
         match self.state {
-            State::Completed => true,
-            State::Armed { handle, .. } => !self.backend.is_pending(handle),
-            State::LongUnpolled | State::ZeroDelay | State::Unarmed | State::NoWheel(_) => false,
+            SleepState::Completed => true,
+            SleepState::Armed { handle, .. } => !self.backend.is_pending(handle),
+            SleepState::LongUnpolled
+            | SleepState::ZeroDelay
+            | SleepState::Unarmed
+            | SleepState::NoWheel(_) => false,
         }
     }
 
@@ -188,11 +191,11 @@ impl<B: Backend> Sleep<B> {
     /// ```
     #[inline]
     pub fn reset(&mut self, deadline: Instant) {
-        if let State::Armed { handle, waker_id, .. } = self.state
+        if let SleepState::Armed { handle, waker_id, .. } = self.state
             && let Some((nanos, elapsed_at_reset)) = self.backend.reset_at(handle, deadline)
         {
             self.deadline = nanos;
-            self.state = State::Armed { handle, waker_id, elapsed_at_reset };
+            self.state = SleepState::Armed { handle, waker_id, elapsed_at_reset };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_at(deadline));
         }
@@ -220,15 +223,15 @@ impl<B: Backend> Sleep<B> {
     #[inline]
     pub fn reset_after(&mut self, duration: Duration) {
         let delay_nanos = saturating_nanos(duration);
-        if let State::Armed { handle, waker_id, .. } = self.state
+        if let SleepState::Armed { handle, waker_id, .. } = self.state
             && let Some(nanos) = self.backend.reset_after(handle, delay_nanos)
         {
             self.deadline = nanos;
-            self.state = State::Armed { handle, waker_id, elapsed_at_reset: delay_nanos == 0 };
+            self.state = SleepState::Armed { handle, waker_id, elapsed_at_reset: delay_nanos == 0 };
         } else {
             self.set_deadline_unarmed(self.backend.nanos_after(delay_nanos));
             if delay_nanos == 0 {
-                self.state = State::ZeroDelay;
+                self.state = SleepState::ZeroDelay;
             }
         }
     }
@@ -238,9 +241,9 @@ impl<B: Backend> Sleep<B> {
         self.state = match deadline {
             Ok(deadline) => {
                 self.deadline = deadline;
-                State::Unarmed
+                SleepState::Unarmed
             }
-            Err(reason) => State::NoWheel(reason),
+            Err(reason) => SleepState::NoWheel(reason),
         };
     }
 
@@ -270,7 +273,7 @@ impl<B: Backend> Sleep<B> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Armed { handle, waker_id, elapsed_at_reset: false } = self.state
+        if let SleepState::Armed { handle, waker_id, elapsed_at_reset: false } = self.state
             && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
@@ -283,52 +286,52 @@ impl<B: Backend> Sleep<B> {
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         let waker = match self.state {
-            State::Completed | State::ZeroDelay => {
-                self.state = State::Completed;
+            SleepState::Completed | SleepState::ZeroDelay => {
+                self.state = SleepState::Completed;
                 return Poll::Ready(Ok(()));
             }
-            State::NoWheel(reason) => return Poll::Ready(Err(reason)),
-            State::Armed { handle, elapsed_at_reset: true, .. } => {
+            SleepState::NoWheel(reason) => return Poll::Ready(Err(reason)),
+            SleepState::Armed { handle, elapsed_at_reset: true, .. } => {
                 self.backend.cancel(handle);
-                self.state = State::Completed;
+                self.state = SleepState::Completed;
                 return Poll::Ready(Ok(()));
             }
-            State::Armed { handle, .. } => {
+            SleepState::Armed { handle, .. } => {
                 let is_pending = self.backend.is_pending(handle);
                 let new_waker = is_pending.then(|| WakerCallback::new(cx.waker()));
                 let is_cancelled = is_pending && self.backend.cancel(handle);
-                self.state = State::Unarmed;
+                self.state = SleepState::Unarmed;
                 match new_waker {
                     Some(new_waker) if is_cancelled => new_waker,
                     // A timer that has ended does not prove that the deadline has elapsed: its
                     // wheel may have ended earlier.
                     unused => {
-                        self.backend.drop_unused(unused);
+                        self.backend.drop_refused_callback(unused);
                         return self.poll_slow(cx);
                     }
                 }
             }
-            State::LongUnpolled => {
+            SleepState::LongUnpolled => {
                 let waker = WakerCallback::new(cx.waker());
-                self.state = State::Unarmed;
+                self.state = SleepState::Unarmed;
                 waker
             }
-            State::Unarmed if self.backend.has_elapsed(self.deadline)? => {
-                self.state = State::Completed;
+            SleepState::Unarmed if self.backend.has_elapsed(self.deadline)? => {
+                self.state = SleepState::Completed;
                 return Poll::Ready(Ok(()));
             }
-            State::Unarmed => WakerCallback::new(cx.waker()),
+            SleepState::Unarmed => WakerCallback::new(cx.waker()),
         };
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
         // A sleep with an elapsed deadline needs no timer. Checks the deadline, because only the
         // `Unarmed` arm above has checked it already.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
-            self.state = State::Completed;
+            self.state = SleepState::Completed;
             return Poll::Ready(Ok(()));
         }
         let handle = added?;
-        self.state = State::Armed { handle, waker_id, elapsed_at_reset: false };
+        self.state = SleepState::Armed { handle, waker_id, elapsed_at_reset: false };
         Poll::Pending
     }
 }
@@ -344,7 +347,7 @@ impl<B: Backend> Future for Sleep<B> {
 
 impl<B: Backend> Drop for Sleep<B> {
     fn drop(&mut self) {
-        if let State::Armed { handle, .. } = self.state {
+        if let SleepState::Armed { handle, .. } = self.state {
             self.backend.cancel(handle);
         }
     }

@@ -23,7 +23,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{OneShot, RunOnce},
+        callback::{OneShot, OneShotClosure},
         handle::{Cancel, CurrentWheel, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
@@ -101,9 +101,9 @@ struct WheelSet {
 // User code runs only between two steps of a wheel, so a panic in user code interrupts no step.
 impl RefUnwindSafe for WheelSet {}
 
-struct OnDrop<F: Fn()>(F);
+struct CallOnDrop<F: Fn()>(F);
 
-impl<F: Fn()> Drop for OnDrop<F> {
+impl<F: Fn()> Drop for CallOnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }
@@ -189,7 +189,7 @@ impl Timers {
         Ok(Self::from_wheel_set(&WheelSet {
             shards: cores.shards().into(),
             worker_wheels: None,
-            _stop_on_drop: Some(Arc::new(OnDrop(move || cores.stop()))),
+            _stop_on_drop: Some(Arc::new(CallOnDrop(move || cores.stop()))),
         }))
     }
 
@@ -266,7 +266,7 @@ impl Timers {
         let timers = Self::from_wheel_set(&WheelSet {
             shards: Arc::clone(&wheels.shards),
             worker_wheels: Some(Arc::clone(&wheels)),
-            _stop_on_drop: Some(Arc::new(OnDrop(move || wheels.stop_watcher()))),
+            _stop_on_drop: Some(Arc::new(CallOnDrop(move || wheels.stop_watcher()))),
         });
         Ok((timers, watcher))
     }
@@ -518,11 +518,11 @@ impl Remote {
     /// Tries one wheel after another, from this wheel on, until one accepts a timer. Makes `self`
     /// refer to the accepting wheel, and converts `nanos` to that wheel's clock. If no wheel
     /// accepts the timer, drops `callback` without waking the task.
-    fn try_add_anywhere<F: FnOnce() + Send + 'static>(
+    fn try_add_to_any_wheel<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        mut callback: Option<RunOnce<F>>,
+        mut callback: Option<OneShotClosure<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
         let (first, wheel_count) = (self.wheel_index, self.wheel_set.shards.len());
@@ -536,12 +536,12 @@ impl Remote {
                 if shard.is_of_this_thread() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
-                let RunOnce(wake) = callback.take().expect("a refused callback stays");
+                let OneShotClosure(wake) = callback.take().expect("a refused callback stays");
                 shard
                     .try_add_with_call_site(call_site, When::at_nanos(converted_nanos), wake)
                     .map_err(|error| {
                         let reason = error.reason();
-                        callback = Some(RunOnce(error.into_inner()));
+                        callback = Some(OneShotClosure(error.into_inner()));
                         reason
                     })
             });
@@ -555,7 +555,7 @@ impl Remote {
                 Err(_) => (),
             }
         }
-        self.drop_unused(callback);
+        self.drop_refused_callback(callback);
         Err(refusal)
     }
 
@@ -612,18 +612,18 @@ impl BackendOps for Remote {
         call_site: CallSite,
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut callback = Some(RunOnce(move || waker.run()));
+        let mut callback = Some(OneShotClosure(move || waker.run()));
         if let Some(wheel) = self.worker_wheel(self.wheel_index)
             && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut callback)
         {
             return Ok(handle);
         }
-        self.try_add_anywhere(nanos, call_site, callback)
+        self.try_add_to_any_wheel(nanos, call_site, callback)
     }
 
     /// This wheel reports a panic, because this thread may have no wheel.
     #[cold]
-    fn drop_unused<F>(&self, callback: F) {
+    fn drop_refused_callback<F>(&self, callback: F) {
         with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));
     }
 
@@ -657,20 +657,20 @@ impl BackendOps for Remote {
 
 per_thread! {
     /// The number that selects the wheel for this thread's futures; 0 if no number is assigned yet.
-    static THREAD_NUMBER: Cell<usize> = Cell::new(0);
+    static WHEEL_SELECTOR: Cell<usize> = Cell::new(0);
 }
 
 /// Sets this thread's number, which must be at least 1. Threads with equal numbers select the same
 /// wheel.
-pub(super) fn assign_thread_number(number: usize) {
+pub(super) fn set_wheel_selector(number: usize) {
     // Ignores the error that occurs while the thread-locals are being destroyed.
-    let _ = THREAD_NUMBER.try_with(|cell| cell.set(number));
+    let _ = WHEEL_SELECTOR.try_with(|cell| cell.set(number));
 }
 
 /// Returns this thread's number. A thread without a number gets the next number of a counter.
 fn number_of_this_thread() -> usize {
     static LAST_THREAD_NUMBER: Mutex<usize> = Mutex::new(0);
-    let number = THREAD_NUMBER.try_with(|number| {
+    let number = WHEEL_SELECTOR.try_with(|number| {
         if number.get() == 0 {
             let mut last = LAST_THREAD_NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
             *last += 1;

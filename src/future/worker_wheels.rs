@@ -71,7 +71,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, RunOnce},
+        callback::{Callback, OneShotClosure},
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
@@ -91,12 +91,12 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct WorkerWheel {
     is_claimed: AtomicBool,
-    claimed_state: Exclusive<UnsafeCell<ClaimedState>>,
+    claimed_state: Exclusive<UnsafeCell<OwnerState>>,
     shared: Arc<Shared>,
 }
 
 /// The part of a wheel that a thread may use only while it has claimed the wheel.
-struct ClaimedState {
+struct OwnerState {
     engine: Engine<Callback>,
     /// The end of the watcher's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
@@ -119,10 +119,10 @@ unsafe impl Sync for WorkerWheel {}
 struct ClaimGuard<'w>(&'w WorkerWheel);
 
 impl Deref for ClaimGuard<'_> {
-    type Target = ClaimedState;
+    type Target = OwnerState;
 
     #[inline]
-    fn deref(&self) -> &ClaimedState {
+    fn deref(&self) -> &OwnerState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.claimed_state.get() };
         // SAFETY: no other guard of this wheel exists. While `self` is borrowed, `deref_mut` cannot
@@ -133,7 +133,7 @@ impl Deref for ClaimGuard<'_> {
 
 impl DerefMut for ClaimGuard<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut ClaimedState {
+    fn deref_mut(&mut self) -> &mut OwnerState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.claimed_state.get() };
         // SAFETY: no other guard of this wheel exists, and `self` is borrowed mutably.
@@ -154,11 +154,11 @@ impl WorkerWheel {
         let mut engine = Engine::new(config, Slab::for_callbacks())?;
         let shared = Arc::clone(&engine.shared);
         shared.gauges.set_long_overdue_grace();
-        let _ = engine.allow_adds(0);
+        let _ = engine.grant_add_allowance(0);
         let shard_ref = ShardRef { shared: Arc::clone(&shared) };
         let wheel = Self {
             is_claimed: AtomicBool::new(false),
-            claimed_state: Exclusive::new(UnsafeCell::new(ClaimedState {
+            claimed_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
                 sleep_limit: u64::MAX,
@@ -183,12 +183,12 @@ impl WorkerWheel {
     /// Claims the wheel, with a few retries. Returns `None` if all attempts fail.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
-        self.try_claim().or_else(|| self.spin_for_claim())
+        self.try_claim().or_else(|| self.retry_claim())
     }
 
     #[cold]
     #[inline(never)]
-    fn spin_for_claim(&self) -> Option<ClaimGuard<'_>> {
+    fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
         (1..WHEEL_CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
@@ -213,7 +213,7 @@ impl WorkerWheel {
         &self,
         nanos: u64,
         call_site: CallSite,
-        callback: &mut Option<RunOnce<F>>,
+        callback: &mut Option<OneShotClosure<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let added = self.try_add_as_owner(nanos, call_site, callback);
         if added != Some(Err(AddErrorReason::Full)) {
@@ -230,13 +230,13 @@ impl WorkerWheel {
         &self,
         nanos: u64,
         call_site: CallSite,
-        callback: &mut Option<RunOnce<F>>,
+        callback: &mut Option<OneShotClosure<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut guard = self.claim_with_retries()?;
-        let ClaimedState { engine, .. } = &mut *guard;
+        let OwnerState { engine, .. } = &mut *guard;
         let mut overdue_nanos = None;
         if !engine.has_add_allowance()
-            && let Err(reason) = Self::allow_adds(engine, &mut overdue_nanos)
+            && let Err(reason) = Self::grant_add_allowance(engine, &mut overdue_nanos)
         {
             return Some(Err(reason));
         }
@@ -248,14 +248,14 @@ impl WorkerWheel {
             engine.publish_live_count();
             let due = engine.owner_deadline_nanos(handle.index());
             if overdue_nanos.is_some() {
-                let _ = engine.publish_without_loop();
+                let _ = engine.publish_undriven();
             }
             self.release_and_wake_watcher_for(guard, due);
         } else {
             drop(guard);
         }
         if let Some(overdue) = overdue_nanos {
-            self.shared.report_undriven(overdue, None);
+            self.shared.report_undriven_wheel(overdue, None);
         }
         Some(added)
     }
@@ -265,16 +265,16 @@ impl WorkerWheel {
     /// `overdue_nanos` to the time for which the next deadline has been overdue, or to zero.
     #[cold]
     #[inline(never)]
-    fn allow_adds(
+    fn grant_add_allowance(
         engine: &mut Engine<Callback>,
         overdue_nanos: &mut Option<u64>,
     ) -> Result<(), AddErrorReason> {
         if engine.loop_has_begun() {
-            return engine.allow_adds(u64::MAX);
+            return engine.grant_add_allowance(u64::MAX);
         }
-        let (next, _) = engine.publish_without_loop();
+        let (next, _) = engine.publish_undriven();
         *overdue_nanos = Some(engine.now_nanos().saturating_sub(next));
-        engine.allow_adds(engine.adds_until_loop_check())
+        engine.grant_add_allowance(engine.adds_until_loop_check())
     }
 
     /// Releases the wheel. If the watcher's announced sleep ends after the deadline `due`, also
@@ -348,7 +348,7 @@ impl WorkerWheel {
     /// dropped. Does nothing if another thread has claimed the wheel.
     fn try_turn(&self) {
         let Some(mut guard) = self.try_claim() else { return };
-        if !guard.engine.try_idle_turn() {
+        if !guard.engine.try_turn_without_pass() {
             guard.engine.begin_pass(usize::MAX);
         }
         while let Some(step) = guard.engine.next_callback_step() {
@@ -400,13 +400,13 @@ impl WorkerWheel {
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
         let (until, ends_on_cancel, _) = guard.engine.sleep_end_after_trim();
-        let ClaimedState { engine, announced_until, sleep_limit } = &mut *guard;
+        let OwnerState { engine, announced_until, sleep_limit } = &mut *guard;
         if engine.has_elapsed(*sleep_limit) {
             *sleep_limit = u64::MAX;
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*sleep_limit);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let timeout = engine.publish_and_get_timeout(until);
+        let timeout = engine.publish_wake_up_time(until);
         Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
     }
 
@@ -416,7 +416,7 @@ impl WorkerWheel {
         if guard.engine.loop_has_begun() {
             guard.engine.publish();
         } else {
-            let _ = guard.engine.publish_without_loop();
+            let _ = guard.engine.publish_undriven();
         }
     }
 
@@ -513,7 +513,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn turn(&mut self) {
-        handle::run_refusing_cancel_wait(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
+        handle::run_worker_turn(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
     }
 
     /// Announces a sleep, calls `wait` with the timeout of the sleep, and ends the announcement
@@ -585,7 +585,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn run(mut self) {
-        self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_parks());
+        self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_owner_parks());
         while !self.is_stopping() {
             self.turn();
             self.sleep_with(PreparedSleep::park_within);

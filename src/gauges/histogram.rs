@@ -68,7 +68,7 @@ fn cell_index_of(nanos: u64) -> usize {
 }
 
 /// Returns the largest value of a cell. The last cell is unbounded, so its result means nothing.
-fn largest_nanos_of(cell: usize) -> u64 {
+fn cell_end_nanos(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) = (
         HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
@@ -205,7 +205,7 @@ impl Histogram {
         if cell == HISTOGRAM_CELLS - 1 {
             self.max()
         } else {
-            Duration::from_nanos(largest_nanos_of(cell))
+            Duration::from_nanos(cell_end_nanos(cell))
         }
     }
 
@@ -285,16 +285,15 @@ mod tests {
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
             let cell = cell_index_of(nanos);
-            assert!(nanos <= largest_nanos_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
-            assert!(cell == 0 || nanos > largest_nanos_of(cell - 1), "{nanos}");
+            assert!(nanos <= cell_end_nanos(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
+            assert!(cell == 0 || nanos > cell_end_nanos(cell - 1), "{nanos}");
             assert!(
                 cell == 0
-                    || largest_nanos_of(cell) - largest_nanos_of(cell - 1)
-                        <= largest_nanos_of(cell) / 4,
+                    || cell_end_nanos(cell) - cell_end_nanos(cell - 1) <= cell_end_nanos(cell) / 4,
                 "{nanos}: the range is too wide"
             );
         }
-        assert!(largest_nanos_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
+        assert!(cell_end_nanos(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::{fmt, sync::OnceLock};
 pub use self::{counts::Counts, histogram::Histogram};
 use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
 use crate::{
-    limits::{LONG_OVERDUE_GRACE_NANOS, OVERDUE_GRACE_NANOS, SHARD_WHEEL_LEVELS},
+    limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_LONG_NANOS, UNDRIVEN_GRACE_NANOS},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_LOOM, Ordering},
@@ -168,10 +168,10 @@ impl Gauges {
 
     /// Sets the shorter grace period, and allows another report. Called when a thread's wheel has
     /// no driver yet, or has lost its last driver.
-    pub(crate) fn set_overdue_grace(&self) {
+    pub(crate) fn set_short_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(OVERDUE_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
@@ -179,23 +179,23 @@ impl Gauges {
     pub(crate) fn set_long_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(UNDRIVEN_GRACE_LONG_NANOS, Ordering::Relaxed);
         }
     }
 
-    /// Raises the grace period to `LONG_OVERDUE_GRACE_NANOS`, unless the report is disabled. Called
-    /// when a driver registers, the thread installs a configuration, or `run_until` returns.
+    /// Raises the grace period to `UNDRIVEN_GRACE_LONG_NANOS`, unless the report is disabled.
+    /// Called when a driver registers, the thread installs a configuration, or `run_until` returns.
     pub(crate) fn extend_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.fetch_max(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.fetch_max(UNDRIVEN_GRACE_LONG_NANOS, Ordering::Relaxed);
         }
     }
 
     /// Lowers the longer grace period to the shorter one. Called at the end of a thread that has a
     /// configuration, but never had a driver.
     pub(crate) fn shorten_overdue_grace(&self) {
-        let (long, short) = (LONG_OVERDUE_GRACE_NANOS, OVERDUE_GRACE_NANOS);
+        let (long, short) = (UNDRIVEN_GRACE_LONG_NANOS, UNDRIVEN_GRACE_NANOS);
         // Both `Relaxed`: an independent word. The exchange fails if a report has disabled further
         // reports.
         let _ = self.overdue_grace_nanos.compare_exchange(

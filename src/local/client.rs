@@ -67,7 +67,7 @@ impl Clients {
     }
 
     /// Returns every identifier up to that of the last client, free identifiers included.
-    pub(super) fn possibly_used_ids(&self) -> impl Iterator<Item = ClientId> + use<> {
+    pub(super) fn ids_up_to_last(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.by_id.len())
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         for &id in ids[5..].iter().chain(&ids[1..5]) {
             clients.remove(id);
         }
-        assert_eq!(clients.possibly_used_ids().count(), 1);
+        assert_eq!(clients.ids_up_to_last().count(), 1);
         for id in 1..10 {
             assert_eq!(clients.add(Rc::downgrade(&client)).0, id);
         }

@@ -143,10 +143,10 @@ struct PendingStop {
 }
 
 impl PendingStop {
-    fn send_next(self, remaining_messages: u32) {
+    fn send_next_message(self, remaining_messages: u32) {
         let Some(remaining_messages) = remaining_messages.checked_sub(1) else { return };
         let shard = self.shared.shards[self.thread_index].clone();
-        shard.run_ignoring_limit(move || self.send_next(remaining_messages));
+        shard.run_ignoring_limit(move || self.send_next_message(remaining_messages));
     }
 }
 
@@ -505,7 +505,7 @@ impl<R> Cores<R> {
         }
         for index in 0..self.shared.shards.len() {
             let request = PendingStop { shared: Arc::clone(&self.shared), thread_index: index };
-            request.send_next(STOP_MESSAGE_COUNT);
+            request.send_next_message(STOP_MESSAGE_COUNT);
         }
     }
 

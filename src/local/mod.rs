@@ -7,10 +7,10 @@
 mod client;
 #[cfg(feature = "cores")]
 pub(crate) mod cores;
-mod inner;
 pub(crate) mod owned_timer;
 pub(crate) mod pending;
 mod shard_ref;
+mod thread_wheel;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub(crate) mod timer_fd;
 
@@ -24,14 +24,14 @@ use self::pending::PendingTimer;
 pub use self::shard_ref::ShardRef;
 pub(crate) use self::{
     client::{ClientId, WheelClient},
-    inner::{DriverRegistration, DriverTaskId, ThreadWheel},
+    thread_wheel::{DriverRegistration, DriverTaskId, ThreadWheel},
 };
 use crate::{
     clock::Clock,
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{IntoCallback, RunOnce, RunRepeatedly},
+        callback::{IntoCallback, OneShotClosure, PeriodicClosure},
         handle::{CurrentWheel, LocalHandle, TimerHandle},
         state::TimerKind,
     },
@@ -194,7 +194,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(TimerKind::Shared, CallSite::caller(), when.into(), RunOnce(callback))
+        Self::insert(TimerKind::Shared, CallSite::caller(), when.into(), OneShotClosure(callback))
     }
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
@@ -258,7 +258,7 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let when = When::after(period);
-        let callback = RunRepeatedly(callback);
+        let callback = PeriodicClosure(callback);
         Self::insert(TimerKind::Periodic, CallSite::caller(), when, callback)
     }
 
@@ -314,7 +314,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let callback = RunOnce(callback);
+        let callback = OneShotClosure(callback);
         let added = Self::insert(TimerKind::Private, CallSite::caller(), when.into(), callback);
         added.map(LocalHandle::new)
     }
@@ -390,7 +390,7 @@ impl LocalTimer {
     /// ```
     #[inline]
     pub fn turn_within(self, budget: usize) -> Turn {
-        match ThreadWheel::try_idle_turn() {
+        match ThreadWheel::try_turn_without_pass() {
             Some(live) => Turn { live, ..Turn::default() },
             None => ThreadWheel::run_pass(budget),
         }
@@ -567,12 +567,12 @@ impl LocalTimer {
                 !CurrentWheel::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
-            begins_driving |= ThreadWheel::with(ThreadWheel::driving_has_begun) == Ok(false);
+            begins_driving |= ThreadWheel::with(ThreadWheel::is_driven_or_ended) == Ok(false);
             self.prepare_sleep().park();
             self.turn();
         }
         if begins_driving {
-            let _ = ThreadWheel::with(ThreadWheel::end_run);
+            let _ = ThreadWheel::with(ThreadWheel::end_run_until);
         }
     }
 

@@ -11,9 +11,9 @@ use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
         call_site::CallSite,
-        callback::{IntoCallback, RunOnce, RunRepeatedly},
+        callback::{IntoCallback, OneShotClosure, PeriodicClosure},
         handle::{CurrentWheel, TimerHandle},
-        shared::{RemoteOutcome, RemoteTimerId, Shared},
+        shared::{RemoteOutcome, RemotelyAddedId, Shared},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason},
@@ -201,7 +201,11 @@ impl ShardRef {
         }
         let period = self.shared.tick.period_nanos(period);
         let due = self.shared.nanos_after(period);
-        self.add_remote(TimerSchedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
+        self.add_remote(
+            TimerSchedule { due, period },
+            CallSite::caller(),
+            PeriodicClosure(callback),
+        )
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
@@ -267,7 +271,8 @@ impl ShardRef {
     #[track_caller]
     pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = TimerSchedule { due: 0, period: 0 };
-        let added = self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true);
+        let added =
+            self.shared.add(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
         let wake = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
@@ -291,12 +296,12 @@ impl ShardRef {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_of_this_thread() {
-            let mut callback = Some(RunOnce(callback));
+            let mut callback = Some(OneShotClosure(callback));
             return Self::add_to_own_wheel(call_site, when, &mut callback)
                 .map_err(|reason| LocalTimer::refused_add_error(reason, callback));
         }
         let schedule = TimerSchedule { due: self.shared.deadline_nanos(when.into()), period: 0 };
-        self.add_remote(schedule, call_site, RunOnce(callback))
+        self.add_remote(schedule, call_site, OneShotClosure(callback))
     }
 
     /// Adds to this thread's wheel. Not inlined, so that the code of callers contains only the
@@ -306,7 +311,7 @@ impl ShardRef {
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,
         when: impl Into<When>,
-        callback: &mut Option<RunOnce<F>>,
+        callback: &mut Option<OneShotClosure<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         ThreadWheel::add_to_current(TimerKind::Shared, call_site, when.into(), callback)
     }
@@ -430,7 +435,7 @@ impl ShardRef {
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         match self.shared.add(schedule, call_site, callback, false) {
             Ok(RemoteOutcome {
-                answer: RemoteTimerId { index, generation },
+                answer: RemotelyAddedId { index, generation },
                 sleep_to_interrupt,
             }) => {
                 if let Some(asleep) = sleep_to_interrupt {

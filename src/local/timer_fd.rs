@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use super::{DriverRegistration, LocalTimer, Turn, inner::ThreadWheel, local_timer};
+use super::{DriverRegistration, LocalTimer, Turn, local_timer, thread_wheel::ThreadWheel};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
     shard::{Engine, PreparedSleep},
@@ -106,7 +106,7 @@ impl ThreadWheel {
         }
         self.flush_clients();
         let (until, ..) = self.with_engine(Engine::sleep_end_after_trim);
-        descriptor.arm(until, || self.with_engine(|engine| engine.publish_and_get_timeout(until)));
+        descriptor.arm(until, || self.with_engine(|engine| engine.publish_wake_up_time(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.trigger();

@@ -161,7 +161,7 @@ impl Exporter {
         // Exports ended shards first: resetting their gauges must not overwrite the gauges of a new
         // shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
-            let is_registered = registry::shard(exported.number, &pin())
+            let is_registered = registry::find_shard(exported.number, &pin())
                 .is_some_and(|current| current.serial == serial);
             if is_registered {
                 return true;
@@ -180,7 +180,7 @@ impl Exporter {
             false
         });
         for number in registry::ever_used_numbers() {
-            let Some(shared) = registry::shard_arc(number) else { continue };
+            let Some(shared) = registry::find_shard_arc(number) else { continue };
             let (now, serial) = (ShardMetrics::of(&shared), shared.serial);
             let before = self.last_exported.insert(serial, (now.clone(), shared));
             export_changes(&now, before.as_ref().map(|(before, _)| before));

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::cross_core::call_site::CreationRecord;
+use crate::cross_core::call_site::AddRecord;
 
 /// The live timers of a shard, grouped by the call site that added them. `{}` prints a table.
 ///
@@ -55,9 +55,9 @@ pub struct LiveCallSite {
 }
 
 impl LiveReport {
-    pub(crate) fn new(live_timers: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
+    pub(crate) fn new(live_timers: impl Iterator<Item = AddRecord>, now: u64) -> Self {
         let mut call_sites = HashMap::new();
-        for (location, added_at) in live_timers.filter_map(CreationRecord::location_and_nanos) {
+        for (location, added_at) in live_timers.filter_map(AddRecord::location_and_nanos) {
             let age = Duration::from_nanos(now.saturating_sub(added_at));
             let empty = LiveCallSite { location, live: 0, oldest_age: Duration::ZERO };
             let call_site = call_sites.entry(location).or_insert(empty);

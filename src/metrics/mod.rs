@@ -81,7 +81,7 @@ pub use crate::gauges::{Counts, Histogram};
 use crate::{
     cross_core::{reclaim::pin, registry, shared::Shared},
     gauges::LateCause,
-    wheel::shard_slot_ticks_and_counts,
+    wheel::shard_level_geometry,
 };
 
 /// The metrics of one shard. Most values are the latest that the owner has published.
@@ -200,8 +200,8 @@ impl ShardMetrics {
             turns: turns.turns_begun,
             ..published
         };
-        let levels = shard_slot_ticks_and_counts()
-            .zip(gauges.occupied_slots_by_level().into_iter().flatten());
+        let levels =
+            shard_level_geometry().zip(gauges.occupied_slots_by_level().into_iter().flatten());
         let level = |((ticks, slot_count), occupied)| Level {
             slot_span: Duration::from_nanos(shared.tick.start_nanos(ticks)),
             slot_count,
@@ -239,7 +239,8 @@ impl ShardMetrics {
 /// assert_eq!(live, 1);
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
-    let read =
-        |number| Some(ShardMetrics::read_and_request_levels(&*registry::shard(number, &pin())?));
+    let read = |number| {
+        Some(ShardMetrics::read_and_request_levels(&*registry::find_shard(number, &pin())?))
+    };
     registry::ever_used_numbers().filter_map(read).collect()
 }

@@ -149,7 +149,7 @@ impl Drop for Watchdog {
 
 /// The result of a check of a shard.
 #[derive(Clone, Copy)]
-struct Observation {
+struct ShardCheck {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
     /// stall lasts until these values change.
     state: (u64, u64, bool),
@@ -161,11 +161,11 @@ struct Observation {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    let mut latest = HashMap::<u32, Observation>::new();
+    let mut latest = HashMap::<u32, ShardCheck>::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         for number in registry::ever_used_numbers() {
             let pinned = pin();
-            let Some(shared) = registry::shard(number, &pinned) else { continue };
+            let Some(shared) = registry::find_shard(number, &pinned) else { continue };
             let previous = latest.get(&number).copied();
             let (observation, stall) = check_shard(&shared, limit, previous);
             latest.insert(number, observation);
@@ -198,8 +198,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
 fn check_shard(
     shared: &Shared,
     limit: Duration,
-    previous: Option<Observation>,
-) -> (Observation, Option<Stall>) {
+    previous: Option<ShardCheck>,
+) -> (ShardCheck, Option<Stall>) {
     // Reads the clock before the turn state. A delay between the two readings makes the stall seem
     // too short, never too long.
     let now = shared.clock.nanos();
@@ -207,14 +207,14 @@ fn check_shard(
     let has_turned = turns.turns_begun > 0;
     let state = (shared.serial, turns.turns_begun, turns.is_in_turn);
     let previous = previous.filter(|previous| previous.state == state);
-    let has_begun = has_turned || shared.parker.has_announced_while_driven();
+    let has_begun = has_turned || shared.parker.has_announcing_loop();
     let requests_wait = has_begun && !turns.is_in_turn && shared.is_awake_with_requests();
     let requests_wait_since = requests_wait
         .then(|| previous.and_then(|previous| previous.requests_wait_since).unwrap_or(now));
     let since = turns.stalled_since().into_iter().chain(requests_wait_since).min();
     let lasted = since.map(|since| Duration::from_nanos(now.saturating_sub(since)));
     let lasted = lasted.filter(|&lasted| lasted > limit);
-    let observation = Observation { state, requests_wait_since, is_stalled: lasted.is_some() };
+    let observation = ShardCheck { state, requests_wait_since, is_stalled: lasted.is_some() };
     let is_new = !previous.is_some_and(|previous| previous.is_stalled);
     let stall = lasted.filter(|_| is_new).map(|lasted| Stall {
         number: shared.number,

@@ -29,7 +29,7 @@ use crate::{
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
-type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
+type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 
 /// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
 /// any core.
@@ -52,9 +52,9 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// use corewheel::{Cores, local_timer, purgatory::{Completion, DelayedOperation, PurgatoryGroup}};
 /// use std::{sync::{Arc, atomic::{AtomicBool, Ordering}}, time::Duration};
 ///
-/// struct UntilSet(Arc<AtomicBool>);
+/// struct WaitForFlag(Arc<AtomicBool>);
 ///
-/// impl DelayedOperation for UntilSet {
+/// impl DelayedOperation for WaitForFlag {
 ///     fn try_complete(&mut self) -> bool {
 ///         self.0.load(Ordering::Acquire)
 ///     }
@@ -69,7 +69,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// let events = group.clone();
 /// let cores = Cores::builder().threads(2).start(move |core| {
 ///     let purgatory = group.join(core.index(), core.shards());
-///     let wait = UntilSet(Arc::clone(&is_set));
+///     let wait = WaitForFlag(Arc::clone(&is_set));
 ///     let timeout = Duration::from_secs(10);
 ///     let _ = purgatory.try_complete_else_watch(wait, ["topic"], timeout).unwrap();
 ///     while !purgatory.is_empty() {
@@ -88,7 +88,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
 struct Group<K> {
-    core_of: Box<CoreOf<K>>,
+    core_of: Box<KeyToCoreFn<K>>,
     /// The shards of all cores, set by the first core that joins.
     shards: SetOnce<Box<[ShardRef]>>,
 }
@@ -96,9 +96,9 @@ struct Group<K> {
 /// A function of the user that returns the core of a key. The destructor catches panics. An exiting
 /// thread often drops the last reference to a group, and a panic in an exiting thread would end the
 /// process. The `Option` is `None` only during the drop.
-struct CoreFunction<F>(Option<F>);
+struct CatchDropPanic<F>(Option<F>);
 
-impl<F> Drop for CoreFunction<F> {
+impl<F> Drop for CatchDropPanic<F> {
     fn drop(&mut self) {
         ThreadWheel::catch_panic(PanicPlace::Drop, || drop(self.0.take()));
     }
@@ -152,7 +152,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
-        let core_of = CoreFunction(Some(core_of));
+        let core_of = CatchDropPanic(Some(core_of));
         let core_of = move |key: &K| core_of.0.as_ref().map_or(0, |core_of| core_of(key));
         Self(Arc::new(Group { core_of: Box::new(core_of), shards: SetOnce::new() }))
     }

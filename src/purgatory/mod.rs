@@ -99,7 +99,7 @@ use crate::{
     limits::{DEFERRED_COMPLETIONS_CAPACITY_MAX, NESTED_COMPLETIONS_MAX},
     local::{ClientId, ShardRef, ThreadWheel, WheelClient},
     util::sync::per_thread,
-    when::{Deadline, When},
+    when::{RequestedTime, When},
 };
 
 /// The delayed operations of one core. Clones share the operations, and must stay on their thread.
@@ -285,7 +285,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         let (inner, when) = (&self.0, when.into());
         let changes_before_check = inner.change_count.get();
         if call_try_complete(&mut operation) {
-            inner.complete_at_once(operation);
+            inner.complete_unparked(operation);
             ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
             return Ok(WatchOutcome::Completed);
         }
@@ -762,7 +762,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self: &Rc<Self>,
         operation: Op,
         key: Option<K>,
-        (deadline, slack, spread_range): (Deadline, Duration, Duration),
+        (deadline, slack, spread_range): (RequestedTime, Duration, Duration),
     ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
         let when = When { deadline, slack, spread_range };
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
@@ -802,7 +802,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         if waits { WatchOutcome::Waits(OperationId(id)) } else { WatchOutcome::Completed }
     }
 
-    fn complete_at_once(&self, operation: Op) {
+    fn complete_unparked(&self, operation: Op) {
         let mut table = self.table.borrow_mut();
         table.totals.added += 1;
         table.count_completion(Completion::Condition);
@@ -1029,7 +1029,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Message::Watch { key, operation } => {
                 let hash = self.hash_builder.hash_u32(&key);
                 let watch =
-                    self.table.borrow_mut().watch_for_other_core(sender_core, operation, hash, key);
+                    self.table.borrow_mut().add_remote_watch(sender_core, operation, hash, key);
                 self.add_message_to_batch(sender_core, Message::WatchAck { operation, watch });
                 self.drop_unneeded_keys();
             }

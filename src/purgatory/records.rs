@@ -9,15 +9,15 @@
 use std::mem;
 
 use crate::{
-    limits::{RECORD_PAGE_BITS, SPARE_RECORD_PAGES_MAX},
+    limits::{PURGATORY_PAGE_BITS, SPARE_RECORD_PAGES_MAX},
     util::pages,
 };
 
 /// The index that means "none".
 pub(super) const NONE: u32 = u32::MAX;
 
-const PAGE_LEN: usize = 1 << RECORD_PAGE_BITS;
-const PAGE_LEN_U32: u32 = 1 << RECORD_PAGE_BITS;
+const PAGE_LEN: usize = 1 << PURGATORY_PAGE_BITS;
+const PAGE_LEN_U32: u32 = 1 << PURGATORY_PAGE_BITS;
 
 pub(super) trait Record {
     /// A free record. Dropping it has no effect.
@@ -143,8 +143,8 @@ impl<T: Record> Records<T> {
     #[inline(never)]
     fn vacant_index_slow(&self) -> u32 {
         let fresh = |number: usize, place: usize| {
-            let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
-            let index = index.filter(|&index| index < INDICES_END);
+            let index = u32::try_from(number << PURGATORY_PAGE_BITS | place).ok();
+            let index = index.filter(|&index| index < INDEX_LIMIT);
             index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
         let current = self.current_page as usize;
@@ -191,7 +191,7 @@ impl<T: Record> Records<T> {
                 self.fewest_spare_pages_in_interval =
                     self.fewest_spare_pages_in_interval.min(self.spare_pages.len());
             }
-            self.current_page = index >> RECORD_PAGE_BITS;
+            self.current_page = index >> PURGATORY_PAGE_BITS;
         }
         let page = &mut self.pages[number];
         page.first_free = NONE;
@@ -211,7 +211,7 @@ impl<T: Record> Records<T> {
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
-        let number = index >> RECORD_PAGE_BITS;
+        let number = index >> PURGATORY_PAGE_BITS;
         let page = &mut self.pages[page_number_of(index)];
         *page.records[place_of(index)].next_free() = mem::replace(&mut page.first_free, index);
         page.used_count -= 1;
@@ -253,7 +253,7 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
-        if self.index >> RECORD_PAGE_BITS != *self.current_page {
+        if self.index >> PURGATORY_PAGE_BITS != *self.current_page {
             return (self.record, self.index);
         }
         *self.record.next_free() = mem::replace(self.first_free_in_current_page, self.index);
@@ -263,7 +263,7 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
 
 /// All indices are below this value, so the table can use bit 31 of an index as a flag. An index
 /// with this flag does not equal [`NONE`].
-const INDICES_END: u32 = (1 << 31) - 1;
+const INDEX_LIMIT: u32 = (1 << 31) - 1;
 
 /// Panics. Without inlining and arguments, each call of this function needs little code.
 #[cold]
@@ -274,7 +274,7 @@ fn panic_no_record() -> ! {
 
 #[inline]
 fn page_number_of(index: u32) -> usize {
-    index as usize >> RECORD_PAGE_BITS
+    index as usize >> PURGATORY_PAGE_BITS
 }
 
 #[inline]
@@ -283,7 +283,7 @@ fn place_of(index: u32) -> usize {
 }
 
 fn first_index_of_page(number: u32) -> u32 {
-    number << RECORD_PAGE_BITS
+    number << PURGATORY_PAGE_BITS
 }
 
 #[cfg(test)]
@@ -291,9 +291,9 @@ mod tests {
     use super::*;
 
     /// A record that holds a number while in use, and the index of the next free record while free.
-    struct Numbered(Option<u64>, u32);
+    struct TestRecord(Option<u64>, u32);
 
-    impl Record for Numbered {
+    impl Record for TestRecord {
         const FREE: Self = Self(None, NONE);
 
         fn next_free(&mut self) -> &mut u32 {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
+    fn free(records: &mut Records<TestRecord>, index: u32) -> Option<u64> {
         let (record, unlisted_index) = records.occupied_record(index).free();
         let number = record.0.take();
         if unlisted_index != NONE {
@@ -310,7 +310,7 @@ mod tests {
         number
     }
 
-    fn check(records: &Records<Numbered>, used: &[(u32, u64)]) {
+    fn check(records: &Records<TestRecord>, used: &[(u32, u64)]) {
         let in_use = records.iter().filter_map(|(index, record)| Some((index, record.0?)));
         let mut expected = used.to_vec();
         expected.sort_unstable();
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(records.len as usize, used.len());
         for (number, page) in (0..).zip(&records.pages) {
             let own =
-                used.iter().filter(|&&(index, _)| index >> RECORD_PAGE_BITS == number).count();
+                used.iter().filter(|&&(index, _)| index >> PURGATORY_PAGE_BITS == number).count();
             let is_current = number == records.current_page;
             assert!(is_current || page.used_count as usize == own);
             let is_spare = !is_current && page.used_count == 0 && !page.records.is_empty();
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn pages_in_use_are_preferred_to_spare_pages() {
-        let mut records = Records::<Numbered>::new();
+        let mut records = Records::<TestRecord>::new();
         for index in 0..first_index_of_page(4) {
             assert_eq!(records.vacant_index(), index);
             records.occupy(index).0 = Some(0);
@@ -377,8 +377,8 @@ mod tests {
 
     #[test]
     fn an_interval_frees_a_page_that_was_not_needed() {
-        let mut records = Records::<Numbered>::new();
-        let round = |records: &mut Records<Numbered>| {
+        let mut records = Records::<TestRecord>::new();
+        let round = |records: &mut Records<TestRecord>| {
             (0..first_index_of_page(2))
                 .for_each(|_| records.occupy(records.vacant_index()).0 = Some(0));
             (0..first_index_of_page(2)).for_each(|index| _ = free(records, index));

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_REMOVED_PER_TURN,
-        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
+        CHAIN_BYTES_FREED_PER_TURN, CHAINS_REMOVED_PER_TURN, GROW_BELOW_CHAINS_PER_KEY,
+        PURGATORY_CHAINS_PER_ADD_MAX, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
         SPARE_CHAINS_MAX,
     },
     local::ThreadWheel,
@@ -124,8 +124,8 @@ struct ExtraWatch<K> {
     /// Otherwise, the number in the watch's own `Id`. `None` if the record is free.
     id_number: Option<NonZeroU64>,
     operation: Id,
-    /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
-    /// record.
+    /// The core of the operation, or [`LOCAL_OPERATION`]. In a free record, the index of the next
+    /// free record.
     operation_core: u32,
     watch: Watch<K>,
 }
@@ -161,7 +161,7 @@ impl WatchIndex {
     }
 }
 
-const THIS_CORE: u32 = u32::MAX;
+const LOCAL_OPERATION: u32 = u32::MAX;
 
 impl<K> Watch<K> {
     const UNLINKED: Self = Self {
@@ -605,7 +605,7 @@ impl<K, Op> Table<K, Op> {
             self.add_chain();
         }
         while !self.chain_heads.len().is_power_of_two()
-            && self.chain_heads.len() < chains + CHAINS_ADDED_AT_ONCE
+            && self.chain_heads.len() < chains + PURGATORY_CHAINS_PER_ADD_MAX
         {
             self.add_chain();
         }
@@ -702,7 +702,7 @@ impl<K, Op> Table<K, Op> {
             let extra = self.extra_watches.get(reached.index())?;
             let (number, &ExtraWatch { operation, operation_core: core, .. }) =
                 (extra.id_number?, extra);
-            let watcher = if core == THIS_CORE {
+            let watcher = if core == LOCAL_OPERATION {
                 Watcher::Local(operation.index)
             } else {
                 Watcher::Remote { core, operation, watch: Id { number, index: reached.index() } }
@@ -724,8 +724,8 @@ impl<K, Op> Table<K, Op> {
     /// Returns the operations of other cores that watch a key of this core, once for each watch.
     pub(super) fn remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.iter().map(|(_, watch)| watch);
-        let others =
-            watches.filter(|watch| watch.id_number.is_some() && watch.operation_core != THIS_CORE);
+        let others = watches
+            .filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_OPERATION);
         others.map(|watch| (watch.operation_core, watch.operation))
     }
 
@@ -888,7 +888,7 @@ impl<K: Eq, Op> Table<K, Op> {
             let inline_watch = self.make_watch(WatchIndex::inline(operation.index), entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
         } else {
-            let index = self.add_extra_watch(operation.number, THIS_CORE, operation, entry);
+            let index = self.add_extra_watch(operation.number, LOCAL_OPERATION, operation, entry);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
             let next =
                 mem::replace(&mut inline_watch.next_extra_of_operation, WatchIndex::extra(index));
@@ -897,7 +897,7 @@ impl<K: Eq, Op> Table<K, Op> {
         true
     }
 
-    pub(super) fn watch_for_other_core(
+    pub(super) fn add_remote_watch(
         &mut self,
         operation_core: u32,
         operation: Id,
@@ -1016,7 +1016,7 @@ impl<K: Eq, Op> Table<K, Op> {
 impl<K, Op> Record for ParkedOperation<K, Op> {
     const FREE: Self = Self {
         id_number: None,
-        timer: LocalHandle::NONE,
+        timer: LocalHandle::NO_TIMER,
         operation: None,
         inline_watch: Watch::UNLINKED,
         last_watch_on_other_core_index: NONE,
@@ -1041,7 +1041,7 @@ impl<K> Record for ExtraWatch<K> {
 }
 
 impl Record for WatchOnOtherCore {
-    const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, previous_index: NONE };
+    const FREE: Self = Self { core: LOCAL_OPERATION, watch: Id::NONE, previous_index: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
         &mut self.previous_index
@@ -1065,7 +1065,7 @@ mod tests {
     }
 
     fn add(table: &mut TestTable, keys: &[u32]) -> Id {
-        let id = table.insert_parked(table.vacant_index(), 0, LocalHandle::NONE, None);
+        let id = table.insert_parked(table.vacant_index(), 0, LocalHandle::NO_TIMER, None);
         watch(table, id, keys);
         id
     }
@@ -1149,11 +1149,11 @@ mod tests {
     fn a_second_unwatch_does_not_end_a_later_watch() {
         let mut table = TestTable::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
-        let watch = table.watch_for_other_core(3, elsewhere, hash(1), 1);
+        let watch = table.add_remote_watch(3, elsewhere, hash(1), 1);
         assert_eq!(table.remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
         table.unwatch(watch);
         assert_empty(&table);
-        let next = table.watch_for_other_core(3, elsewhere, hash(1), 1);
+        let next = table.add_remote_watch(3, elsewhere, hash(1), 1);
         table.unwatch(watch);
         assert_eq!(watchers(&table, 1), [elsewhere]);
         table.unwatch(next);
@@ -1273,7 +1273,7 @@ mod tests {
         for key in keys.clone() {
             let chains = table.chain_heads.len();
             assert!(table.try_watch(id, hash(key), key));
-            assert!(table.chain_heads.len() <= chains + CHAINS_ADDED_AT_ONCE);
+            assert!(table.chain_heads.len() <= chains + PURGATORY_CHAINS_PER_ADD_MAX);
             assert!(table.chain_heads.len() >= table.key_count);
         }
         for change in [TestTable::add_chain, TestTable::remove_chain] {

@@ -21,7 +21,7 @@ use crate::{
     },
     config::Config,
     cross_core::{
-        call_site::{CallSite, CreationRecord},
+        call_site::{AddRecord, CallSite},
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
@@ -38,14 +38,14 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        CONSECUTIVE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        OVERDUE_GRACE_NANOS, OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX,
-        SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, WAKE_DEPTH,
+        CONSECUTIVE_ELAPSED_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
+        OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS,
+        SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, UNDRIVEN_GRACE_NANOS, WAKE_QUEUE_DEPTH,
     },
     metrics::ShardMetrics,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
     wheel::{Entry, RawWheel, Storage},
-    when::{Deadline, When},
+    when::{RequestedTime, When},
 };
 
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
@@ -56,7 +56,7 @@ pub(crate) struct Engine<T> {
     pub(super) handle_template: TimerHandle,
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
-    /// [`allow_adds`](Self::allow_adds).
+    /// [`grant_add_allowance`](Self::grant_add_allowance).
     added_count_limit: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerSlab<T>,
@@ -129,7 +129,7 @@ impl<T> Engine<T> {
         let is_virtual = shared.clock.is_virtual();
         let random_seed = || RandomState::new().hash_one(());
         let seed = if is_virtual { shared.number.into() } else { random_seed() };
-        shared.spread.seed_from(seed);
+        shared.spread.set_seed(seed);
         let mut engine = Self {
             number: shared.number,
             handle_template: TimerHandle::new(shared.number, 0, 0),
@@ -147,7 +147,7 @@ impl<T> Engine<T> {
             closed: false,
         };
         engine.publish_clock();
-        let _ = engine.allow_adds(u64::MAX);
+        let _ = engine.grant_add_allowance(u64::MAX);
         engine.reserve(config.capacity);
         Ok(engine)
     }
@@ -173,7 +173,7 @@ impl<T> Engine<T> {
 
     /// Returns true if a pass in progress has not taken all messages out of the mailbox.
     fn has_untaken_messages(&self) -> bool {
-        self.stats.in_pass && self.backlog.has_untaken(&self.shared.mailbox)
+        self.stats.in_pass && self.backlog.must_take_from_mailbox(&self.shared.mailbox)
     }
 
     #[inline(always)]
@@ -240,7 +240,7 @@ impl<T> Engine<T> {
                 let from = if delay == 0 { now.min } else { now.max };
                 self.clock.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
-            (Deadline::AtNanos(nanos), _) => nanos,
+            (RequestedTime::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
         }
     }
@@ -261,8 +261,8 @@ impl<T> Engine<T> {
         now.min >= nanos || now.max >= nanos && self.clock.source.nanos() >= nanos
     }
 
-    /// Returns true if [`allow_adds`](Self::allow_adds) has allowed another add. Otherwise the
-    /// caller must first call `allow_adds`; the shard may still have room.
+    /// Returns true if [`grant_add_allowance`](Self::grant_add_allowance) has allowed another add.
+    /// Otherwise the caller must first call `grant_add_allowance`; the shard may still have room.
     #[inline]
     pub(crate) fn has_add_allowance(&self) -> bool {
         self.stats.counts.added < self.added_count_limit
@@ -270,7 +270,7 @@ impl<T> Engine<T> {
 
     /// Allows up to `max_adds` further adds, bounded by the limit of live timers and the unused
     /// generation numbers. Returns an error if no add is allowed.
-    pub(crate) fn allow_adds(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
+    pub(crate) fn grant_add_allowance(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
         }
@@ -294,7 +294,7 @@ impl<T> Engine<T> {
         debug_assert!(self.has_add_allowance());
         // The function of a `Clock::from_fn` may panic, so the add reads the clock before it
         // changes the engine.
-        let record = CreationRecord::new(call_site, || self.clock.now());
+        let record = AddRecord::new(call_site, || self.clock.now());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -408,7 +408,7 @@ impl<T> Engine<T> {
     /// node's cache miss overlap the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
-        if !self.clock.source.is_manual() && self.wheel.prefetches() {
+        if !self.clock.source.is_manual() && self.wheel.should_prefetch() {
             prefetch(self.nodes.entry(handle.index()).state());
         }
     }
@@ -567,7 +567,7 @@ impl<T> Engine<T> {
     /// Reads the clock. If a turn now would have nothing to do, counts an idle turn and returns
     /// true. Otherwise the caller must begin a pass.
     #[inline(always)]
-    pub(crate) fn try_idle_turn(&mut self) -> bool {
+    pub(crate) fn try_turn_without_pass(&mut self) -> bool {
         self.read_clock();
         self.finish_turn_if_idle()
     }
@@ -582,7 +582,7 @@ impl<T> Engine<T> {
     /// Begins a turn after [`try_read_clock`](Self::try_read_clock) has returned false.
     #[inline(never)]
     pub(super) fn turn_slow(&mut self, budget: usize) {
-        if !self.try_idle_turn() {
+        if !self.try_turn_without_pass() {
             self.begin_pass_and_end_if_empty(budget);
         }
     }
@@ -628,7 +628,7 @@ impl<T> Engine<T> {
         self.stats.in_pass = true;
         self.stats.skip_passes_until_turn.set(0);
         self.stats.turn_length_is_unmeasured.set(true);
-        self.nodes.trims_left = TRIMS_PER_PASS_MAX;
+        self.nodes.trim_budget = TRIMS_PER_PASS_MAX;
         self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
         if self.nodes.needs_housekeeping() {
             self.do_housekeeping();
@@ -719,7 +719,7 @@ impl<T> Engine<T> {
         index: u32,
         mut periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
-        for _ in 0..CONSECUTIVE_RESETS_MAX {
+        for _ in 0..CONSECUTIVE_ELAPSED_RESETS_MAX {
             let deadline = self.take_requested_deadline(index, periodic);
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
@@ -728,7 +728,7 @@ impl<T> Engine<T> {
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
                     let claimed = node.claimed(run, self.clock.tick.start_nanos(current));
-                    self.count_immediate_run(&claimed, deadline);
+                    self.count_overtaken_run(&claimed, deadline);
                     return Some(claimed);
                 }
                 ClaimOutcome::NewDeadline { periodic: is_periodic } => {
@@ -760,7 +760,7 @@ impl<T> Engine<T> {
     /// Counts the run of a claimed timer whose requested tick, `deadline`, the pass had already
     /// reached.
     #[inline]
-    fn count_immediate_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
+    fn count_overtaken_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
         let deadline_nanos = self.clock.tick.start_nanos(deadline);
@@ -786,7 +786,7 @@ impl<T> Engine<T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
         if !node.state().rearm() {
-            let is_remote = node.state().was_cancelled_remotely();
+            let is_remote = node.state().run_was_cancelled_remotely();
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += u64::from(is_remote);
             // A canceller of a running timer leaves the payload in the node.
@@ -818,7 +818,7 @@ impl<T> Engine<T> {
     /// Returns the duration from now to `until`, a time in nanoseconds of the clock; `None` means
     /// for ever. Also publishes `until` as the end of the loop's sleep, unless a callback calls
     /// this function.
-    pub(crate) fn publish_and_get_timeout(&self, until: Option<u64>) -> Option<Duration> {
+    pub(crate) fn publish_wake_up_time(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers that the owner has cancelled since its last
         // turn.
@@ -827,7 +827,8 @@ impl<T> Engine<T> {
         // progress, a callback is calling this function, not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish();
-            let (wake_up, now) = (self.clock.wake_up_time(until), now.max(self.clock.latest.min));
+            let (wake_up, now) =
+                (self.clock.wake_up_time_to_publish(until), now.max(self.clock.latest.min));
             self.publish_before_sleep(wake_up, now);
         }
         until.map(|nanos| self.clock.time_until(nanos, now))
@@ -868,7 +869,7 @@ impl<T> Engine<T> {
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
     /// least `LONG_SLEEP_NANOS`. No turn frees surplus pages during such a sleep, so this call
-    /// frees them. If some surplus pages cannot be freed yet, [shortens](Self::end_of_long_sleep)
+    /// frees them. If some surplus pages cannot be freed yet, [shortens](Self::shorten_long_sleep)
     /// the sleep.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
@@ -876,7 +877,7 @@ impl<T> Engine<T> {
         if is_long && !self.closed {
             self.nodes.return_freed_remote_nodes();
             self.nodes.trim_fully();
-            until = self.end_of_long_sleep(until);
+            until = self.shorten_long_sleep(until);
         }
         (until, ends_on_cancel, is_long)
     }
@@ -884,7 +885,7 @@ impl<T> Engine<T> {
     /// Returns `until`, or an earlier end of the sleep if other threads may be reading surplus
     /// pages. The shorter sleep lasts `LONG_SLEEP_NANOS`, and the next turn can free these pages.
     /// With virtual time, always returns `until`, because runs must be repeatable.
-    pub(super) fn end_of_long_sleep(&self, until: Option<u64>) -> Option<u64> {
+    pub(super) fn shorten_long_sleep(&self, until: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;
         }
@@ -897,7 +898,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let mut counts = self.counts_without_messages();
+        let mut counts = self.counts_without_queue();
         for mut waiting in self.backlog.lists().into_iter().chain(self.shared.mailbox.peek()) {
             while waiting.first != 0 {
                 let (link, is_uncollected) = self.message_link_and_is_uncollected(waiting.first);
@@ -922,7 +923,7 @@ impl<T> Engine<T> {
 
     /// Returns the counts except `uncollected` and `queued`, which are zero.
     #[inline]
-    fn counts_without_messages(&self) -> Counts {
+    fn counts_without_queue(&self) -> Counts {
         Counts {
             live: self.stats.live.into(),
             panicked: self.shared.hooks.panic_count(),
@@ -933,7 +934,7 @@ impl<T> Engine<T> {
     }
 
     /// If the shard limits its live timers, publishes their number, which remote adds compare with
-    /// the limit. The published number excludes up to [`WAKE_DEPTH`] cancelled timers whose
+    /// the limit. The published number excludes up to [`WAKE_QUEUE_DEPTH`] cancelled timers whose
     /// messages are in the backlog. A remote add also subtracts the cancelled timers whose messages
     /// are in the mailbox.
     #[inline]
@@ -950,19 +951,19 @@ impl<T> Engine<T> {
 
     #[inline]
     fn published_live(&self) -> u32 {
-        self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_DEPTH))
+        self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_QUEUE_DEPTH))
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Either the loop
     /// has not begun, or the wheel has lost its last driver. Returns two times: the next deadline,
     /// or `u64::MAX` if there is none, and the lower bound of the latest clock reading.
     #[cold]
-    pub(crate) fn publish_without_loop(&self) -> (u64, u64) {
+    pub(crate) fn publish_undriven(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
         self.publish();
         self.stats.publish_at_turn.set(0);
         self.request_pass();
-        self.shared.gauges.set_next_due(self.clock.wake_up_time(next));
+        self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next));
         (next.unwrap_or(u64::MAX), self.clock.latest.min)
     }
 
@@ -1001,7 +1002,7 @@ impl<T> Engine<T> {
     pub(crate) fn end_pass(&mut self) -> bool {
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
         self.stats.in_pass = false;
-        self.nodes.trims_left = u32::MAX;
+        self.nodes.trim_budget = u32::MAX;
         self.stats.was_behind = is_behind;
         self.stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(turns);
@@ -1036,7 +1037,7 @@ impl<T> Engine<T> {
             let counts = Counts {
                 uncollected: self.backlog.cancelled_count().into(),
                 queued: queued.into(),
-                ..self.counts_without_messages()
+                ..self.counts_without_queue()
             };
             self.shared.gauges.publish(counts);
         }
@@ -1073,7 +1074,7 @@ impl<T> Engine<T> {
         self.publish();
         registry::unregister(
             self.number,
-            self.next_generation.max(self.nodes.remote_generations_end()),
+            self.next_generation.max(self.nodes.remote_generation_bound()),
         );
         found
     }
@@ -1130,7 +1131,7 @@ impl<T> Engine<T> {
                 (node, node.mailbox_link().get())
             };
             let Some((node, link)) = self.backlog.remove_next_message(node_and_link) else {
-                if self.try_take_messages_or_end_phase() {
+                if self.refill_backlog_or_end_phase() {
                     continue;
                 }
                 return None;
@@ -1205,7 +1206,7 @@ impl<T> Engine<T> {
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let due = self.clock.tick.start_nanos(current);
                             let claimed = node.claimed(run, due);
-                            self.count_immediate_run(&claimed, deadline);
+                            self.count_overtaken_run(&claimed, deadline);
                             return Some(PassStep::Due(claimed));
                         }
                     }
@@ -1224,26 +1225,27 @@ impl<T> Engine<T> {
         }
     }
 
-    /// See [`Backlog::try_take_or_end_phase`].
+    /// See [`Backlog::refill_or_end_phase`].
     #[inline(never)]
-    fn try_take_messages_or_end_phase(&mut self) -> bool {
+    fn refill_backlog_or_end_phase(&mut self) -> bool {
         let replace_link = |index, link| {
             self.nodes.adopt_page_of_message(index);
             self.nodes.entry(index).mailbox_link().replace(link)
         };
-        let has_message = self.backlog.try_take_or_end_phase(&self.shared.mailbox, replace_link);
+        let has_message = self.backlog.refill_or_end_phase(&self.shared.mailbox, replace_link);
         // Messages about cancelled timers have moved from the mailbox to the backlog. Remote adds
         // no longer subtract these timers, so the published number must exclude them.
         self.publish_live_count();
         has_message
     }
 
-    /// Removes remotely cancelled timers until [`allow_adds(max_adds)`](Self::allow_adds) succeeds,
-    /// and then returns `None`. If this function returns a payload, the caller must drop the
-    /// payload and call the function again. Returns an error if no timer can be added.
+    /// Removes remotely cancelled timers until
+    /// [`grant_add_allowance(max_adds)`](Self::grant_add_allowance) succeeds, and then returns
+    /// `None`. If this function returns a payload, the caller must drop the payload and call the
+    /// function again. Returns an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
-        while let Err(reason) = self.allow_adds(max_adds) {
+        while let Err(reason) = self.grant_add_allowance(max_adds) {
             // Consumes one low-priority message. A callback may add the timer in the middle of a
             // pass, so the phase of that pass is saved and restored.
             let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
@@ -1282,7 +1284,7 @@ impl<T> Engine<T> {
             let node = self.nodes.entry(index);
             return (
                 node.mailbox_link().get(),
-                !node.is_not_admitted() && node.state().is_cancelled_remotely(),
+                !node.is_not_admitted() && node.state().has_unconsumed_remote_cancel(),
             );
         }
         let pinned = pin();
@@ -1337,12 +1339,13 @@ impl<T> Drop for Engine<T> {
             // A timer of a wheel that never had a driver would never fire, so its deadline is
             // irrelevant.
             let is_lost = self.stats.counts.turns == 0 && !pending.is_empty();
-            let overdue_at_least = if is_lost { OVERDUE_GRACE_NANOS } else { 0 };
+            let overdue_at_least = if is_lost { UNDRIVEN_GRACE_NANOS } else { 0 };
             // The function of a `Clock::from_fn` panics if it uses a thread-local that the exiting
             // thread has destroyed. A panic would end the process here.
             catch_panic_silently(|| {
                 let overdue = self.shared.clock.nanos().saturating_sub(due);
-                self.shared.report_undriven(overdue.max(overdue_at_least), Some(pending.len()));
+                self.shared
+                    .report_undriven_wheel(overdue.max(overdue_at_least), Some(pending.len()));
             });
         }
         for (_, payload) in pending {

@@ -22,7 +22,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::ByValue,
+        callback::MoveIntoPlace,
         handle::TimerHandle,
         slab::{ClaimedTimer, Slab},
         state::TimerKind,
@@ -113,7 +113,7 @@ impl<T> Shard<T> {
         let mut engine = Engine::new(config, Slab::new())?;
         engine.shared.gauges.set_long_overdue_grace();
         // Allows no adds yet, so that the first add checks whether the loop has begun.
-        let _ = engine.allow_adds(0);
+        let _ = engine.grant_add_allowance(0);
         Ok(Self { engine })
     }
 
@@ -685,7 +685,7 @@ impl<T> Shard<T> {
     /// assert!(shard.time_until_next() <= Some(Duration::from_millis(30_001)));
     /// ```
     pub fn time_until_next(&self) -> Option<Duration> {
-        self.engine.publish_and_get_timeout(self.engine.next_turn_nanos())
+        self.engine.publish_wake_up_time(self.engine.next_turn_nanos())
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Also
@@ -723,9 +723,9 @@ impl<T> Shard<T> {
         let (mut until, ends_on_cancel) = self.engine.sleep_end();
         if self.engine.is_long_sleep(until) {
             self.engine.nodes.free_retired();
-            until = self.engine.end_of_long_sleep(until);
+            until = self.engine.shorten_long_sleep(until);
         }
-        let timeout = self.engine.publish_and_get_timeout(until);
+        let timeout = self.engine.publish_wake_up_time(until);
         PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)
     }
 
@@ -869,9 +869,10 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.iter().collect::<Vec<_>>(), [(lease, deadline, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (TimerHandle, Instant, &T)> {
-        let first = self.engine.nodes.first_pending_from(0);
-        let pending =
-            iter::successors(first, |(index, _)| self.engine.nodes.first_pending_from(index + 1));
+        let first = self.engine.nodes.first_owner_added_pending(0);
+        let pending = iter::successors(first, |(index, _)| {
+            self.engine.nodes.first_owner_added_pending(index + 1)
+        });
         pending.filter_map(|(index, generation)| {
             let handle = TimerHandle::new(self.engine.number, index, generation);
             Some((handle, self.deadline(handle)?, self.get(handle)?))
@@ -902,7 +903,9 @@ impl<T> Shard<T> {
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(TimerHandle, Instant, &mut T) -> bool) {
         let mut next_index = 0;
-        while let Some((index, generation)) = self.engine.nodes.first_pending_from(next_index) {
+        while let Some((index, generation)) =
+            self.engine.nodes.first_owner_added_pending(next_index)
+        {
             next_index = index + 1;
             let handle = TimerHandle::new(self.engine.number, index, generation);
             let Some(deadline) = self.deadline(handle) else { continue };
@@ -1113,14 +1116,14 @@ impl<T> Shard<T> {
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
         let schedule = self.engine.schedule_for(when, kind);
-        let mut payload = Some(ByValue(payload));
+        let mut payload = Some(MoveIntoPlace(payload));
         let added = if self.engine.has_add_allowance() {
             self.engine.insert(schedule, kind, call_site, &mut payload)
         } else {
             self.insert_slow(schedule, kind, call_site, &mut payload)
         };
         added.map_err(|reason| {
-            let ByValue(payload) = payload.expect("a refused payload stays");
+            let MoveIntoPlace(payload) = payload.expect("a refused payload stays");
             AddError::new(reason, payload)
         })
     }
@@ -1133,17 +1136,17 @@ impl<T> Shard<T> {
         schedule: TimerSchedule,
         kind: TimerKind,
         call_site: CallSite,
-        payload: &mut Option<ByValue<T>>,
+        payload: &mut Option<MoveIntoPlace<T>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         if self.engine.loop_has_begun() {
             self.make_room(u64::MAX)?;
             return self.engine.insert(schedule, kind, call_site, payload);
         }
-        let (next_due, now) = self.engine.publish_without_loop();
-        self.engine.shared.report_undriven(now.saturating_sub(next_due), None);
+        let (next_due, now) = self.engine.publish_undriven();
+        self.engine.shared.report_undriven_wheel(now.saturating_sub(next_due), None);
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
-        let _ = self.engine.publish_without_loop();
+        let _ = self.engine.publish_undriven();
         Ok(handle)
     }
 
@@ -1181,7 +1184,8 @@ impl<T> Shard<T> {
         Some(Expiry::Periodic(Expired { handle, payload, times }))
     }
 
-    /// Claims the next due timer of this pass. If no timer is due, ends the pass and returns `None`.
+    /// Claims the next due timer of this pass. If no timer is due, ends the pass and returns
+    /// `None`.
     #[inline]
     fn claim_in_pass(&mut self) -> Option<ClaimedTimer<T>> {
         if self.engine.backlog.phase.is_urgent

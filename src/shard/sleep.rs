@@ -112,12 +112,12 @@ impl PreparedSleep<'_> {
     pub fn park(self) {
         let timeout = self.timeout;
         match &self.announcement {
-            // This sleep was announced before the first call of `set_parks`. So a wake-up would
-            // call the hook, but not unpark this thread.
+            // This sleep was announced before the first call of `set_owner_parks`. So a wake-up
+            // would call the hook, but not unpark this thread.
             Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_parks()) => {
                 let shared = Arc::clone(shared);
                 drop(self);
-                shared.parker.set_parks();
+                shared.parker.set_owner_parks();
             }
             _ => Self::park_within(timeout),
         }

@@ -17,10 +17,10 @@ use crate::{
     },
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, RunOnce, RunRepeatedly},
+        callback::{Callback, OneShotClosure, PeriodicClosure},
         mailbox::MessageKind,
         reclaim::tests::attempts,
-        shared::{RemoteOutcome, RemoteTimerId, Shared},
+        shared::{RemoteOutcome, RemotelyAddedId, Shared},
         state::{Cancel, NextStep, ResetBy, ResetOutcome},
     },
     error::AddErrorReason,
@@ -46,9 +46,9 @@ fn add_through_mailbox(
     shared: &Shared,
     nanos: u64,
     callback: impl FnOnce() + Send + 'static,
-) -> Result<RemoteOutcome<RemoteTimerId>, AddErrorReason> {
+) -> Result<RemoteOutcome<RemotelyAddedId>, AddErrorReason> {
     let schedule = TimerSchedule { due: nanos, period: 0 };
-    let added = shared.add(schedule, CallSite::caller(), RunOnce(callback), false);
+    let added = shared.add(schedule, CallSite::caller(), OneShotClosure(callback), false);
     added.map_err(|refused| refused.reason())
 }
 
@@ -128,7 +128,8 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
 fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let (mut shard, clock) = shard();
     let schedule = TimerSchedule { due: 10_000_000, period: 10_000_000 };
-    let added = shard.engine.shared.add(schedule, CallSite::caller(), RunRepeatedly(|| ()), false);
+    let added =
+        shard.engine.shared.add(schedule, CallSite::caller(), PeriodicClosure(|| ()), false);
     let armed = added.map_err(drop).expect("there is room").answer;
     let timer = TimerHandle::new(shard.engine.number, armed.index, armed.generation);
     clock.set(Duration::from_micros(5_400));

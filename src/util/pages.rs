@@ -105,7 +105,7 @@ impl<P: Copy> PageTable<P> {
 
     /// Calls `find` for each index at or after `index` whose page exists, until `find` returns
     /// `Some`. Returns that result.
-    pub(crate) fn find_from<R>(
+    pub(crate) fn find_map_index_from<R>(
         &self,
         mut index: u32,
         find: impl Fn(u32) -> Option<R>,
@@ -129,7 +129,7 @@ impl<P: Copy> PageTable<P> {
 
 /// The free places of one owner's pages. The owner is a wheel, or the owner thread of a shard.
 #[derive(Debug)]
-pub(crate) struct FreePlaces {
+pub(crate) struct PlaceAllocator {
     free_lists_by_page: Vec<PageFreeList>,
     /// The index of the place that was freed last, or 0 for none. This place is in no list, and its
     /// page counts it as used.
@@ -161,7 +161,7 @@ struct PageFreeList {
 
 const _: () = assert!(PAGE_LEN < 1 << 16, "a place plus one fits in 16 bits");
 
-impl FreePlaces {
+impl PlaceAllocator {
     /// Creates the free places of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
         let mut free = Self {
@@ -189,7 +189,7 @@ impl FreePlaces {
     }
 
     #[inline]
-    pub(crate) fn keeps_last_freed(&self) -> bool {
+    pub(crate) fn has_last_freed(&self) -> bool {
         self.last_freed != 0
     }
 
@@ -232,7 +232,7 @@ impl FreePlaces {
         page.used_count -= 1;
         self.current_page = number;
         let has_surplus_pages = (page.used_count == 0 || !page.is_in_pages_with_room)
-            && self.record_room_and_check_surplus(number);
+            && self.update_page_with_room(number);
         (link, has_surplus_pages)
     }
 
@@ -240,7 +240,7 @@ impl FreePlaces {
     /// the page is empty, and the owner has more empty pages than it keeps as spare pages.
     #[cold]
     #[inline(never)]
-    fn record_room_and_check_surplus(&mut self, number: usize) -> bool {
+    fn update_page_with_room(&mut self, number: usize) -> bool {
         let page = &mut self.free_lists_by_page[number];
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
@@ -291,7 +291,7 @@ impl FreePlaces {
         let used = u16::from(number == 0);
         let page = &mut self.free_lists_by_page[number];
         (page.first_never_used, page.used_count, page.is_own) = (used, used, true);
-        self.record_room_and_check_surplus(number);
+        self.update_page_with_room(number);
     }
 
     #[inline]
@@ -394,7 +394,7 @@ pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
     #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
     // SAFETY: the page is still allocated, and nothing uses it any more (caller).
     unsafe {
-        return_to_system(page.cast::<u8>(), size_of::<P>());
+        release_physical_pages(page.cast::<u8>(), size_of::<P>());
     }
     // SAFETY: `allocate_page` allocated the memory with this layout (caller).
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
@@ -409,7 +409,7 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     unsafe {
         let memory = records.spare_capacity_mut();
         let size = size_of_val(memory);
-        return_to_system(NonNull::from(memory).cast::<u8>(), size);
+        release_physical_pages(NonNull::from(memory).cast::<u8>(), size);
     }
 }
 
@@ -420,7 +420,7 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
 ///
 /// The memory is allocated, and its bytes are not needed.
 #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
-unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
+unsafe fn release_physical_pages(memory: NonNull<u8>, size: usize) {
     // SAFETY: `sysconf` only reads a constant of the system.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let Ok(page_size @ 1..) = usize::try_from(page_size) else { return };
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_place_in_use_is_not_taken_again() {
-        let mut free = FreePlaces::new();
+        let mut free = PlaceAllocator::new();
         let mut links: Vec<[u32; PAGE_LEN]> = vec![[0; PAGE_LEN]; 16];
         let (mut used, mut pages): (Vec<u32>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{
     level::Geometry,
-    raw::{RawWheel, Stage},
+    raw::{PassStage, RawWheel},
     storage::{Entry, Location, Storage},
 };
 
@@ -13,7 +13,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(super) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
         assert!(self.current <= self.pass_end, "`current` is past the end of the pass");
         let check_level = |level| -> usize {
-            let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_range(level);
+            let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
         let entries: usize = (0..LEVELS).map(check_level).sum();
@@ -24,7 +24,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_idle = late.is_empty() && self.stage == Stage::Done && !self.cascade_pending;
+        let is_idle = late.is_empty() && self.stage == PassStage::Done && !self.cascade_pending;
         assert!(
             self.idle_until == 0 || is_idle || self.idle_until <= self.current,
             "`idle_until` is in the future, but the wheel has work"
@@ -89,7 +89,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
-        let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_range(level).start
+        let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level).start
             + Geometry::<LEVEL_BITS, LEVELS>::position(level, current);
         let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position(
             level,
@@ -106,7 +106,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(
-                self.stage != Stage::Done,
+                self.stage != PassStage::Done,
                 "the current slot has entries, but the pass is done"
             );
         } else {

@@ -20,7 +20,7 @@ use crate::{
     limits::{INDEX_MAX, RESERVE_MAX, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX},
     util::{
         pages::{
-            self, FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_number_of, place_of,
+            self, PAGE_LEN, PageTable, PlaceAllocator, as_u32, index_of, page_number_of, place_of,
         },
         prefetch::prefetch,
     },
@@ -50,7 +50,7 @@ struct Page<T> {
 /// All entries of a wheel. Index 0 is never used.
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
-    free_places: FreePlaces,
+    free_places: PlaceAllocator,
     /// The number of each freed page, and the first generation of the next page with this number.
     freed_pages: Vec<(usize, u32)>,
     /// The number of pages, including the freed pages in `freed_pages`.
@@ -141,7 +141,7 @@ impl<T> Entries<T> {
     pub(super) fn new() -> Self {
         Self {
             pages: PageTable::new(Page::allocate_page(0)),
-            free_places: FreePlaces::new(),
+            free_places: PlaceAllocator::new(),
             freed_pages: Vec::new(),
             page_numbers_end: 1,
             owned_pages: PhantomData,
@@ -161,7 +161,7 @@ impl<T> Entries<T> {
         value: T,
     ) -> Result<Key, T> {
         if wheel.goes_to_first_level(deadline)
-            && let Some(index) = self.take_index_fast()
+            && let Some(index) = self.allocate_index_fast()
         {
             let entry = self.fill(index, value);
             wheel.link_new_near(self, entry, deadline);
@@ -178,7 +178,7 @@ impl<T> Entries<T> {
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
-        let Some(index) = self.take_index() else { return Err(value) };
+        let Some(index) = self.allocate_index() else { return Err(value) };
         let entry = self.fill(index, value);
         wheel.link(self, entry, deadline);
         Ok(entry.key())
@@ -201,11 +201,10 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        if !self.entry(key.index).location().get().is_near() || self.free_places.keeps_last_freed()
-        {
+        if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
             return self.remove_slow(wheel, key);
         }
-        let entry = Self::find_in(&self.pages, key)?;
+        let entry = Self::find_in_pages(&self.pages, key)?;
         // SAFETY: the entry is in the wheel, and is unlinked below.
         let value = unsafe { entry.take_value() };
         // Unlike `free`, this call keeps the index outside the lists even if the wheel is empty
@@ -267,7 +266,7 @@ impl<T> Entries<T> {
     /// `last_freed`, or 0. If the index has used up its generations, retires the index and returns
     /// 0 instead.
     #[inline]
-    fn replace_last_freed(free_places: &mut FreePlaces, index: u32, generation: u32) -> u32 {
+    fn replace_last_freed(free_places: &mut PlaceAllocator, index: u32, generation: u32) -> u32 {
         if generation < WHEEL_KEY_GENERATION_MAX {
             free_places.replace_last_freed(index)
         } else {
@@ -284,13 +283,13 @@ impl<T> Entries<T> {
         }
     }
 
-    pub(super) fn take_index(&mut self) -> Option<u32> {
-        self.take_index_fast().or_else(|| self.take_from_other_page())
+    pub(super) fn allocate_index(&mut self) -> Option<u32> {
+        self.allocate_index_fast().or_else(|| self.take_from_other_page())
     }
 
     /// Takes the index that was freed last, or a free index of the current page.
     #[inline(always)]
-    fn take_index_fast(&mut self) -> Option<u32> {
+    fn allocate_index_fast(&mut self) -> Option<u32> {
         self.free_places.take_last_freed().or_else(|| self.take_from_current_page())
     }
 
@@ -306,12 +305,12 @@ impl<T> Entries<T> {
     /// Returns the entry of a key, if the entry is in the wheel.
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<EntryRef<'_, T>> {
-        Self::find_in(&self.pages, key)
+        Self::find_in_pages(&self.pages, key)
     }
 
     /// Returns the entry of a key as [`find`](Self::find) does, but borrows only the table.
     #[inline]
-    fn find_in(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
+    fn find_in_pages(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
         let page = Self::page(pages, page_number_of(key.index));
         let found = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
         let is_live = found.generation() == key.generation
@@ -337,9 +336,9 @@ impl<T> Entries<T> {
     }
 
     /// Returns the first index at or after `index` whose entry is in the wheel.
-    pub(super) fn next_linked_from(&self, index: u32) -> Option<u32> {
+    pub(super) fn next_live_index(&self, index: u32) -> Option<u32> {
         let is_linked = |index| self.entry(index).location().get().is_linked();
-        self.pages.find_from(index, |index| is_linked(index).then_some(index))
+        self.pages.find_map_index_from(index, |index| is_linked(index).then_some(index))
     }
 
     /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees it.

@@ -12,7 +12,7 @@
 
 use core::ops::Range;
 
-use crate::limits::FIRST_LEVEL_REVOLUTIONS_LOG2;
+use crate::limits::FIRST_LEVEL_EXTRA_BITS;
 
 /// Returns the tick from `first` to `last` that is divisible by the largest power of two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
@@ -26,7 +26,7 @@ pub(super) struct Geometry<const LEVEL_BITS: u32, const LEVELS: usize>;
 
 impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// The number of slots of the first level.
-    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_REVOLUTIONS_LOG2);
+    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_EXTRA_BITS);
     /// The number of slots of each upper level.
     pub(super) const FAR_SLOT_COUNT: usize = 2 << LEVEL_BITS;
     /// A check at compile time: a wheel with an invalid geometry does not compile.
@@ -70,7 +70,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// Returns the indices of a level's slots.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    pub(super) fn slot_range(level: usize) -> Range<u32> {
+    pub(super) fn slot_indices_of(level: usize) -> Range<u32> {
         if level == 0 {
             0..Self::NEAR_SLOT_COUNT as u32
         } else {

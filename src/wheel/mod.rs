@@ -37,7 +37,7 @@ use core::{fmt, iter::FusedIterator};
 use self::entries::Entries;
 pub(crate) use self::{
     level::coarsest_tick,
-    raw::{RawWheel, shard_slot_ticks_and_counts},
+    raw::{RawWheel, shard_level_geometry},
     storage::{Entry, Links, Location, Storage},
 };
 
@@ -701,7 +701,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
         let mut next_index = 0;
-        while let Some(index) = self.entries.next_linked_from(next_index) {
+        while let Some(index) = self.entries.next_live_index(next_index) {
             let entry = self.entries.entry(index);
             let (key, deadline) = (entry.key(), entry.deadline().get());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {

@@ -45,7 +45,7 @@ impl Prefetcher {
 
     /// Moves the next walker by one entry, and prefetches that entry.
     #[inline]
-    pub(super) fn step(&mut self, storage: &impl Storage) {
+    pub(super) fn advance_walker(&mut self, storage: &impl Storage) {
         let cursor = &mut self.walker_cursors[self.next_walker];
         self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
         if *cursor != 0 {

@@ -34,13 +34,13 @@
 //! While a slot of an upper level is current, the next slot of the level cascades in portions. A
 //! pass that reaches its final tick cascades a portion. A portion's size is proportional to the
 //! time since the previous portion, so that a slot is usually empty when it starts. The portions of
-//! one pass have at most [`CASCADED_PER_TURN_MAX`] entries in all (P7). New entries never go to a
-//! slot that is cascading, because a lower level already covers the slot's ticks. If a slot needs
-//! several portions, `next_deadline` returns a tick before the slot's start. From the returned tick
-//! on, one portion per tick leaves only the final portion for the slot's start. If the loop sleeps
-//! past the returned tick, the next pass cascades a larger portion, within its budget. Then the
-//! portions of the later ticks can hold the remaining entries. So after a late pass, the following
-//! passes are short again.
+//! one pass have at most [`CASCADED_AHEAD_PER_TURN_MAX`] entries in all (P7). New entries never go
+//! to a slot that is cascading, because a lower level already covers the slot's ticks. If a slot
+//! needs several portions, `next_deadline` returns a tick before the slot's start. From the
+//! returned tick on, one portion per tick leaves only the final portion for the slot's start. If
+//! the loop sleeps past the returned tick, the next pass cascades a larger portion, within its
+//! budget. Then the portions of the later ticks can hold the remaining entries. So after a late
+//! pass, the following passes are short again.
 
 use alloc::{boxed::Box, vec};
 
@@ -51,7 +51,7 @@ use super::{
     storage::{Entry, Location, Storage},
 };
 use crate::limits::{
-    CASCADED_PER_TURN_MAX, PREFETCH_MIN_ENTRIES, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+    CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_ENTRIES, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
 };
 
 /// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
@@ -68,7 +68,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(crate) idle_until: u64,
     /// The last tick that the first level covers.
     last_near_tick: u64,
-    pub(super) stage: Stage,
+    pub(super) stage: PassStage,
     /// True if, in some upper level, the slot after the current one may have entries. These entries
     /// cascade in portions.
     pub(super) cascade_pending: bool,
@@ -92,7 +92,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
 
 /// The next step of the pass at tick `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum PassStage {
     /// The slots of upper levels that start at this tick cascade, if they have entries.
     Cascade,
     /// The first level's slot of this tick expires.
@@ -103,10 +103,10 @@ pub(super) enum Stage {
 
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
-pub(crate) fn shard_slot_ticks_and_counts() -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn shard_level_geometry() -> impl Iterator<Item = (u64, u64)> {
     type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
     (0..SHARD_WHEEL_LEVELS).map(|level| {
-        (ShardGeometry::slot_start(level, 1), ShardGeometry::slot_range(level).len() as u64)
+        (ShardGeometry::slot_start(level, 1), ShardGeometry::slot_indices_of(level).len() as u64)
     })
 }
 
@@ -117,7 +117,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             pass_end: now,
             idle_until: 0,
             last_near_tick: Geometry::<LEVEL_BITS, LEVELS>::last_near_tick(now),
-            stage: Stage::Done,
+            stage: PassStage::Done,
             cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
@@ -140,7 +140,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Returns true if the wheel is large enough for its entries to be prefetched.
     #[inline]
-    pub(crate) fn prefetches(&self) -> bool {
+    pub(crate) fn should_prefetch(&self) -> bool {
         self.len >= PREFETCH_MIN_ENTRIES
     }
 
@@ -376,7 +376,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns how many slots of each level have entries.
     pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
         (0..LEVELS).map(|level| {
-            self.slots.count_occupied(Geometry::<LEVEL_BITS, LEVELS>::slot_range(level))
+            self.slots.count_occupied(Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level))
         })
     }
 
@@ -420,7 +420,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         deadline: u64,
         slot_tick: u64,
     ) {
-        let slot = self.far_slot_for(slot_tick);
+        let slot = self.prepare_far_slot(slot_tick);
         self.far_counts_by_slot[slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT] +=
             1;
         self.far_total += 1;
@@ -432,7 +432,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the slot of `tick` in the lowest upper level that covers `tick`. Also lowers
     /// `idle_until` to at most the slot's start, because the caller links an entry into the slot.
     #[inline]
-    fn far_slot_for(&mut self, tick: u64) -> u32 {
+    fn prepare_far_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::far_level_of(self.current, tick);
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
         self.idle_until =
@@ -509,13 +509,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.idle_until = self.idle_until.min(tick);
             Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(tick)
         } else {
-            self.far_slot_for(tick)
+            self.prepare_far_slot(tick)
         };
         self.slots.splice_late_into(storage, slot);
-        if tick == self.current && self.stage == Stage::Done {
+        if tick == self.current && self.stage == PassStage::Done {
             // The tick `current` is finished. The stage `Expire` makes the pass visit this tick's
             // slot again.
-            self.stage = Stage::Expire;
+            self.stage = PassStage::Expire;
         }
     }
 
@@ -528,18 +528,18 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     ) -> Option<(S::Entry<'s>, u64)> {
         loop {
             match self.stage {
-                Stage::Expire => (),
-                Stage::Cascade => {
+                PassStage::Expire => (),
+                PassStage::Cascade => {
                     if !self.try_finish_cascade(storage) {
                         return None;
                     }
                 }
-                Stage::Done => {
+                PassStage::Done => {
                     if self.current == self.pass_end {
                         return None;
                     }
                     self.advance_current(storage);
-                    if !matches!(self.stage, Stage::Expire) {
+                    if !matches!(self.stage, PassStage::Expire) {
                         continue;
                     }
                 }
@@ -547,7 +547,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(self.current);
             let first = self.slots.first(slot);
             if first == 0 {
-                self.stage = Stage::Done;
+                self.stage = PassStage::Done;
                 continue;
             }
             if self.budget == 0 {
@@ -559,11 +559,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let deadline = entry.deadline().get();
             entry.location().set(Location::UNLINKED);
             if !self.slots.pop(storage, slot, first, entry.links().next.get()) {
-                self.stage = Stage::Done;
+                self.stage = PassStage::Done;
             }
-            if self.prefetches() {
-                self.prefetcher.step(storage);
-                self.prefetcher.step(storage);
+            if self.should_prefetch() {
+                self.prefetcher.advance_walker(storage);
+                self.prefetcher.advance_walker(storage);
             }
             if deadline <= self.current {
                 self.len -= 1;
@@ -576,18 +576,18 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        matches!(self.stage, Stage::Done) && self.current == self.pass_end
+        matches!(self.stage, PassStage::Done) && self.current == self.pass_end
     }
 
     /// Returns true if the pass left entries to return or relink, because the pass used up its
     /// budget or was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        !self.is_pass_done() && self.leaves_work()
+        !self.is_pass_done() && self.has_remaining_work()
     }
 
     #[inline(never)]
-    fn leaves_work(&self) -> bool {
+    fn has_remaining_work(&self) -> bool {
         // No slot before `current` has entries.
         let is_due = || self.next_deadline().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current < self.pass_end && is_due()
@@ -609,7 +609,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(next_tick)) {
             self.update_idle_until();
         } else {
-            self.stage = Stage::Expire;
+            self.stage = PassStage::Expire;
             self.start_prefetcher(storage);
         }
     }
@@ -631,9 +631,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if new_current == slot_start {
             self.stage =
                 if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current) > 0 {
-                    Stage::Cascade
+                    PassStage::Cascade
                 } else {
-                    Stage::Expire
+                    PassStage::Expire
                 };
             self.start_prefetcher(storage);
         } else {
@@ -655,7 +655,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
-        if self.prefetches() {
+        if self.should_prefetch() {
             self.prefetcher.start_walkers(self.current, &self.slots, storage);
         }
     }
@@ -669,18 +669,18 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
         for slot in Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current) {
-            if !self.cascade_and_check_empty(storage, slot, u64::MAX) {
+            if !self.cascade_up_to(storage, slot, u64::MAX) {
                 return false;
             }
         }
-        self.stage = Stage::Expire;
+        self.stage = PassStage::Expire;
         true
     }
 
     /// Cascades a portion of the next slot of each upper level. A portion is proportional to the
     /// ticks since the previous portion, but all portions together have at most
-    /// [`CASCADED_PER_TURN_MAX`] entries. If the loop is late, the portions have more entries, so
-    /// that the portions of the remaining ticks can hold the rest.
+    /// [`CASCADED_AHEAD_PER_TURN_MAX`] entries. If the loop is late, the portions have more
+    /// entries, so that the portions of the remaining ticks can hold the rest.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -688,7 +688,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         // this pass, so their number is subtracted from the maximum.
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current)
             .map(|slot| u64::from(self.far_count_in(slot)));
-        let mut allowance = u64::from(CASCADED_PER_TURN_MAX).saturating_sub(due_counts.sum());
+        let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());
         // The number of entries in the visited slots that this pass does not cascade.
         let mut left = 0;
         for level in 1..LEVELS {
@@ -708,12 +708,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 .div_ceil(ticks_between)
                 .saturating_mul(self.current - previous_portion_tick);
             let later_room =
-                (next_start - self.current).saturating_mul(CASCADED_PER_TURN_MAX.into());
+                (next_start - self.current).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
             let excess = (left + entries).saturating_sub(later_room);
             let quota = share.max(1).min(allowance).max(excess);
             allowance = allowance.saturating_sub(quota);
             left += entries.saturating_sub(quota);
-            self.cascade_pending |= !self.cascade_and_check_empty(storage, slot, quota);
+            self.cascade_pending |= !self.cascade_up_to(storage, slot, quota);
         }
         self.last_cascade_tick = self.current;
     }
@@ -730,7 +730,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
     /// Returns true if the slot is empty now.
-    fn cascade_and_check_empty(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
+    fn cascade_up_to(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
             let first = self.slots.first(slot);
@@ -772,7 +772,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the number of the first occupied slot after the current slot of a level.
     #[inline]
     fn next_occupied_slot_number(&self, level: usize) -> Option<u64> {
-        let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_range(level);
+        let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level);
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
         let from = Geometry::<LEVEL_BITS, LEVELS>::position(level, current.wrapping_add(1));
         let found = self
@@ -794,7 +794,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the next tick at which a pass must cascade a portion in advance. Ignores the final
     /// portion, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
-        if self.far_total <= CASCADED_PER_TURN_MAX {
+        if self.far_total <= CASCADED_AHEAD_PER_TURN_MAX {
             return None;
         }
         let mut total_entries = 0;
@@ -803,8 +803,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 let number = self.next_occupied_slot_number(level)?;
                 total_entries +=
                     self.far_count_in(Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number));
-                let portions =
-                    u64::from(total_entries.div_ceil(CASCADED_PER_TURN_MAX).saturating_sub(1));
+                let portions = u64::from(
+                    total_entries.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
+                );
                 let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
                 (portions > 0)
@@ -820,7 +821,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     fn has_work_at_current(&self) -> bool {
         let is_busy = |slot| !self.slots.is_empty(slot);
-        self.stage != Stage::Done
+        self.stage != PassStage::Done
             && (is_busy(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(self.current))
                 || Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current).any(is_busy))
     }

@@ -73,19 +73,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     }
 
     #[inline]
-    fn occupied_mut(&mut self, slot: u32) -> &mut u64 {
+    fn occupied_word_mut(&mut self, slot: u32) -> &mut u64 {
         // SAFETY: `new` has made at least as many bits as heads.
         unsafe { self.occupied.get_unchecked_mut((slot & Self::SLOT_MASK) as usize / 64) }
     }
 
     #[inline]
     fn mark_occupied(&mut self, slot: u32) {
-        *self.occupied_mut(slot) |= 1 << (slot % 64);
+        *self.occupied_word_mut(slot) |= 1 << (slot % 64);
     }
 
     #[inline]
     fn mark_empty(&mut self, slot: u32) {
-        *self.occupied_mut(slot) &= !(1 << (slot % 64));
+        *self.occupied_word_mut(slot) &= !(1 << (slot % 64));
     }
 
     /// Returns the first occupied slot in a non-empty range.
@@ -292,7 +292,7 @@ mod tests {
         }
 
         fn link(&mut self, slot: u32) -> u32 {
-            let index = self.entries.take_index().expect("there is room");
+            let index = self.entries.allocate_index().expect("there is room");
             let entry = self.entries.entry(index);
             if slot == Tiny::LATE_SLOT {
                 self.slots.link_late(&self.entries, entry);

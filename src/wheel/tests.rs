@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::*;
 use crate::limits::{
-    CASCADED_PER_TURN_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX,
+    CASCADED_AHEAD_PER_TURN_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX,
 };
 
 type Tiny<T> = Wheel<T, 2, 32>;
@@ -99,7 +99,7 @@ impl<T> Tiny<T> {
 fn a_pass_abandoned_before_its_portion_is_behind() {
     let mut wheel = Tiny::starting_at(0);
     // These entries are in a slot of the second level. They need several portions.
-    (0..5 * CASCADED_PER_TURN_MAX).for_each(|_| _ = wheel.insert(32, ()));
+    (0..5 * CASCADED_AHEAD_PER_TURN_MAX).for_each(|_| _ = wheel.insert(32, ()));
     wheel.insert(20, ());
     assert_eq!(wheel.advance(31).next(), Some((20, ())));
     assert!(wheel.next_deadline() < Some(31) && wheel.is_behind());
@@ -110,7 +110,7 @@ fn a_pass_abandoned_before_its_portion_is_behind() {
 /// A late pass also cascades the missed portions, so the next pass cascades only its own portion.
 #[test]
 fn a_pass_after_a_late_one_is_short() {
-    const MAX: u64 = CASCADED_PER_TURN_MAX as u64;
+    const MAX: u64 = CASCADED_AHEAD_PER_TURN_MAX as u64;
     for late in 0..3 {
         let mut wheel: Wheel<(), 3, 22> = Wheel::starting_at(0);
         (0..5 * MAX).for_each(|_| _ = wheel.insert(66, ()));
@@ -312,7 +312,7 @@ mod shard_functions {
         }
 
         fn index(&mut self) -> u32 {
-            self.entries.take_index().expect("there is room")
+            self.entries.allocate_index().expect("there is room")
         }
 
         fn link(&mut self, deadline: u64) -> u32 {

@@ -32,22 +32,22 @@ use super::Reading;
 /// measured speed, the window is a fifth shorter. The bounds of a reading are at most
 /// [`READING_WIDTH_MAX_NANOS`] apart. The distance between the bounds is the sum of three parts:
 ///
-/// * the difference between the rates `min` and `max`: about two fifths of `ANCHOR_VALID_NANOS`,
+/// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_MAX_NANOS`,
 /// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
-///   `ANCHOR_VALID_NANOS`,
-/// * [`READ_ERROR_NANOS`].
+///   `WINDOW_MAX_NANOS`,
+/// * [`EARLY_READ_MARGIN_NANOS`].
 ///
 /// A shorter window would need more readings of the clock.
-const ANCHOR_VALID_NANOS: u64 = 16_000;
+const WINDOW_MAX_NANOS: u64 = 16_000;
 
 /// The largest distance between the bounds of a reading.
 pub(crate) const READING_WIDTH_MAX_NANOS: u64 = 10_000;
 
 /// The margin added to the upper bound of an estimate. While an earlier instruction waits for
 /// memory, the processor may read the counter up to a microsecond too early.
-const READ_ERROR_NANOS: u64 = 1_000;
+const EARLY_READ_MARGIN_NANOS: u64 = 1_000;
 
-/// If an anchor's bracket is longer than [`ANCHOR_VALID_NANOS`] divided by this number, the anchor
+/// If an anchor's bracket is longer than [`WINDOW_MAX_NANOS`] divided by this number, the anchor
 /// gets no window. The thread was probably interrupted between the two readings of the counter.
 const BRACKET_DIVISOR: u64 = 8;
 
@@ -83,7 +83,7 @@ struct Rate {
 
 /// The span of time after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
-struct Window {
+struct AnchorWindow {
     /// The count of the latest estimate, or the anchor's `count_after` if there was none yet. Only
     /// a count greater than this one gives an estimate, so `u64::MAX` disables the window.
     last_count: u64,
@@ -110,7 +110,7 @@ enum Calibration {
 /// Estimates a clock's time from the processor's counter, for one shard.
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
-    window: Window,
+    window: AnchorWindow,
     state: Calibration,
     recent_faults: u32,
     last_fault_nanos: u64,
@@ -119,8 +119,12 @@ pub(super) struct ClockEstimator {
 impl ClockEstimator {
     pub(super) fn new() -> Self {
         let anchor = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
-        let window =
-            Window { last_count: u64::MAX, end_count: 0, anchor, rate: Rate { min: 0, max: 0 } };
+        let window = AnchorWindow {
+            last_count: u64::MAX,
+            end_count: 0,
+            anchor,
+            rate: Rate { min: 0, max: 0 },
+        };
         Self { window, state: Calibration::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
     }
 
@@ -133,7 +137,7 @@ impl ClockEstimator {
             return None;
         }
         window.last_count = count;
-        let Window {
+        let AnchorWindow {
             anchor: Anchor { count_before, clock_nanos, count_after },
             rate: Rate { min, max },
             ..
@@ -143,7 +147,7 @@ impl ClockEstimator {
         let most = ((count - count_before) * max) >> 32;
         Some(Reading {
             min: clock_nanos.saturating_add(least),
-            max: clock_nanos.saturating_add(most + 1 + READ_ERROR_NANOS),
+            max: clock_nanos.saturating_add(most + 1 + EARLY_READ_MARGIN_NANOS),
         })
     }
 
@@ -182,10 +186,10 @@ impl ClockEstimator {
 
     fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
         self.state = Calibration::Calibrated { previous: anchor, rate };
-        let window_counts = (ANCHOR_VALID_NANOS << 32) / rate.max;
+        let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
         if bracket.is_some_and(|bracket| bracket <= window_counts / BRACKET_DIVISOR) {
-            self.window = Window {
+            self.window = AnchorWindow {
                 last_count: anchor.count_after,
                 end_count: anchor.count_after.saturating_add(window_counts),
                 anchor,

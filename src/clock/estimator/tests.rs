@@ -120,7 +120,7 @@ fn readings_are_exact_during_the_short_calibration() {
 #[test]
 fn a_window_excludes_its_last_count_and_includes_its_end() {
     let mut estimator = SimulatedMachine::calibrated(9).estimator;
-    let Window { last_count: last, end_count: end, .. } = estimator.window;
+    let AnchorWindow { last_count: last, end_count: end, .. } = estimator.window;
     assert_eq!([last, end + 1].map(|count| estimator.estimate_at(count)), [None, None]);
     assert!(estimator.estimate_at(end).is_some());
     assert_eq!(estimator.estimate_at(end), None, "a count is used once");
@@ -130,7 +130,7 @@ fn a_window_excludes_its_last_count_and_includes_its_end() {
 fn bounds_are_rounded_outwards() {
     for seed in 0..100 {
         let mut estimator = SimulatedMachine::calibrated(seed).estimator;
-        let Window { end_count: end, anchor, rate, .. } = estimator.window;
+        let AnchorWindow { end_count: end, anchor, rate, .. } = estimator.window;
         let reading = estimator.estimate_at(end).expect("within the window");
         // Converts nanoseconds to units of 2^-32 nanoseconds.
         let fixed_point = |nanos: u64| u128::from(nanos) << 32;
@@ -139,7 +139,7 @@ fn bounds_are_rounded_outwards() {
             (passed(anchor.count_after, rate.min), passed(anchor.count_before, rate.max));
         let (min, max) = (
             fixed_point(reading.min - anchor.clock_nanos),
-            fixed_point(reading.max - anchor.clock_nanos - READ_ERROR_NANOS),
+            fixed_point(reading.max - anchor.clock_nanos - EARLY_READ_MARGIN_NANOS),
         );
         assert!(min <= least && least < min + fixed_point(1));
         assert!(most < max && max <= most + fixed_point(1));

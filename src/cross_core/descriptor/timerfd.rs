@@ -77,7 +77,7 @@ impl Descriptor {
     /// descriptor, pass `None` as `deadline`, and let `time_left` return `None`.
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let deadline = deadline.unwrap_or(NONE);
-        let begun = self.trigger_count_unless_triggering();
+        let begun = self.stable_trigger_count();
         // Both `Relaxed`: only the owner uses the two fields loaded here.
         let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
@@ -97,12 +97,12 @@ impl Descriptor {
         self.triggers_begun.fetch_add(1, Ordering::Relaxed);
         self.set_expiry(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `triggers_begun`;
-        // pairs with the Acquire of `trigger_count_unless_triggering`.
+        // pairs with the Acquire of `stable_trigger_count`.
         self.triggers_ended.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
-    fn trigger_count_unless_triggering(&self) -> Option<u64> {
+    fn stable_trigger_count(&self) -> Option<u64> {
         // Acquire: pairs with the Release of `trigger`, so that `begun` counts every call that
         // `ended` counts.
         let ended = self.triggers_ended.load(Ordering::Acquire);

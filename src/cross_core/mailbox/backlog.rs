@@ -93,7 +93,7 @@ impl Backlog {
     }
 
     /// Returns true if the pass in progress still has to take messages out of the mailbox.
-    pub(crate) fn has_untaken(&self, mailbox: &Mailbox) -> bool {
+    pub(crate) fn must_take_from_mailbox(&self, mailbox: &Mailbox) -> bool {
         let PassPhase { is_urgent, may_take_from_mailbox, .. } = self.phase;
         is_urgent && may_take_from_mailbox && mailbox.urgent.has_messages()
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
@@ -133,7 +133,7 @@ impl Backlog {
     ///
     /// Returns true if this phase now has a message to consume. Otherwise, ends the urgent phase:
     /// urgent messages that remain or arrive later wait for the next pass.
-    pub(crate) fn try_take_or_end_phase(
+    pub(crate) fn refill_or_end_phase(
         &mut self,
         mailbox: &Mailbox,
         replace_link: impl FnMut(u32, u32) -> u32,

@@ -27,18 +27,19 @@
 //! has found no free node for its message sets the flag, so that the owner takes a turn before it
 //! sleeps. A push to the stack clears the flag, because its message has the same effect.
 //!
-//! One stack is for *urgent* messages about added or reset timers. Such a timer may have the
-//! earliest deadline of all, so the owner must not fall asleep before it has consumed these
+//! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
+//! the earliest deadline, so the owner must not fall asleep before it has consumed all urgent
 //! messages. The other stack is for low-priority messages about cancelled timers. Within its
 //! budget, a turn first consumes urgent messages in FIFO order, then fires due timers, and then
 //! consumes low-priority messages.
 //!
 //! # Permitted operations
 //!
-//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives
-//!   this thread exclusive use of the node's link until the push. Any thread: `knock`.
-//! - The owner: `take_all`, `close` and `peek`. The owner may read the links of queued messages.
-//!   From taking a message until consuming it, the owner may also write the message's link (S4).
+//! - Any thread may `knock`, and may `push` a node whose *queued* flag this thread has set
+//!   (`state`, S4). The flag gives this thread exclusive use of the node's link until the push.
+//! - Only the owner calls `take_all`, `close` and `peek`. The owner may read the links of queued
+//!   messages. After taking a message and before consuming it, the owner may also write the
+//!   message's link (S4).
 //!
 //! # Each message is taken once
 //!
@@ -63,7 +64,7 @@ mod backlog;
 
 pub(crate) use self::backlog::{Backlog, PassPhase};
 use crate::{
-    limits::{INDEX_MAX, MESSAGE_COUNT_END, WAKE_DEPTH},
+    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_QUEUE_DEPTH},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -74,23 +75,25 @@ const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const NEWEST_SHIFT: u32 = 14;
-const SECOND_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
-const COUNT_MASK: u64 = MESSAGE_COUNT_END as u64 - 1;
+const SECOND_NEWEST_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
+const COUNT_MASK: u64 = MESSAGE_COUNT_WRAP as u64 - 1;
 const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
 const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
-/// The value at which a count continues after an overflow. A count from this value on may be
-/// inexact.
-const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_END - WAKE_DEPTH;
+/// The value at which a count continues after an overflow. A count that is at least this value may
+/// be inexact.
+const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH;
 /// The count of a list whose true count is unknown. This count stays above `FIRST_INEXACT_COUNT`
 /// until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
-    INDEX_MAX <= INDEX_MASK && SECOND_SHIFT + INDEX_BITS == 64 && KNOCK_FLAG >> NEWEST_SHIFT == 0,
+    INDEX_MAX <= INDEX_MASK
+        && SECOND_NEWEST_SHIFT + INDEX_BITS == 64
+        && KNOCK_FLAG >> NEWEST_SHIFT == 0,
     "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(
-    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_DEPTH),
-    "an overflowed count still reaches each multiple of `WAKE_DEPTH`"
+    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_QUEUE_DEPTH),
+    "an overflowed count still reaches each multiple of `WAKE_QUEUE_DEPTH`"
 );
 
 #[derive(Debug, Default)]
@@ -135,8 +138,8 @@ pub(crate) enum MessageKind {
 #[must_use]
 pub(crate) enum PushOutcome {
     /// The message is queued, and its stack now has `depth` messages. If `depth` is at least
-    /// `FIRST_INEXACT_COUNT`, it is correct only modulo `WAKE_DEPTH`. `is_first_payload` is true if
-    /// this push has set the stack's flag *payload*.
+    /// `FIRST_INEXACT_COUNT`, it is correct only modulo `WAKE_QUEUE_DEPTH`. `is_first_payload` is
+    /// true if this push has set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
@@ -234,7 +237,7 @@ impl Stack {
             };
             // Relaxed: the compare-and-swap below publishes the link.
             link.0.store(second_of(head), Ordering::Relaxed);
-            let second = u64::from(newest_of(head)) << SECOND_SHIFT;
+            let second = u64::from(newest_of(head)) << SECOND_NEWEST_SHIFT;
             let new = second | u64::from(index) << NEWEST_SHIFT | payload_flag | counted;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
             // compare-and-swap is retried.
@@ -248,11 +251,11 @@ impl Stack {
         }
     }
 
-    /// Returns true if the stack has messages or the flag *knock*. Unlike the swap in `take_all`,
-    /// does not write to the cache line to which other threads push.
+    /// Returns true if the stack has messages or the flag *knock*. Unlike `take_all`, does not
+    /// write the cache line to which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires. A
+        // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires. A
         // caller that must not miss a message executes a fence before this load.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
@@ -345,7 +348,7 @@ const fn newest_of(head: u64) -> u32 {
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // 25 bits.
 const fn second_of(head: u64) -> u32 {
-    (head >> SECOND_SHIFT) as u32
+    (head >> SECOND_NEWEST_SHIFT) as u32
 }
 
 #[inline]

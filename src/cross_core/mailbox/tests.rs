@@ -6,13 +6,13 @@ use super::*;
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 fn pack(depth: u32, second: u32, newest: u32) -> u64 {
-    u64::from(second) << SECOND_SHIFT | u64::from(newest) << NEWEST_SHIFT | u64::from(depth)
+    u64::from(second) << SECOND_NEWEST_SHIFT | u64::from(newest) << NEWEST_SHIFT | u64::from(depth)
 }
 
 const UNLIMITED: usize = usize::MAX;
 
-fn try_take_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> bool {
-    backlog.try_take_or_end_phase(mailbox, |index, link| links[index as usize].replace(link))
+fn refill_or_end_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> bool {
+    backlog.refill_or_end_phase(mailbox, |index, link| links[index as usize].replace(link))
 }
 
 fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
@@ -24,7 +24,7 @@ fn consume_phase(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]
     let mut consumed = vec![];
     loop {
         consumed.extend(iter::from_fn(|| consume_next(backlog, links)));
-        if !try_take_or_end_phase(backlog, mailbox, links) {
+        if !refill_or_end_phase(backlog, mailbox, links) {
             return consumed;
         }
     }
@@ -81,7 +81,7 @@ fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
-    assert!(!try_take_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
+    assert!(!refill_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], MessageKind::Cancelled),
@@ -89,10 +89,10 @@ fn the_owner_takes_all_messages_newest_first() {
         );
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
-    let is_taken = try_take_or_end_phase(&mut backlog, &mailbox, &links);
+    let is_taken = refill_or_end_phase(&mut backlog, &mailbox, &links);
     assert!(!is_taken && backlog.is_empty(), "the pass has begun without messages");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
-    assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(
         (backlog.count(), backlog.ready[0]),
         (3, MessageList { first: 3, second: 2, count: 3 })
@@ -108,7 +108,7 @@ fn a_pass_without_messages_takes_no_later_message() {
     let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
     push(1, MessageKind::AddedOrReset);
     assert!(backlog.begin_pass(&mailbox, UNLIMITED));
-    assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(1));
     assert!(backlog.phase.is_urgent, "the pass is abandoned here");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
@@ -126,7 +126,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     (5..7).for_each(|index| push(index, MessageKind::AddedOrReset));
     assert!(backlog.begin_pass(&mailbox, UNLIMITED));
     assert_eq!(consume_next(&mut backlog, &links), None);
-    assert!(try_take_or_end_phase(&mut backlog, &mailbox, &links));
+    assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(5));
     // Message 7 waits for the next pass. This pass still takes message 8.
     push(7, MessageKind::AddedOrReset);
@@ -261,16 +261,16 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
-/// The owner is woken at each multiple of `WAKE_DEPTH`, because an earlier wake-up may have
+/// The owner is woken at each multiple of `WAKE_QUEUE_DEPTH`, because an earlier wake-up may have
 /// failed.
 #[test]
 fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);
-    for pushed in 1..3 * MESSAGE_COUNT_END {
+    for pushed in 1..3 * MESSAGE_COUNT_WRAP {
         let depth = queued_depth(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
-            depth.is_multiple_of(WAKE_DEPTH),
-            pushed.is_multiple_of(WAKE_DEPTH),
+            depth.is_multiple_of(WAKE_QUEUE_DEPTH),
+            pushed.is_multiple_of(WAKE_QUEUE_DEPTH),
             "message {pushed}"
         );
         assert!(stack.depth() == pushed.min(FIRST_INEXACT_COUNT) && stack.depth() >= last);
@@ -280,7 +280,7 @@ fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
 
 #[test]
 fn an_inexact_count_stays_until_the_last_message() {
-    let head = pack(MESSAGE_COUNT_END - 1, 2, 3);
+    let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = Backlog::default();
     backlog.phase = PassPhase::low(UNLIMITED);
@@ -296,7 +296,7 @@ fn an_inexact_count_stays_until_the_last_message() {
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
-        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_END - 1, 1, INDEX_MAX)) };
+        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
         assert_eq!(
             queued_depth(stack.push(index, &MailboxLink::default(), 0)),
             FIRST_INEXACT_COUNT

@@ -86,12 +86,12 @@ pub(crate) struct Protected<'p, T> {
 
 impl<T: Send + Sync + 'static> EpochArc<T> {
     #[cfg(not(crossbeam_loom))]
-    pub(crate) const fn empty_cells<const N: usize>() -> [Self; N] {
+    pub(crate) const fn empty_array<const N: usize>() -> [Self; N] {
         [const { Self(EpochPointer(Atomic::null())) }; N]
     }
 
     #[cfg(crossbeam_loom)]
-    pub(crate) fn empty_cells<const N: usize>() -> [Self; N] {
+    pub(crate) fn empty_array<const N: usize>() -> [Self; N] {
         std::array::from_fn(|_| Self(EpochPointer::default()))
     }
 

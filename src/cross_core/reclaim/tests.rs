@@ -24,7 +24,7 @@ fn is_done_eventually(is_done: impl Fn() -> bool) -> bool {
 
 #[test]
 fn a_value_is_visible_until_it_is_retracted() {
-    let [cell] = EpochArc::<i32>::empty_cells();
+    let [cell] = EpochArc::<i32>::empty_array();
     let read = || cell.get(&pin()).map(|value| *value);
     assert_eq!(read(), None);
     cell.publish(Arc::new(5));
@@ -37,7 +37,7 @@ fn a_value_is_visible_until_it_is_retracted() {
 #[test]
 fn a_reader_sees_the_complete_published_value() {
     for _ in 0..if cfg!(miri) { 5 } else { 1_000 } {
-        let [cell] = EpochArc::empty_cells();
+        let [cell] = EpochArc::empty_array();
         thread::scope(|scope| {
             scope.spawn(|| cell.publish(Arc::new(vec![1, 2, 3])));
             while cell.get(&pin()).is_none_or(|value| *value != [1, 2, 3]) {
@@ -50,7 +50,7 @@ fn a_reader_sees_the_complete_published_value() {
 
 #[test]
 fn a_protected_value_can_be_kept_as_an_arc() {
-    let [cell] = EpochArc::empty_cells();
+    let [cell] = EpochArc::empty_array();
     cell.publish(Arc::new(5));
     let kept = cell.get(&pin()).expect("published").to_arc();
     cell.retract(drop);
@@ -60,7 +60,7 @@ fn a_protected_value_can_be_kept_as_an_arc() {
 
 #[test]
 fn a_value_is_not_released_while_a_reader_is_pinned() {
-    let ([cell], value) = (EpochArc::empty_cells(), Arc::new(()));
+    let ([cell], value) = (EpochArc::empty_array(), Arc::new(()));
     cell.publish(Arc::clone(&value));
     let pinned = pin();
     let seen = cell.get(&pinned);
@@ -73,7 +73,7 @@ fn a_value_is_not_released_while_a_reader_is_pinned() {
 
 #[test]
 fn garbage_is_freed_when_no_thread_is_pinned() {
-    let ([cell], value) = (EpochArc::empty_cells(), Arc::new(()));
+    let ([cell], value) = (EpochArc::empty_array(), Arc::new(()));
     let freed = attempts().any(|_| {
         cell.publish(Arc::clone(&value));
         cell.retract(move_to_garbage);

@@ -99,7 +99,7 @@ pub(crate) use self::{
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        call_site::{CallSite, CreationRecord},
+        call_site::{AddRecord, CallSite},
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{EpochPointer, Pinned},
@@ -307,7 +307,7 @@ impl Slab {
     fn set_room_bit(&self, page_number: usize) {
         // Release (R1): publishes the returned nodes, or the new page.
         self.room_bits[page_number / 64].fetch_or(1 << (page_number % 64), Ordering::Release);
-        self.hints.page_with_room.lower_to(as_u32(page_number));
+        self.hints.page_with_room.set_min(as_u32(page_number));
     }
 
     /// Publishes a remote page. Returns the page, and the index of its first node. The caller keeps
@@ -373,7 +373,7 @@ impl Slab {
         let slot = &self.pages[page_number];
         slot.pointer_ordering.before_store();
         slot.page.retract(retired_pages::mark_reclaimable);
-        self.hints.vacant_slot_hint.lower_to(as_u32(page_number));
+        self.hints.vacant_slot_hint.set_min(as_u32(page_number));
     }
 }
 
@@ -481,7 +481,7 @@ impl TakenNode {
         unsafe { callback.build(node.payload().as_ptr()) };
         // SAFETY: this thread has taken the node.
         let creation_record = unsafe { page.creation_records[place].get() };
-        creation_record.set(CreationRecord::new(call_site, || 0));
+        creation_record.set(AddRecord::new(call_site, || 0));
         page.header.requested_deadlines[place].store_nanos(due);
         if period != 0 {
             // SAFETY: this thread has taken the node.

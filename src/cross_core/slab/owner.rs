@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        call_site::CreationRecord,
+        call_site::AddRecord,
         callback::{BuildInPlace, Callback, CallbackPtr},
         mailbox::MailboxLink,
         reclaim::pin,
@@ -25,7 +25,7 @@ use crate::{
     },
     limits::{REMOTE_GENERATION_BIT, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
-        pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_number_of, place_of},
+        pages::{PAGE_LEN, PageTable, PlaceAllocator, as_u32, index_of, page_number_of, place_of},
         prefetch::prefetch,
     },
     wheel::{Entry, Links, Location, Storage},
@@ -50,7 +50,7 @@ pub(crate) struct OwnerSlab<T> {
     slab: Arc<Slab>,
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
-    free_places: FreePlaces,
+    free_places: PlaceAllocator,
     adopted_page_numbers: Vec<usize>,
     /// The schedules of periodic timers, by page number and then by place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,
@@ -63,7 +63,7 @@ pub(crate) struct OwnerSlab<T> {
     /// How many more times a page that becomes empty may cause a call of [`trim`](Self::trim). A
     /// pass begins with [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX); between passes,
     /// there is no limit.
-    pub(crate) trims_left: u32,
+    pub(crate) trim_budget: u32,
     /// This type owns the payloads. The `Cell` makes it `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
 }
@@ -79,13 +79,13 @@ impl<T> OwnerSlab<T> {
         Self {
             slab,
             pages: PageTable::new(first),
-            free_places: FreePlaces::new(),
+            free_places: PlaceAllocator::new(),
             adopted_page_numbers: Vec::new(),
             schedules_by_page: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
             retired_pages: RefCell::default(),
             may_need_trim: false,
-            trims_left: u32::MAX,
+            trim_budget: u32::MAX,
             payloads: PhantomData,
         }
     }
@@ -152,10 +152,10 @@ impl<T> OwnerSlab<T> {
     /// Calls [`trim`](Self::trim), unless the pass in progress has called it often enough.
     #[cold]
     fn trim_or_postpone(&mut self) {
-        if self.trims_left == 0 {
+        if self.trim_budget == 0 {
             self.may_need_trim = true;
         } else {
-            self.trims_left -= 1;
+            self.trim_budget -= 1;
             self.trim();
         }
     }
@@ -390,7 +390,7 @@ impl<T> OwnerSlab<T> {
     /// Returns a number above the generations of all remote timers, ignoring
     /// [`REMOTE_GENERATION_BIT`]. The mailbox must be closed, so that no add returns a handle from
     /// now on. The owner must have adopted all pages.
-    pub(crate) fn remote_generations_end(&self) -> u64 {
+    pub(crate) fn remote_generation_bound(&self) -> u64 {
         let bounds = self
             .adopted_page_numbers
             .iter()
@@ -413,7 +413,7 @@ impl<T> OwnerSlab<T> {
 
     /// Returns the creation records of the admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
-    pub(crate) fn creation_records(&self) -> impl Iterator<Item = CreationRecord> {
+    pub(crate) fn creation_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.possibly_used_indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
         live.map(|node| node.creation_record().get())
@@ -467,8 +467,8 @@ impl<T> OwnerSlab<T> {
 
     /// Finds the first pending timer at or after `index` that the owner has added. Returns its
     /// index and generation.
-    pub(crate) fn first_pending_from(&self, index: u32) -> Option<(u32, u64)> {
-        self.pages.find_from(index, |index| {
+    pub(crate) fn first_owner_added_pending(&self, index: u32) -> Option<(u32, u64)> {
+        self.pages.find_map_index_from(index, |index| {
             Some((index, self.entry(index).state().pending_owner_added_generation()?))
         })
     }
@@ -526,7 +526,7 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    fn creation_record(self) -> &'n Cell<CreationRecord> {
+    fn creation_record(self) -> &'n Cell<AddRecord> {
         // SAFETY: this is the owner, and no adder has the node.
         unsafe { self.page.creation_records[place_of(self.index)].get() }
     }
@@ -567,7 +567,7 @@ impl<'n, T> NodeRef<'n, T> {
         generation: u64,
         kind: TimerKind,
         payload: impl BuildInPlace<T>,
-        record: CreationRecord,
+        record: AddRecord,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload.
         unsafe { payload.build(self.node().payload().as_ptr()) };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    cross_core::{call_site::CreationRecord, mailbox::MailboxLink, state::StateWord},
+    cross_core::{call_site::AddRecord, mailbox::MailboxLink, state::StateWord},
     limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
@@ -95,7 +95,7 @@ pub(super) struct Page<T> {
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
     pub(super) wheel_links: [Exclusive<Links>; PAGE_LEN],
-    pub(super) creation_records: [Exclusive<Cell<CreationRecord>>; PAGE_LEN],
+    pub(super) creation_records: [Exclusive<Cell<AddRecord>>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages, in bytes.
@@ -429,7 +429,7 @@ mod tests {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
         let header = (48 + PAGE_LEN * (8 + 8)).next_multiple_of(128);
-        let nodes = PAGE_LEN * (64 + 8 + size_of::<CreationRecord>());
+        let nodes = PAGE_LEN * (64 + 8 + size_of::<AddRecord>());
         assert_eq!(size_of::<Page<Callback>>(), (header + nodes).next_multiple_of(128));
         assert_eq!(align_of::<Page<Callback>>(), 128);
     }

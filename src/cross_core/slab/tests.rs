@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        callback::{ByValue, RunOnce},
+        callback::{MoveIntoPlace, OneShotClosure},
         reclaim::{pin, tests::attempts},
         state::{Cancel, ConsumedMessage, FreeWhen, SweepOutcome, TimerKind},
     },
@@ -14,8 +14,8 @@ use crate::{
 
 fn add<T>(own: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
     let index = own.take_node().expect("there is a node");
-    let record = CreationRecord::new(CallSite::caller(), || 0);
-    own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), record);
+    let record = AddRecord::new(CallSite::caller(), || 0);
+    own.entry(index).arm(generation, TimerKind::Shared, MoveIntoPlace(payload), record);
     index
 }
 
@@ -178,7 +178,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
 fn add_as_remote(slab: &Slab, own: &mut OwnerSlab<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let index = node.index;
-    let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ())).generation;
+    let generation = node.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).generation;
     own.adopt_page_of_message(index);
     assert!(own.entry(index).is_not_admitted());
     assert_eq!(own.entry(index).requested_deadline().load_nanos(), 5);
@@ -229,7 +229,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
     assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
     assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
-    assert!(stalled.arm(DUE, CallSite::caller(), RunOnce(|| ())).disarm().is_some());
+    assert!(stalled.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).disarm().is_some());
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn concurrent_adders_never_take_the_same_node() {
                         continue;
                     };
                     assert!(used.lock().unwrap().insert(node.index), "the node is in use");
-                    let armed = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
+                    let armed = node.arm(DUE, CallSite::caller(), OneShotClosure(|| ()));
                     sender.send((armed.index(), armed.generation)).unwrap();
                 }
             });

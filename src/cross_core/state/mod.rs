@@ -614,7 +614,7 @@ impl StateWord {
 
     /// Returns true if another thread, not the owner, has cancelled the timer during its run.
     /// Called only after a failed [`rearm`](Self::rearm).
-    pub(crate) fn was_cancelled_remotely(&self) -> bool {
+    pub(crate) fn run_was_cancelled_remotely(&self) -> bool {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
 
@@ -798,7 +798,7 @@ impl StateWord {
 
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the
     /// message about the cancel.
-    pub(crate) fn is_cancelled_remotely(&self) -> bool {
+    pub(crate) fn has_unconsumed_remote_cancel(&self) -> bool {
         let word = self.load_relaxed();
         word & CANCELLED_BY_OWNER == 0
             && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)

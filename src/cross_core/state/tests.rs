@@ -62,7 +62,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(reset_remotely(&state), None);
-    assert!(state.is_cancelled_remotely() && !state.is_free());
+    assert!(state.has_unconsumed_remote_cancel() && !state.is_free());
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     assert_eq!(state.sweep(), SweepOutcome::NoPayload);
     assert!(state.is_free());
@@ -170,7 +170,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
         assert!(
             !state.is_free()
                 && !state.is_pending(GENERATION)
-                && state.is_cancelled_remotely() != by_owner
+                && state.has_unconsumed_remote_cancel() != by_owner
         );
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
         assert_eq!(state.consume_message(), consumed);
@@ -292,7 +292,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
         if !is_consumed {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
-        assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
+        assert!(state.has_unconsumed_remote_cancel() && !state.is_pending(generation));
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());

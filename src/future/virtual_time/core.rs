@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::{super::timers::assign_thread_number, JoinHandle};
+use super::{super::timers::set_wheel_selector, JoinHandle};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -94,8 +94,8 @@ impl VirtualCore {
             // Seeds `When::spread` with the core's index, so that each run uses an equal seed. The
             // default seed, the shard's number, depends on the shards that the process created
             // earlier.
-            let _ = ThreadWheel::with(|local| local.shared.spread.seed_from(index as u64));
-            assign_thread_number(index + 1);
+            let _ = ThreadWheel::with(|local| local.shared.spread.set_seed(index as u64));
+            set_wheel_selector(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);

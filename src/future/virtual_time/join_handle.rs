@@ -28,9 +28,9 @@ use crate::local::ThreadWheel;
 /// });
 /// assert_eq!(time.block_on(|| task), 7);
 /// ```
-pub struct JoinHandle<T>(Arc<Mutex<State<T>>>);
+pub struct JoinHandle<T>(Arc<Mutex<TaskState<T>>>);
 
-enum State<T> {
+enum TaskState<T> {
     /// The waker of the task that awaits the output, if there is one.
     Running(Option<Waker>),
     /// The task's output, or `None` after the output has been taken.
@@ -41,7 +41,7 @@ impl<T> JoinHandle<T> {
     /// Returns a task's handle, and a future that runs `future`, stores the output, and wakes the
     /// task that awaits the output.
     pub(super) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
-        let task = Self(Arc::new(Mutex::new(State::Running(None))));
+        let task = Self(Arc::new(Mutex::new(TaskState::Running(None))));
         let handle = Self(Arc::clone(&task.0));
         let run = async move {
             let mut future = Box::pin(future);
@@ -54,8 +54,8 @@ impl<T> JoinHandle<T> {
             // process.
             ThreadWheel::drop_each_catching_panic([future]);
             let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
-            let before = mem::replace(&mut *task.lock_state(), State::Finished(Some(output)));
-            if let State::Running(Some(waker)) = before {
+            let before = mem::replace(&mut *task.lock_state(), TaskState::Finished(Some(output)));
+            if let TaskState::Running(Some(waker)) = before {
                 waker.wake();
             }
         };
@@ -78,8 +78,8 @@ impl<T> JoinHandle<T> {
     /// ```
     pub fn take(&self) -> Option<T> {
         match &mut *self.lock_state() {
-            State::Running(_) => None,
-            State::Finished(output) => output.take(),
+            TaskState::Running(_) => None,
+            TaskState::Finished(output) => output.take(),
         }
     }
 
@@ -97,10 +97,10 @@ impl<T> JoinHandle<T> {
     /// assert!(task.is_finished());
     /// ```
     pub fn is_finished(&self) -> bool {
-        matches!(*self.lock_state(), State::Finished(_))
+        matches!(*self.lock_state(), TaskState::Finished(_))
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State<T>> {
+    fn lock_state(&self) -> MutexGuard<'_, TaskState<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,11 +116,11 @@ impl<T> Future for JoinHandle<T> {
         // the state is locked.
         let mut new_or_old_waker = Some(cx.waker().clone());
         match &mut *self.lock_state() {
-            State::Running(waker) => {
+            TaskState::Running(waker) => {
                 mem::swap(waker, &mut new_or_old_waker);
                 Poll::Pending
             }
-            State::Finished(output) => {
+            TaskState::Finished(output) => {
                 Poll::Ready(output.take().expect("the output of a task was taken before"))
             }
         }

@@ -8,7 +8,7 @@ use std::{cell::Cell, fmt, time::Duration};
 
 use self::core::{Step, VirtualCore};
 pub use self::join_handle::JoinHandle;
-use super::timers::assign_thread_number;
+use super::timers::set_wheel_selector;
 use crate::{clock::ManualClock, local::ShardRef};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
@@ -126,7 +126,7 @@ impl VirtualTime {
         // Gives the calling thread a fixed number, because this thread may create futures of
         // `Timers`. Without this call, the number would depend on which threads have used `Timers`
         // before.
-        assign_thread_number(1);
+        set_wheel_selector(1);
         let clock = ManualClock::new();
         let (cores, shards) =
             (0..cores.max(1)).map(|core| VirtualCore::start(core, &clock)).unzip();
@@ -247,7 +247,7 @@ impl VirtualTime {
         F: Future<Output: Send> + 'static,
     {
         let task = self.spawn(make);
-        self.run_while(|_| !task.is_finished());
+        self.advance_while(|_| !task.is_finished());
         task.take().expect(
             "no task is runnable and no timer of the cores is pending, so the future would wait for \
              ever",
@@ -279,7 +279,7 @@ impl VirtualTime {
     /// ```
     #[must_use = "unfinished tasks would wait for ever"]
     pub fn run(&self) -> usize {
-        self.run_while(|_| self.task_count() > 0);
+        self.advance_while(|_| self.task_count() > 0);
         self.task_count()
     }
 
@@ -305,7 +305,7 @@ impl VirtualTime {
     /// ```
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
-        self.run_while(|wait| self.elapsed().saturating_add(wait) <= end);
+        self.advance_while(|wait| self.elapsed().saturating_add(wait) <= end);
         // Saturates, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
         self.run_until_stalled();
@@ -417,7 +417,7 @@ impl VirtualTime {
     /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance` with the time
     /// until the next deadline, and advances the clock if the result is true. Stops when
     /// `should_advance` returns false, or no deadline remains.
-    fn run_while(&self, should_advance: impl Fn(Duration) -> bool) {
+    fn advance_while(&self, should_advance: impl Fn(Duration) -> bool) {
         self.run_until_stalled();
         while let Some(wait) = self.time_until_next().filter(|&wait| should_advance(wait)) {
             self.clock.advance(wait);
@@ -436,17 +436,17 @@ impl VirtualTime {
     /// Chooses a core and its step pseudo-randomly. Returns `None` if no step is possible.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<(usize, Step)> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
-        let polls = polls.map(|(core, _)| (core, Step::Poll(self.random())));
+        let polls = polls.map(|(core, _)| (core, Step::Poll(self.next_random())));
         let turns = wants_turn.iter().enumerate().filter(|&(_, &wants_turn)| wants_turn);
         let turns = turns.map(|(core, _)| (core, Step::Turn));
         let choices: Vec<_> = polls.chain(turns).collect();
-        let chosen = self.random().checked_rem(choices.len())?;
+        let chosen = self.next_random().checked_rem(choices.len())?;
         Some(choices[chosen])
     }
 
     /// Returns the next pseudo-random number (`splitmix64`).
     #[allow(clippy::cast_possible_truncation)] // All bits are equally random.
-    fn random(&self) -> usize {
+    fn next_random(&self) -> usize {
         let state = self.random_state.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
         self.random_state.set(state);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -42,7 +42,7 @@ impl AtomicHint {
         }
     }
 
-    pub(crate) fn lower_to(&self, value: u32) {
+    pub(crate) fn set_min(&self, value: u32) {
         if self.get() > value {
             // Relaxed: the number orders nothing.
             self.0.fetch_min(value, Ordering::Relaxed);

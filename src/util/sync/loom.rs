@@ -34,7 +34,7 @@ impl<T> TryLock<T> {
     }
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
-    pub(crate) fn if_unlocked<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn try_with_lock<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: no code relies on the lock's memory order. This is a compare-exchange, because a
         // swap would write `true` even if another thread holds the lock. Loom would let threads
         // read the swap's `true` even after the lock is released.

@@ -32,7 +32,7 @@ impl<T> TryLock<T> {
     }
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
-    pub(crate) fn if_unlocked<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn try_with_lock<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.0.try_lock().ok().map(|mut value| act(&mut value))
     }
 }

@@ -21,8 +21,8 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, CallbackPtr, RunOnce},
-        handle::{Cancel, CurrentWheel, LocalHandle, TimerHandle, WheelOps},
+        callback::{BuildInPlace, Callback, CallbackPtr, OneShotClosure},
+        handle::{Cancel, CurrentWheel, LocalHandle, OwnerHandleOps, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
         slab::{ClaimedTimer, NodeRef, OwnerSlab, Slab},
@@ -89,9 +89,9 @@ impl Drop for DriverRegistration {
 
 /// Ends the temporary state `Undriven` of [`ThreadWheel::poll_driver_sleep`], even if the poll
 /// panics.
-struct DriverStateGuard;
+struct DriverPollGuard;
 
-impl Drop for DriverStateGuard {
+impl Drop for DriverPollGuard {
     fn drop(&mut self) {
         let _ = ThreadWheel::with(|local| {
             if let DriverState::Undriven = local.driver.get() {
@@ -129,22 +129,22 @@ pub(crate) struct ThreadWheel {
     /// True if the purgatories must free surplus memory at the end of a turn or before a long
     /// sleep.
     trim_requested: Cell<bool>,
-    /// The end of the most recently announced sleep, in nanoseconds of the clock, or [`AWAKE`] if
-    /// the thread is known to be awake. Unless the value is `AWAKE`, this thread's adds and resets
-    /// call `wake_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
-    /// so that adds and resets check for an overdue timer.
+    /// The end of the most recently announced sleep, in nanoseconds of the clock, or
+    /// [`KNOWN_AWAKE`] if the thread is known to be awake. Unless the value is `KNOWN_AWAKE`, this
+    /// thread's adds and resets call `wake_for_deadline_slow`. At first and after `mark_undriven`,
+    /// the value is `u64::MAX`, so that adds and resets check for an overdue timer.
     announced_until: Cell<u64>,
-    sampler: Sampler,
+    sampler: CallbackSampler,
 }
 
 /// Selects one in every `one_in` callbacks for measurement; zero selects none.
-struct Sampler {
+struct CallbackSampler {
     one_in: u32,
     /// The number of callbacks up to and including the next selected one.
     countdown: Cell<u32>,
 }
 
-impl Sampler {
+impl CallbackSampler {
     #[inline]
     fn must_measure_next(&self) -> bool {
         if self.one_in == 0 {
@@ -157,7 +157,7 @@ impl Sampler {
 }
 
 /// The value of `announced_until` while the thread is known to be awake.
-const AWAKE: u64 = 0;
+const KNOWN_AWAKE: u64 = 0;
 
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
@@ -177,10 +177,10 @@ impl ThreadWheel {
             flush_requested: Cell::new(false),
             trim_requested: Cell::new(false),
             announced_until: Cell::new(u64::MAX),
-            sampler: Sampler { one_in, countdown: Cell::new(one_in) },
+            sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
         };
         local.mark_undriven();
-        local.shared.gauges.set_overdue_grace();
+        local.shared.gauges.set_short_overdue_grace();
         Ok(local)
     }
 
@@ -238,7 +238,10 @@ impl ThreadWheel {
     /// a `Clock::from_fn` has used corewheel, which is forbidden.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
-        CurrentWheel::set(Some(CurrentWheel { shard: local.shared.number, ops: &WHEEL_OPS }));
+        CurrentWheel::set(Some(CurrentWheel {
+            shard: local.shared.number,
+            ops: &OWNER_HANDLE_OPS,
+        }));
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(local))));
         local
@@ -281,7 +284,7 @@ impl ThreadWheel {
                 return None;
             }
             drop(engine);
-            local.wake_for_deadline(due);
+            local.end_sleep_for_deadline(due);
             Some(due)
         });
         reset_to.ok().flatten()
@@ -322,7 +325,7 @@ impl ThreadWheel {
         let handle = engine.insert(schedule, kind, call_site, callback)?;
         drop(engine);
         if self.may_be_asleep() {
-            self.wake_for_timer(handle);
+            self.end_sleep_for_timer(handle);
         }
         Ok(handle)
     }
@@ -360,7 +363,7 @@ impl ThreadWheel {
     /// Registers a `TimerFd` or task that will drive the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
-            self.has_user_loop.set(self.has_user_loop.get() || self.driving_has_begun());
+            self.has_user_loop.set(self.has_user_loop.get() || self.is_driven_or_ended());
         }
         self.leave_undriven_state(DriverState::Registered);
     }
@@ -372,32 +375,32 @@ impl ThreadWheel {
         let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
         if no_driver_left && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
         {
-            self.end_driving(DriverState::Undriven);
-            self.shared.gauges.set_overdue_grace();
+            self.enter_undriven_state(DriverState::Undriven);
+            self.shared.gauges.set_short_overdue_grace();
         }
     }
 
     /// Returns true if a loop drives the wheel, or the wheel was drained.
-    pub(super) fn driving_has_begun(&self) -> bool {
+    pub(super) fn is_driven_or_ended(&self) -> bool {
         use DriverState::{BetweenTurns, Ended, InTurn};
         matches!(self.driver.get(), BetweenTurns | InTurn | Ended)
     }
 
     /// Marks the wheel as undriven after `run_until`, unless it has another driver.
-    pub(super) fn end_run(&self) {
+    pub(super) fn end_run_until(&self) {
         let has_driver = self.has_user_loop.get() || self.driver_count.get() > 0;
         if matches!(self.driver.get(), DriverState::BetweenTurns) && !has_driver {
-            self.end_driving(DriverState::Registered);
+            self.enter_undriven_state(DriverState::Registered);
             self.shared.gauges.extend_overdue_grace();
         }
     }
 
-    /// Enters the state `undriven` after a driver has driven the wheel: publishes that no loop
-    /// drives it. Also publishes the earliest deadline of the remote adds and resets that wait for a
-    /// turn.
-    fn end_driving(&self, undriven: DriverState) {
+    /// Enters the state `undriven` after the wheel has lost its last driver or loop. Publishes that
+    /// no loop drives the wheel, and the earliest deadline of the remote adds and resets that wait
+    /// for a turn.
+    fn enter_undriven_state(&self, undriven: DriverState) {
         self.driver.set(undriven);
-        let (_, now) = self.with_engine(|engine| engine.publish_without_loop());
+        let (_, now) = self.with_engine(|engine| engine.publish_undriven());
         self.mark_undriven();
         // Checks after the fence F1 (`parker`): a thread that has missed `mark_undriven` has
         // published nothing, but this thread sees its request.
@@ -461,13 +464,13 @@ impl ThreadWheel {
                 local.driver.set(DriverState::Undriven);
             }
         });
-        let _restored = DriverStateGuard;
+        let _restored = DriverPollGuard;
         poll()
     }
 
     /// Records that a loop drives the wheel. Returns false inside a turn, and after a drain.
     #[inline]
-    pub(super) fn try_begin_driving(&self) -> bool {
+    pub(super) fn try_mark_driven(&self) -> bool {
         matches!(self.driver.get(), DriverState::BetweenTurns) || self.try_begin_driving_slow()
     }
 
@@ -479,7 +482,7 @@ impl ThreadWheel {
         }
         self.driver.set(DriverState::BetweenTurns);
         self.shared.parker.set_driven();
-        self.announced_until.set(AWAKE);
+        self.announced_until.set(KNOWN_AWAKE);
         true
     }
 
@@ -489,35 +492,35 @@ impl ThreadWheel {
         let (DriverState::Registered | DriverState::Expected) = self.driver.get() else {
             return u64::MAX;
         };
-        let (next_due, _) = self.with_engine(|engine| engine.publish_without_loop());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven());
         let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
-        self.shared.report_undriven(self.shared.clock.nanos().saturating_sub(next_due), None);
+        self.shared.report_undriven_wheel(self.shared.clock.nanos().saturating_sub(next_due), None);
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
     /// Handles a new deadline of this thread's own when there is no announced sleep to end. If no
     /// loop drives the wheel, publishes the wheel's next deadline for other threads. In the state
     /// `Undriven`, also reports a timer that has been overdue for too long.
-    fn handle_deadline_without_sleep(&self, new_deadline: u64) {
+    fn publish_deadline_if_undriven(&self, new_deadline: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
-                self.announced_until.set(AWAKE);
+                self.announced_until.set(KNOWN_AWAKE);
             }
             DriverState::Registered | DriverState::Expected => {
-                self.announced_until.set(AWAKE);
+                self.announced_until.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
-                    let _ = engine.publish_without_loop();
+                    let _ = engine.publish_undriven();
                     // Allows one add without a check. The second add from now checks for an overdue
                     // timer.
-                    let _ = engine.allow_adds(1);
+                    let _ = engine.grant_add_allowance(1);
                 });
             }
             DriverState::Undriven => {
-                let (next_due, now) = self.with_engine(|engine| engine.publish_without_loop());
+                let (next_due, now) = self.with_engine(|engine| engine.publish_undriven());
                 let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next_due < new_deadline {
-                    self.shared.report_undriven(now.saturating_sub(next_due), None);
+                    self.shared.report_undriven_wheel(now.saturating_sub(next_due), None);
                 }
             }
         }
@@ -526,7 +529,7 @@ impl ThreadWheel {
     /// Reads the clock. A *pass* is the part of a turn that consumes messages and fires timers. If
     /// the turn certainly needs no pass, counts the turn and returns the number of live timers.
     /// Otherwise the caller must call [`run_pass`](Self::run_pass).
-    pub(super) fn try_idle_turn() -> Option<usize> {
+    pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: as in `with`.
             && let Ok(mut engine) = unsafe { local.as_ref() }.engine.try_borrow_mut()
@@ -560,8 +563,8 @@ impl ThreadWheel {
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
-        if !local.try_begin_driving() {
-            return local.refuse_pass();
+        if !local.try_mark_driven() {
+            return local.refused_turn();
         }
         local.driver.set(DriverState::InTurn);
         let _turn_guard = TurnGuard(&local.driver);
@@ -599,7 +602,7 @@ impl ThreadWheel {
     /// Returns the result of a refused turn, which was called inside another turn or after a drain.
     #[cold]
     #[inline(never)]
-    fn refuse_pass(&self) -> Turn {
+    fn refused_turn(&self) -> Turn {
         if let DriverState::InTurn = self.driver.get() {
             let live = self.with_engine(|engine| engine.len());
             return Turn { live, nested: true, ..Turn::default() };
@@ -654,7 +657,7 @@ impl ThreadWheel {
     #[inline(never)]
     fn rearm_or_end(&self, claimed: ClaimedTimer<Callback>) {
         match self.with_engine(|engine| engine.rearm(claimed.index)) {
-            Ok(next_due) => self.wake_for_deadline(next_due),
+            Ok(next_due) => self.end_sleep_for_deadline(next_due),
             Err(callback) => {
                 // The drop comes before `finish_run`, so that `cancel_wait` also waits for the
                 // drop.
@@ -679,7 +682,7 @@ impl ThreadWheel {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();
             if let DriverState::Undriven = self.driver.get() {
-                let _ = engine.publish_without_loop();
+                let _ = engine.publish_undriven();
             }
         });
     }
@@ -698,9 +701,9 @@ impl ThreadWheel {
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
-        self.try_begin_driving();
+        self.try_mark_driven();
         self.flush_clients();
-        self.publish_and_get_timeout(self.with_engine(|engine| engine.next_turn_nanos()))
+        self.publish_wake_up_time(self.with_engine(|engine| engine.next_turn_nanos()))
     }
 
     pub(crate) fn new_driver_task_id(&self) -> DriverTaskId {
@@ -733,15 +736,15 @@ impl ThreadWheel {
     /// Publishes that the loop's next turn is due at `next_turn`, and returns the time until then.
     /// Returns zero if another flush is pending: the latest flush may have called a wake hook,
     /// which may have queued messages of a purgatory.
-    fn publish_and_get_timeout(&self, next_turn: Option<u64>) -> Option<Duration> {
-        let timeout = self.with_engine(|engine| engine.publish_and_get_timeout(next_turn));
+    fn publish_wake_up_time(&self, next_turn: Option<u64>) -> Option<Duration> {
+        let timeout = self.with_engine(|engine| engine.publish_wake_up_time(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
     }
 
     /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
     /// spare memory.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        if !self.try_begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
+        if !self.try_mark_driven() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
         let (until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
@@ -749,7 +752,7 @@ impl ThreadWheel {
             self.trim_clients(true);
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_and_get_timeout(until))
+        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_wake_up_time(until))
     }
 
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
@@ -789,7 +792,7 @@ impl ThreadWheel {
         if !self.flush_requested.replace(true) {
             self.with_engine(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
-            self.wake_for_deadline(0);
+            self.end_sleep_for_deadline(0);
         }
     }
 
@@ -838,7 +841,7 @@ impl ThreadWheel {
 
     #[cold]
     fn for_each_client(&self, mut act: impl FnMut(&dyn WheelClient)) {
-        let ids = self.clients.borrow().possibly_used_ids();
+        let ids = self.clients.borrow().ids_up_to_last();
         ids.filter_map(|id| self.clients.borrow().get(id)).for_each(|client| act(&*client));
     }
 
@@ -850,11 +853,11 @@ impl ThreadWheel {
     /// loop may not have begun.
     #[inline]
     pub(super) fn may_be_asleep(&self) -> bool {
-        self.announced_until.get() != AWAKE
+        self.announced_until.get() != KNOWN_AWAKE
     }
 
     #[cold]
-    pub(super) fn wake_for_timer(&self, timer: TimerHandle) {
+    pub(super) fn end_sleep_for_timer(&self, timer: TimerHandle) {
         self.wake_for_deadline_slow(
             self.with_engine(|engine| engine.owner_deadline_nanos(timer.index())),
         );
@@ -862,7 +865,7 @@ impl ThreadWheel {
 
     /// Ends an announced sleep that would miss the deadline `nanos` that this thread has requested.
     #[inline]
-    pub(super) fn wake_for_deadline(&self, nanos: u64) {
+    pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
         if self.may_be_asleep() {
             self.wake_for_deadline_slow(nanos);
         }
@@ -872,13 +875,13 @@ impl ThreadWheel {
     fn wake_for_deadline_slow(&self, nanos: u64) {
         let sleep = self.shared.parker.sleep_in_progress().filter(|sleep| !sleep.is_undriven());
         let Some(sleep) = sleep else {
-            return self.handle_deadline_without_sleep(nanos);
+            return self.publish_deadline_if_undriven(nanos);
         };
         if self.shared.tick.round_up(nanos) < self.announced_until.get() {
             // `announced_until` is set before the wake hook is called, because the hook may add
             // timers and announce a sleep.
-            let until = self.announced_until.replace(AWAKE);
-            if !self.shared.wake(sleep) && self.announced_until.get() == AWAKE {
+            let until = self.announced_until.replace(KNOWN_AWAKE);
+            if !self.shared.wake(sleep) && self.announced_until.get() == KNOWN_AWAKE {
                 self.announced_until.set(until);
             }
         }
@@ -940,7 +943,7 @@ impl ThreadWheel {
         if !engine.has_add_allowance() {
             return None;
         }
-        let callback = &mut Some(RunOnce(expire));
+        let callback = &mut Some(OneShotClosure(expire));
         let schedule = engine.schedule_for(when, TimerKind::Private);
         let added = engine.insert(schedule, TimerKind::Private, CallSite::caller(), callback);
         added.ok().map(LocalHandle::new)
@@ -950,7 +953,7 @@ impl ThreadWheel {
     pub(crate) fn wake_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|local| {
             if local.may_be_asleep() {
-                local.wake_for_timer(timer.handle);
+                local.end_sleep_for_timer(timer.handle);
             }
         });
     }
@@ -1037,7 +1040,7 @@ impl Drop for ThreadWheel {
 }
 
 /// The functions that a handle calls on the thread that owns its timer.
-static WHEEL_OPS: WheelOps = WheelOps {
+static OWNER_HANDLE_OPS: OwnerHandleOps = OwnerHandleOps {
     cancel: ThreadWheel::cancel,
     reset: |handle, when| {
         ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()
