@@ -130,7 +130,8 @@ impl When {
     ///
     /// So timers that are added together usually fire at different ticks. The fractions of one
     /// wheel's timers fill the range almost evenly. The first fraction is random, unless time is
-    /// virtual ([`ManualClock`](crate::ManualClock), [`Clock::from_fn`](crate::Clock::from_fn)).
+    /// virtual: the wheels of a [`ManualClock`](crate::ManualClock) get the same fractions in each
+    /// run of a test.
     ///
     /// # Examples
     ///

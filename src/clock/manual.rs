@@ -55,6 +55,8 @@ struct ManualState {
     /// The instant of creation, at which the virtual time is zero.
     origin: Instant,
     nanos: AtomicU64,
+    /// The seed of [`When::spread`](crate::When::spread) for the next wheel that uses this clock.
+    next_spread_seed: AtomicU64,
     /// The distances of the lower and the upper bound of an owner's reading from the true time.
     /// `None` if the clock is exact.
     #[cfg(all(feature = "models", not(loom)))]
@@ -73,9 +75,17 @@ impl ManualClock {
     /// assert_eq!(ManualClock::new().elapsed(), Duration::ZERO);
     /// ```
     pub fn new() -> Self {
+        Self::with_spread_seed(0)
+    }
+
+    /// Creates a clock that shows zero. The first wheel of this clock seeds
+    /// [`When::spread`](crate::When::spread) with `seed`, and each further wheel with the next
+    /// number.
+    pub(crate) fn with_spread_seed(seed: u64) -> Self {
         Self(Arc::new(ManualState {
             origin: Instant::now(),
             nanos: AtomicU64::new(0),
+            next_spread_seed: AtomicU64::new(seed),
             #[cfg(all(feature = "models", not(loom)))]
             blur: None,
         }))
@@ -87,8 +97,9 @@ impl ManualClock {
     #[cfg(all(feature = "models", not(loom)))]
     #[doc(hidden)]
     pub fn inexact() -> Self {
-        let (origin, nanos, blur) = (Instant::now(), AtomicU64::new(0), Some(Default::default()));
-        Self(Arc::new(ManualState { origin, nanos, blur }))
+        let [nanos, next_spread_seed] = Default::default();
+        let (origin, blur) = (Instant::now(), Some(Default::default()));
+        Self(Arc::new(ManualState { origin, nanos, next_spread_seed, blur }))
     }
 
     /// Sets the distances of the lower and the upper bound of an [`inexact`](Self::inexact) clock
@@ -203,6 +214,11 @@ impl ManualClock {
     #[cfg(all(feature = "models", not(loom)))]
     pub(super) fn is_inexact(&self) -> bool {
         self.0.blur.is_some()
+    }
+
+    pub(super) fn next_spread_seed(&self) -> u64 {
+        // Relaxed: no other data depends on the seed.
+        self.0.next_spread_seed.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn origin(&self) -> Instant {

@@ -19,6 +19,7 @@ pub(crate) mod tick;
 
 use std::{
     fmt,
+    hash::{BuildHasher, RandomState},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -276,6 +277,17 @@ impl Clock {
 
     pub(crate) fn is_virtual(&self) -> bool {
         matches!(self.0, ClockSource::Manual(_) | ClockSource::Function(_))
+    }
+
+    /// Returns a seed for [`When::spread`](crate::When::spread). A real clock gives random seeds, so
+    /// that processes that start together spread differently. A virtual clock gives equal seeds in
+    /// each run.
+    pub(crate) fn next_spread_seed(&self) -> u64 {
+        match &self.0 {
+            ClockSource::Manual(manual) => manual.next_spread_seed(),
+            ClockSource::Function(_) => 0,
+            _ => RandomState::new().hash_one(()),
+        }
     }
 
     /// Returns true if an owner's reading may be inexact.

@@ -7,7 +7,6 @@
 
 use std::{
     cell::Cell,
-    hash::{BuildHasher, RandomState},
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -124,12 +123,7 @@ impl<T> Engine<T> {
         );
         let (shared, next_generation) = registry::register(shared)?;
         let shard_clock = ShardClock::new(clock, tick);
-        // With a random seed, processes that start together spread their timers differently. With
-        // virtual time, the seed is the shard's number, because runs must be repeatable.
-        let is_virtual = shared.clock.is_virtual();
-        let random_seed = || RandomState::new().hash_one(());
-        let seed = if is_virtual { shared.number.into() } else { random_seed() };
-        shared.spread.set_seed(seed);
+        shared.spread.set_seed(shared.clock.next_spread_seed());
         let mut engine = Self {
             number: shared.number,
             handle_template: TimerHandle::new(shared.number, 0, 0),

@@ -215,6 +215,19 @@ fn the_seed_alone_decides_the_order() {
     }
 }
 
+#[test]
+fn the_seed_decides_the_fractions_of_spread() {
+    let time_left = |seed| {
+        let time = VirtualTime::with_cores(1, seed);
+        time.block_on(|| async {
+            let timer = local_timer().add(When::after(SECOND).spread(SECOND), || ());
+            local_timer().time_left(timer).expect("the timer is live")
+        })
+    };
+    assert_eq!(time_left(1), time_left(1));
+    assert_ne!(time_left(1), time_left(2));
+}
+
 /// Earlier runs change the numbers of later shards and threads.
 #[test]
 fn a_run_does_not_depend_on_earlier_runs() {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, ManualClock, Shard, When, local_timer, purgatory::Purgatory};
+use corewheel::{Cancel, Config, ManualClock, Shard, When, local_timer, purgatory::Purgatory};
 
 use crate::support::{
     HOUR, Log, OpRecord, TICK, expired, from_another_thread, manual_shard, must_not_run, nanos,
@@ -188,6 +188,23 @@ fn the_first_fraction_is_random_in_real_time() {
     // Each new shard takes over the number of the previous one.
     let [first, second] = [first_deadline(), first_deadline()];
     assert!(first.abs_diff(second) > Duration::from_secs(1), "{first:?} {second:?}");
+}
+
+#[test]
+fn in_virtual_time_the_fractions_do_not_depend_on_other_clocks() {
+    let time_left = |clock: &ManualClock| {
+        let mut timers = Shard::with_config(Config::new().clock(clock)).expect("few shards");
+        let timer = timers.add(When::after(TICK).spread(HOUR), ());
+        timers.time_left(timer).expect("the timer is live")
+    };
+    let deadlines_of_two_wheels = || {
+        let clock = ManualClock::new();
+        [time_left(&clock), time_left(&clock)]
+    };
+    let first_run = deadlines_of_two_wheels();
+    assert_ne!(first_run[0], first_run[1]);
+    let _other = Shard::<()>::new();
+    assert_eq!(deadlines_of_two_wheels(), first_run);
 }
 
 #[test]

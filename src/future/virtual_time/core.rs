@@ -1,5 +1,4 @@
-//! A virtual core: a thread with a wheel and tasks. The executor tells the thread when to take a
-//! step.
+//! A virtual core: a thread with a wheel and tasks. One core at a time takes steps.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use super::{super::timers::set_wheel_selector, JoinHandle};
+use super::{super::timers::set_wheel_selector, JoinHandle, Scheduler};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -31,14 +30,25 @@ pub(super) enum Step {
     Turn,
 }
 
+#[derive(Clone, Copy)]
+pub(super) struct StepResult {
+    /// True if the core may have more to do in this moment, and may have sent messages to other
+    /// cores.
+    pub(super) had_effect: bool,
+    /// The time until the core's wheel next needs a turn.
+    pub(super) time_until_next: Option<Duration>,
+    /// The number of unfinished tasks.
+    pub(super) task_count: usize,
+}
+
 type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
 /// The executor's handle to a core.
 pub(super) struct VirtualCore {
+    index: usize,
     /// Sends jobs to the core's thread. Dropping the sender ends the thread.
     job_sender: Option<Sender<Job>>,
     thread: Option<thread::JoinHandle<()>>,
-    ready_set: Arc<ReadySet>,
 }
 
 /// The tasks of a core, used only by the core's thread.
@@ -57,7 +67,7 @@ struct UnfinishedTask {
 
 /// The ready tasks of a core.
 #[derive(Default)]
-struct ReadySet(Mutex<ReadyIds>);
+pub(super) struct ReadySet(Mutex<ReadyIds>);
 
 #[derive(Default)]
 struct ReadyIds {
@@ -83,7 +93,12 @@ pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<JoinHan
 }
 
 impl VirtualCore {
-    pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
+    /// Starts the core's thread, and adds the core to the scheduler.
+    pub(super) fn start(
+        index: usize,
+        clock: &ManualClock,
+        scheduler: &mut Scheduler,
+    ) -> (Self, ShardRef) {
         let (job_sender, job_receiver) = channel();
         let ready_set = Arc::new(ReadySet::default());
         let config = Config::new().clock(clock);
@@ -91,38 +106,34 @@ impl VirtualCore {
         let run = move || {
             config.install().expect("a new thread");
             local_timer().register_driver();
-            // Seeds `When::spread` with the core's index, so that each run uses an equal seed. The
-            // default seed, the shard's number, depends on the shards that the process created
-            // earlier.
-            let _ = ThreadWheel::with(|local| local.shared.spread.set_seed(index as u64));
             set_wheel_selector(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
-        let core = Self {
-            job_sender: Some(job_sender),
-            thread: Some(thread.expect("a thread for a core")),
-            ready_set,
-        };
+        let thread = Some(thread.expect("a thread for a core"));
+        let core = Self { index, job_sender: Some(job_sender), thread };
         let shard = core.run_on_core(|_| local_timer().shard_ref());
+        scheduler.add_core(ready_set, shard.clone());
         (core, shard)
     }
 
-    /// Takes a step. Returns true if the step had an effect. After a step with an effect, every
-    /// core may need another turn.
-    pub(super) fn step(&self, step: Step) -> bool {
-        self.run_on_core(move |tasks| match step {
-            Step::Poll(position) => tasks.try_poll(position),
-            Step::Turn => {
-                // If this turn sends purgatory messages, other cores need a turn to receive them.
-                let flush_is_pending =
-                    || ThreadWheel::with(ThreadWheel::flush_is_pending).unwrap_or(false);
-                let sends_messages = flush_is_pending();
-                let turn = local_timer().turn();
-                sends_messages
-                    || turn.fired + turn.collected > 0
-                    || turn.behind
-                    || flush_is_pending()
+    /// Takes `first`, and then further steps while the scheduler chooses this core. Returns the
+    /// next step of another core, or `None` if no step is possible.
+    pub(super) fn take_steps(
+        &self,
+        first: Step,
+        scheduler: &Arc<Mutex<Scheduler>>,
+    ) -> Option<(usize, Step)> {
+        let (index, scheduler) = (self.index, Arc::clone(scheduler));
+        self.run_on_core(move |tasks| {
+            let mut step = first;
+            loop {
+                let result = tasks.take_step(step);
+                let mut scheduler = scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+                match scheduler.finish_step(index, result) {
+                    Some((core, next_step)) if core == index => step = next_step,
+                    next => return next,
+                }
             }
         })
     }
@@ -135,14 +146,6 @@ impl VirtualCore {
         F: Future<Output: Send> + 'static,
     {
         self.run_on_core(move |tasks| tasks.spawn(make()))
-    }
-
-    pub(super) fn time_until_next(&self) -> Option<Duration> {
-        self.run_on_core(|_| local_timer().time_until_next())
-    }
-
-    pub(super) fn ready_count(&self) -> usize {
-        self.ready_set.lock().ids.len()
     }
 
     pub(super) fn task_count(&self) -> usize {
@@ -196,6 +199,25 @@ impl Tasks {
         task
     }
 
+    fn take_step(&self, step: Step) -> StepResult {
+        let had_effect = match step {
+            Step::Poll(position) => self.try_poll(position),
+            Step::Turn => {
+                // If this turn sends purgatory messages, other cores need a turn to receive them.
+                let flush_is_pending =
+                    || ThreadWheel::with(ThreadWheel::flush_is_pending).unwrap_or(false);
+                let sends_messages = flush_is_pending();
+                let turn = local_timer().turn();
+                sends_messages
+                    || turn.fired + turn.collected > 0
+                    || turn.behind
+                    || flush_is_pending()
+            }
+        };
+        let time_until_next = local_timer().time_until_next();
+        StepResult { had_effect, time_until_next, task_count: self.unfinished.borrow().len() }
+    }
+
     /// Polls the ready task at `position`, modulo the number of ready tasks. Returns false if no
     /// task is ready.
     fn try_poll(&self, position: usize) -> bool {
@@ -214,6 +236,10 @@ impl Tasks {
 impl ReadySet {
     fn lock(&self) -> MutexGuard<'_, ReadyIds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ready_count(&self) -> usize {
+        self.lock().ids.len()
     }
 
     fn push(&self, id: usize) {

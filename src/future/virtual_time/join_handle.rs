@@ -42,7 +42,7 @@ impl<T> JoinHandle<T> {
     /// task that awaits the output.
     pub(super) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
         let task = Self(Arc::new(Mutex::new(TaskState::Running(None))));
-        let handle = Self(Arc::clone(&task.0));
+        let handle = task.clone_handle();
         let run = async move {
             let mut future = Box::pin(future);
             let polled = poll_fn(|cx| {
@@ -98,6 +98,10 @@ impl<T> JoinHandle<T> {
     /// ```
     pub fn is_finished(&self) -> bool {
         matches!(*self.lock_state(), TaskState::Finished(_))
+    }
+
+    pub(super) fn clone_handle(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 
     fn lock_state(&self) -> MutexGuard<'_, TaskState<T>> {

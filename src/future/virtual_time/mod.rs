@@ -3,11 +3,18 @@
 
 mod core;
 mod join_handle;
+mod scheduler;
 
-use std::{cell::Cell, fmt, time::Duration};
+use std::{
+    cell::Cell,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use self::core::{Step, VirtualCore};
 pub use self::join_handle::JoinHandle;
+use self::{core::VirtualCore, scheduler::Scheduler};
 use super::timers::set_wheel_selector;
 use crate::{clock::ManualClock, local::ShardRef};
 
@@ -16,11 +23,14 @@ use crate::{clock::ManualClock, local::ShardRef};
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
-/// order of the steps, so a test with a given seed runs the same way each time. The executor does
-/// not control other threads, sockets, or random choices of the program such as the order of a
-/// `HashMap`. A test should create a purgatory group by
+/// order of the steps and the fractions of [`When::spread`](crate::When::spread), so a test with a
+/// given seed runs the same way each time. The executor does not control other threads, sockets, or
+/// random choices of the program such as the order of a `HashMap`. A test should create a purgatory group by
 /// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
+///
+/// Cost: a step after a step of another core takes a switch between threads, usually some
+/// microseconds. Further steps of one core, and advances of the clock, take much less.
 ///
 /// A panic in a poll of a task propagates to the method that runs the task. A task's future is
 /// dropped after its last poll. A future that is still unfinished is dropped with the executor. A
@@ -83,7 +93,9 @@ pub struct VirtualTime {
     clock: ManualClock,
     cores: Vec<VirtualCore>,
     shards: Vec<ShardRef>,
-    random_state: Cell<u64>,
+    scheduler: Arc<Mutex<Scheduler>>,
+    /// Makes the type `!Sync`, because two threads that run steps would choose them together.
+    _not_sync: PhantomData<Cell<()>>,
 }
 
 impl VirtualTime {
@@ -127,10 +139,12 @@ impl VirtualTime {
         // `Timers`. Without this call, the number would depend on which threads have used `Timers`
         // before.
         set_wheel_selector(1);
-        let clock = ManualClock::new();
+        let clock = ManualClock::with_spread_seed(seed);
+        let mut scheduler = Scheduler::new(clock.clone(), seed);
         let (cores, shards) =
-            (0..cores.max(1)).map(|core| VirtualCore::start(core, &clock)).unzip();
-        Self { clock, cores, shards, random_state: Cell::new(seed) }
+            (0..cores.max(1)).map(|core| VirtualCore::start(core, &clock, &mut scheduler)).unzip();
+        let scheduler = Arc::new(Mutex::new(scheduler));
+        Self { clock, cores, shards, scheduler, _not_sync: PhantomData }
     }
 
     /// Calls `make` on the first core, and spawns the returned future there as a task. The future
@@ -247,7 +261,8 @@ impl VirtualTime {
         F: Future<Output: Send> + 'static,
     {
         let task = self.spawn(make);
-        self.advance_while(|_| !task.is_finished());
+        let handle = task.clone_handle();
+        self.advance_while(move |_, _| !handle.is_finished());
         task.take().expect(
             "no task is runnable and no timer of the cores is pending, so the future would wait for \
              ever",
@@ -279,7 +294,7 @@ impl VirtualTime {
     /// ```
     #[must_use = "unfinished tasks would wait for ever"]
     pub fn run(&self) -> usize {
-        self.advance_while(|_| self.task_count() > 0);
+        self.advance_while(|_, task_count| task_count > 0);
         self.task_count()
     }
 
@@ -305,7 +320,7 @@ impl VirtualTime {
     /// ```
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
-        self.advance_while(|wait| self.elapsed().saturating_add(wait) <= end);
+        self.advance_while(move |deadline, _| deadline <= end);
         // Saturates, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
         self.run_until_stalled();
@@ -329,18 +344,7 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn run_until_stalled(&self) {
-        // True for each core whose next turn may have an effect. At first, every core wants a turn,
-        // because the clock may have advanced. After each step with an effect, every core wants a
-        // turn again.
-        let mut wants_turn = vec![true; self.cores.len()];
-        while let Some((core, step)) = self.choose_step(&wants_turn) {
-            let had_effect = self.cores[core].step(step);
-            if had_effect {
-                wants_turn.fill(true);
-            } else {
-                wants_turn[core] = false;
-            }
-        }
+        self.advance_while(|_, _| false);
     }
 
     /// Returns the virtual time that has passed since the executor was created.
@@ -414,44 +418,18 @@ impl VirtualTime {
         self.cores.iter().map(VirtualCore::task_count).sum()
     }
 
-    /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance` with the time
-    /// until the next deadline, and advances the clock if the result is true. Stops when
-    /// `should_advance` returns false, or no deadline remains.
-    fn advance_while(&self, should_advance: impl Fn(Duration) -> bool) {
-        self.run_until_stalled();
-        while let Some(wait) = self.time_until_next().filter(|&wait| should_advance(wait)) {
-            self.clock.advance(wait);
-            self.run_until_stalled();
+    /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance`, and advances the
+    /// clock to the next deadline if the result is true. Ends when the result is false, or there is
+    /// no deadline.
+    fn advance_while(&self, should_advance: impl Fn(Duration, usize) -> bool + Send + 'static) {
+        let mut next = self.lock_scheduler().begin_run(Box::new(should_advance));
+        while let Some((core, step)) = next {
+            next = self.cores[core].take_steps(step, &self.scheduler);
         }
     }
 
-    /// Returns the time until the next deadline of any core. Ignores a deadline at `u64::MAX`
-    /// nanoseconds, where the clock stops.
-    fn time_until_next(&self) -> Option<Duration> {
-        const END: Duration = Duration::from_nanos(u64::MAX);
-        let wait = self.cores.iter().filter_map(VirtualCore::time_until_next).min()?;
-        (self.elapsed().saturating_add(wait) < END).then_some(wait)
-    }
-
-    /// Chooses a core and its step pseudo-randomly. Returns `None` if no step is possible.
-    fn choose_step(&self, wants_turn: &[bool]) -> Option<(usize, Step)> {
-        let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
-        let polls = polls.map(|(core, _)| (core, Step::Poll(self.next_random())));
-        let turns = wants_turn.iter().enumerate().filter(|&(_, &wants_turn)| wants_turn);
-        let turns = turns.map(|(core, _)| (core, Step::Turn));
-        let choices: Vec<_> = polls.chain(turns).collect();
-        let chosen = self.next_random().checked_rem(choices.len())?;
-        Some(choices[chosen])
-    }
-
-    /// Returns the next pseudo-random number (`splitmix64`).
-    #[allow(clippy::cast_possible_truncation)] // All bits are equally random.
-    fn next_random(&self) -> usize {
-        let state = self.random_state.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
-        self.random_state.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) as usize
+    fn lock_scheduler(&self) -> MutexGuard<'_, Scheduler> {
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
