@@ -38,13 +38,18 @@ type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// an event by [`notify`](Self::notify). The core of the key then checks its own operations that
 /// watch the key. This core also notifies the other cores whose operations watch the key.
 ///
-/// When a core's purgatory ends, the operations of other cores that watch its keys are checked once
-/// more. Later events on these keys have no effect, but the operations keep their other watches and
-/// their timeouts. Drop the purgatory before you [drain](crate::LocalTimer::drain) the core's
-/// wheel: events that other cores send between a drain and the drop are lost. A core's wheel has at
-/// most 2^25 - 1 nodes. While all nodes are in use, all messages from other cores to this core are
-/// lost: events, watches and removals of watches. A watch whose removal is lost stays until this
-/// core's purgatory ends.
+/// A core's purgatory ends when its last clone is dropped, at the latest when its thread exits.
+/// Then the operations of other cores that watch its keys are checked once more. Later events on
+/// these keys have no effect, but the operations keep their other watches and their timeouts.
+///
+/// Before you [drain](crate::LocalTimer::drain) a core's wheel,
+/// [drain](crate::purgatory::Purgatory::drain) the core's purgatory and drop all clones, even
+/// clones in a `thread_local!`. A drained wheel receives no messages. So after its drain, events
+/// that other threads report on the core's keys cause no check until the purgatory ends.
+///
+/// A core's wheel has at most 2^25 - 1 nodes. While all nodes are in use, all messages from other
+/// cores to this core are lost: events, watches and removals of watches. A watch whose removal is
+/// lost stays until this core's purgatory ends.
 ///
 /// # Examples
 ///

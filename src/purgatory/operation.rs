@@ -48,6 +48,10 @@ pub trait DelayedOperation: 'static {
     /// - for each key of another core, when that core has added the watch, could not add it, or
     ///   ends its purgatory.
     ///
+    /// The purgatory does not call `try_complete` at the timeout: the operation expires even if its
+    /// condition holds by then. Write the state that `try_complete` reads before you report the
+    /// event, because perhaps no later check follows.
+    ///
     /// `try_complete` must be quick, and must not call `turn`.
     ///
     /// `try_complete` may itself report an event on a key of this core. If its own operation
