@@ -133,6 +133,11 @@ impl When {
     /// virtual: the wheels of a [`ManualClock`](crate::ManualClock) get the same fractions in each
     /// run of a test.
     ///
+    /// The fractions are not independent random numbers: consecutive fractions of each wheel have
+    /// the same distance, modulo one. So two wheels that spread the same number of timers keep
+    /// their distance. For an election, or contention between a few parties, draw the delay from
+    /// your own random numbers.
+    ///
     /// # Examples
     ///
     /// ```
