@@ -542,6 +542,11 @@ impl LocalTimer {
     /// have a wheel, or when the wheel has ended. After `run_until`, nothing drives the wheel,
     /// unless the thread has another loop or driver.
     ///
+    /// With a [`ManualClock`](crate::ManualClock), the time stands still unless `is_over` moves the
+    /// clock. Another thread may move the clock instead, and then wake this thread. While a task of
+    /// a [`VirtualTime`](crate::future::VirtualTime) calls `run_until`, the executor does not move
+    /// the clock.
+    ///
     /// # Panics
     ///
     /// Panics if called during a turn, for example by a callback, unless `is_over` returns true at
@@ -557,6 +562,22 @@ impl LocalTimer {
     /// let told = Rc::clone(&answer);
     /// local_timer().add(Duration::from_millis(5), move || told.set(Some(42)));
     /// local_timer().run_until(|| answer.get().is_some());
+    /// ```
+    ///
+    /// With a `ManualClock`, `is_over` moves the clock:
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// local_timer().add(Duration::from_secs(3_600), || println!("an hour later"));
+    /// local_timer().run_until(|| {
+    ///     clock.advance(local_timer().time_until_next().unwrap_or_default());
+    ///     local_timer().is_empty()
+    /// });
+    /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
@@ -579,6 +600,10 @@ impl LocalTimer {
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
     /// and no remote request is queued. After `run_until_empty` has returned, nothing drives the
     /// wheel: to fire timers that are added later, call `run_until_empty` again.
+    ///
+    /// With a [`ManualClock`](crate::ManualClock), or in a task of a
+    /// [`VirtualTime`](crate::future::VirtualTime), the call usually hangs, because the time stands
+    /// still: see [`run_until`](Self::run_until).
     ///
     /// # Panics
     ///
@@ -870,7 +895,8 @@ impl LocalTimer {
     /// current run. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
-    /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
+    /// thread's wheel. In the timer's own callback, false means that the timer was cancelled during
+    /// this run, perhaps by another thread. Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples
     ///
@@ -882,6 +908,31 @@ impl LocalTimer {
     /// // The connection is idle: ping it less often from now on.
     /// assert!(local_timer().set_period(heartbeat, Duration::from_secs(30)));
     /// assert!(heartbeat.reset(Duration::from_secs(30)));
+    /// ```
+    ///
+    /// Retransmissions of a packet with exponential backoff:
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, TimerHandle, local_timer};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// let clock = ManualClock::new(); // virtual time
+    /// Config::new().clock(&clock).install()?;
+    /// let handle = Rc::new(Cell::new(None::<TimerHandle>));
+    /// let (own_handle, mut period) = (Rc::clone(&handle), Duration::from_millis(200));
+    /// handle.set(Some(local_timer().add_periodic(period, move || {
+    ///     println!("send the packet again");
+    ///     period *= 2;
+    ///     let handle = own_handle.get().expect("the timer was added");
+    ///     if !local_timer().set_period(handle, period) {
+    ///         println!("acknowledged during this run");
+    ///     }
+    /// })));
+    /// for wait in [200, 400, 800] {
+    ///     clock.advance(Duration::from_millis(wait));
+    ///     assert_eq!(local_timer().turn().fired, 1);
+    /// }
+    /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {

@@ -130,7 +130,8 @@ impl OwnedTimer {
         Self { shared: Rc::new(shared), is_owner: true }
     }
 
-    /// Arms the timer, or resets it if it is pending. Returns true if it was pending.
+    /// Arms the timer, or resets it if it is pending. Returns true if it was pending. Returns false
+    /// at the first arming, and after the timer has fired or was cancelled, even by another thread.
     ///
     /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. If the
     /// callback arms its own timer, the timer fires in a later turn.
@@ -313,6 +314,11 @@ impl OwnedTimer {
     /// Returns the handle of the latest arming, or `None` if the timer was never armed. Any thread
     /// can cancel and reset the timer through this handle, without dropping the callback. Arming
     /// the timer again after its end creates a new handle.
+    ///
+    /// A cancel through this handle ends only this arming: the owner's next [`arm`](Self::arm) arms
+    /// the timer again. If another thread must end the timer for good, for example to close a
+    /// connection, use [`LocalTimer::add`](crate::LocalTimer::add). Then
+    /// [`TimerHandle::reset`] returns false after the cancel.
     ///
     /// # Examples
     ///
