@@ -196,7 +196,8 @@ impl Timers {
     /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
     /// thread use the same wheel. If this wheel refuses a timer, the future uses another wheel. A
     /// separate thread, the *watcher*, sleeps until the earliest deadline of all wheels, and fires
-    /// the timers. So timers fire even while workers are busy or blocked.
+    /// the timers. So timers fire even while workers are busy or blocked. For callbacks on these
+    /// wheels, see [`shards`](Self::shards).
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
@@ -312,6 +313,10 @@ impl Timers {
     /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel. With
     /// [`per_worker`](Self::per_worker), such a callback delays the timers of all wheels, because
     /// one thread runs all callbacks.
+    ///
+    /// With `per_worker`, [`local_timer`](crate::local_timer) in a callback is not the callback's
+    /// wheel, and usually nothing drives it. To add another timer, let the callback capture a clone
+    /// of the [`ShardRef`]. The period of a periodic timer on such a wheel cannot be changed.
     ///
     /// Keep a clone of the `Timers` while you use its wheels: a `ShardRef`, a handle or a pending
     /// callback does not keep the threads running. When the threads end, pending callbacks are

@@ -65,7 +65,9 @@ impl ShardRef {
     /// callback may run in a later turn. The handle can cancel and reset the timer even before the
     /// owner has consumed the add.
     ///
-    /// On the owner's thread, this call is equivalent to [`LocalTimer::add`].
+    /// On the owner's thread, this call is equivalent to [`LocalTimer::add`]. A wheel of
+    /// [`Timers::per_worker`](crate::future::Timers::per_worker) belongs to no thread: see
+    /// [`Timers::shards`](crate::future::Timers::shards).
     ///
     /// Cost: constant. An add takes two compare-and-swaps and pins an epoch. It takes no lock, and
     /// allocates nothing in the steady state. Each 4,096 live remote timers need another page of
@@ -134,7 +136,8 @@ impl ShardRef {
     /// runs, and the owner drops the callback. After a cancel between runs, the cancelling thread
     /// drops the callback. But if a remote cancel comes during a reset by another thread, the
     /// resetting thread drops the callback. The owner can change the period with
-    /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
+    /// [`LocalTimer::set_period`](crate::LocalTimer::set_period). On a wheel of
+    /// [`Timers::per_worker`](crate::future::Timers::per_worker), no thread can change the period.
     ///
     /// On the owner's thread, this call is equivalent to [`LocalTimer::add_periodic`]. For the
     /// cost, see [`add`](Self::add).
@@ -218,6 +221,11 @@ impl ShardRef {
     /// puts at most 4,096 closures, adds and resets into FIFO order. If a turn takes a larger batch
     /// out of the mailbox, no part of this batch is processed until the whole batch is in order.
     /// Closures that the owner itself submits run in no particular order.
+    ///
+    /// A full wheel refuses closures too. A program that sets a
+    /// [`Config::limit`](crate::Config::limit) can still cancel timers by their handles. For other
+    /// commands, use your own queue, and wake the owner by [`unpark`](std::thread::Thread::unpark)
+    /// or your own waker.
     ///
     /// # Panics
     ///

@@ -1,5 +1,17 @@
 //! corewheel in tokio's current-thread and multi-thread runtimes. tokio's own timer is not needed.
 //!
+//! ```
+//! use corewheel::{future::sleep, local_timer};
+//! use std::time::Duration;
+//!
+//! # #[cfg(any(target_os = "linux", target_os = "android"))]
+//! corewheel_tokio::run(async {
+//!     local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+//!     sleep(Duration::from_millis(10)).await;
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! - **A current-thread runtime per core, on Linux and Android**: [`run`], or [`run_in`] for an
 //!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. Each function drives the
 //!   thread's wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the
@@ -10,7 +22,8 @@
 //!   [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a watcher thread fires the
 //!   timers. If most timers fire, pass [`Timers::start`](corewheel::future::Timers::start) to
 //!   [`time::use_timers`]. For callbacks, use the [`shards`](corewheel::future::Timers::shards) of
-//!   a `Timers`.
+//!   a `Timers`. A callback on a wheel of `per_worker` adds further timers through a clone of its
+//!   [`ShardRef`](corewheel::ShardRef), because `local_timer()` is another wheel there.
 //! - **A program written for `tokio::time`**: [`time`] has the names of `tokio::time`, for both
 //!   runtimes.
 //!
