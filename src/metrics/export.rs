@@ -45,6 +45,11 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// final changes and sets its gauges to zero. A shard that begins and ends between two calls is not
 /// exported.
 ///
+/// Install the recorder before the call of [`Exporter::new`](Self::new). For Prometheus, use a
+/// version of `metrics-exporter-prometheus` that depends on corewheel's version of `metrics`. Then
+/// `cargo tree --duplicates` does not list `metrics`. This recorder exports histograms as
+/// summaries, unless its builder sets the upper bounds of the ranges.
+///
 /// Do not call `export` on a busy core. It may be slow, because many recorders record the lateness
 /// of each fired timer separately.
 ///

@@ -76,6 +76,9 @@ pub struct Stall {
 ///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.
 ///
+/// A loop that blocks while no turn is due and no request waits is not reported. To detect it, add
+/// a periodic timer to each loop as a heartbeat.
+///
 /// The watchdog is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not drop the watchdog while you hold a lock that `report` needs. If `report`
 /// itself drops its watchdog, the drop does not wait. Times are measured by each shard's own clock.
