@@ -1,6 +1,16 @@
 //! corewheel in compio: [`run`] creates a runtime that drives its thread's wheel ([`local_timer`]).
 //! [`spawn_driver`] drives the wheel in an existing runtime. Only Linux and Android are supported.
 //!
+//! ```
+//! use corewheel::future::sleep;
+//! use std::time::Duration;
+//!
+//! corewheel_compio::run(async {
+//!     sleep(Duration::from_millis(5)).await;
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! Callbacks run between the tasks, and can wake them through a channel, an event or a waker.
 
 #![cfg(any(target_os = "linux", target_os = "android"))]

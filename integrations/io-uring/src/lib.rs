@@ -2,6 +2,30 @@
 //! The method waits for a completion, the deadline of the thread's next timer, or an urgent request
 //! of another thread. The package needs Linux 5.11 or later.
 //!
+//! ```
+//! use corewheel::{Config, local_timer};
+//! use corewheel_io_uring::Driver;
+//! use io_uring::IoUring;
+//! use std::time::Duration;
+//!
+//! let mut ring = match IoUring::new(64) {
+//!     Err(error) if corewheel_io_uring::is_refusal(&error) => return Ok(println!("skipped: {error}")),
+//!     ring => ring?,
+//! };
+//! let mut driver = Driver::install(Config::new())?;
+//! local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
+//! while !local_timer().is_empty() {
+//!     driver.submit_and_wait(&mut ring)?;
+//!     for completion in ring.completion() {
+//!         if !driver.takes(&completion) {
+//!             println!("your completion: {}", completion.user_data());
+//!         }
+//!     }
+//!     local_timer().turn();
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! The deadline is an argument of the wait, so timers add only one clock reading to a wait: no
 //! submission, no completion, no system call. An urgent remote request writes to an eventfd, which
 //! the ring polls.
@@ -37,33 +61,7 @@ pub const WAKE: u64 = u64::MAX;
 const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
 /// Drives a thread's wheel from a loop over `io_uring`. Use a driver with only one ring. A driver
-/// cannot be sent to another thread.
-///
-/// # Examples
-///
-/// ```
-/// use corewheel::{Config, local_timer};
-/// use corewheel_io_uring::Driver;
-/// use io_uring::IoUring;
-/// use std::time::Duration;
-///
-/// let mut ring = match IoUring::new(64) {
-///     Err(error) if corewheel_io_uring::is_refusal(&error) => return Ok(println!("skipped: {error}")),
-///     ring => ring?,
-/// };
-/// let mut driver = Driver::install(Config::new())?;
-/// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
-/// while !local_timer().is_empty() {
-///     driver.submit_and_wait(&mut ring)?;
-///     for completion in ring.completion() {
-///         if !driver.takes(&completion) {
-///             println!("your completion: {}", completion.user_data());
-///         }
-///     }
-///     local_timer().turn();
-/// }
-/// # Ok::<(), std::io::Error>(())
-/// ```
+/// cannot be sent to another thread. See the [example](crate) of this package.
 #[derive(Debug)]
 #[must_use = "a dropped `Driver` no longer drives the wheel"]
 pub struct Driver {
