@@ -250,9 +250,10 @@ impl Config {
     /// write to an eventfd or a `mio::Waker`.
     ///
     /// A call of the hook between the announcement and the start of the sleep must also end the
-    /// sleep. If there is no hook, or the thread sleeps in [`park`](crate::PreparedSleep::park), a
-    /// wake-up unparks the thread ([`std::thread::Thread::unpark`]). An unpark does not end a wait
-    /// for I/O or for a channel.
+    /// sleep. A wake-up calls the hook, if there is one. It [unparks](std::thread::Thread::unpark)
+    /// the thread if there is no hook, or if the thread has ever called
+    /// [`PreparedSleep::park`](crate::PreparedSleep::park). An unpark does not end a wait for I/O
+    /// or for a channel.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A

@@ -16,7 +16,7 @@ pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
 /// The number of empty pages to keep, so that repeated batches of up to 8,192 timers reuse the same
-/// pages (P4). A reservation of memory raises this number.
+/// pages (P4). `Shard::reserve` and similar calls raise this number.
 pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
 /// When a page's free list is empty, up to this many never-used places of the page are added to the
@@ -38,14 +38,15 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots, where
-/// `LEVEL_BITS` is a parameter of the wheel. A *revolution* is 2^`LEVEL_BITS` consecutive slots of
+/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots. `LEVEL_BITS`
+/// is a const parameter of the wheel's type. A *revolution* is 2^`LEVEL_BITS` consecutive slots of
 /// the first level. One slot of the second level covers the ticks of one revolution. With a tick of
-/// a millisecond, a shard's first level covers at least the next 129 s. So most timers of a server
-/// never *cascade*: they never move to a lower level.
+/// a millisecond, a shard's first level covers at least the next 129 s. Most timers of a server are
+/// due within this time, and never *cascade*, that is, move to a lower level.
 pub(crate) const FIRST_LEVEL_EXTRA_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
-/// The number of coming ticks whose entries a *pass* prefetches. A pass is one advance of a wheel.
+/// While a wheel advances, it prefetches the entries of the next ticks, up to this many ticks
+/// ahead.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
@@ -84,9 +85,9 @@ pub(crate) const OWNER_GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24 };
 
-/// At the end of a shard or before a long sleep, a thread tries this many times to advance the
-/// epoch. After three advances, all retired memory that no pinned thread may read can be freed.
-/// Loom models try once, because each step multiplies the interleavings.
+/// When a shard ends, and before a long sleep, a thread tries this many times to advance the epoch
+/// (see `reclaim`). After three advances, all retired memory that no pinned thread may read can be
+/// freed. Loom models try once, because each further attempt multiplies the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some_reclaimable` frees.
@@ -98,9 +99,9 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 pub(crate) const TRIMS_PER_PASS_MAX: u32 = 2;
 
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
-/// it. At the maximum, further empty pages stay in the shard's page table for reuse. So a shard's
-/// memory is at most the peak memory of local timers, plus the peak memory of remote timers, plus
-/// the retired pages (P8).
+/// it. A shard that already has this many retired pages keeps other empty pages in its page table
+/// for reuse. So a shard's memory is at most the peak memory of local timers, plus the peak memory
+/// of remote timers, plus the retired pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.
@@ -111,11 +112,12 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 pub(crate) const WAKE_QUEUE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
 /// When a mailbox's message count reaches this value, `WAKE_QUEUE_DEPTH` is subtracted from the
-/// count. So a count below `MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH` is exact.
+/// count. From then on, the count is too low, but at least `MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH`.
+/// A smaller count is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// Maximum number of messages, events included, that a purgatory sends to a core in one batch. A
-/// turn consumes a whole batch, even beyond its budget.
+/// Maximum number of messages in a batch that a purgatory sends to another core. An event is a
+/// message. A turn consumes a whole batch, even beyond its budget.
 pub(crate) const PURGATORY_BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
 /// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
@@ -129,8 +131,9 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16
 /// A page of a purgatory has 2^`PURGATORY_PAGE_BITS` records.
 pub(crate) const PURGATORY_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
-/// A purgatory keeps at most this many empty pages of each kind of record for reuse. If a kind of
-/// record has had an empty page throughout a trim interval, the purgatory frees one such page.
+/// A purgatory keeps at most this many empty pages of each kind of record for reuse. After a trim
+/// interval in which a kind of record always had an empty page, the purgatory frees one empty page
+/// of this kind.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
@@ -145,17 +148,17 @@ pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 
 /// (P7).
 pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
 
-/// A purgatory's hash table keeps up to this many chains even if the table has no keys. The table
-/// also keeps memory for up to this many keys that wait to be dropped.
+/// A purgatory's hash table keeps up to this many chains even if the table has no keys. The table's
+/// list of keys to drop also keeps memory for up to this many keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory's hash table adds chains if there are at most this many chains per key. With few
 /// keys per chain, the processor usually predicts the branches of a search correctly.
 pub(crate) const GROW_BELOW_CHAINS_PER_KEY: usize = 4;
 
-/// A purgatory's hash table removes chains if there were more than this many chains per key for a
-/// whole trim interval. Before a long sleep, the table removes surplus chains without waiting for
-/// an interval.
+/// A purgatory's hash table removes chains after a trim interval in which it always had more than
+/// this many chains per key. Before a long sleep, the table removes surplus chains without waiting
+/// for an interval.
 pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
@@ -179,10 +182,10 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 /// causes a report (see `metrics`). Usually an add or a reset makes the report.
 pub(crate) const UNDRIVEN_GRACE_NANOS: u64 = 100_000_000;
 
-/// The longer grace period, in nanoseconds. This period applies to a `Shard`, to a wheel of
-/// `Timers::per_worker`, and to a thread whose `run_until` has returned. It also applies to a
-/// thread that has registered a driver or installed a configuration, but has not yet driven its
-/// wheel.
+/// A grace period longer than [`UNDRIVEN_GRACE_NANOS`], in nanoseconds. The longer period applies
+/// to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread whose `run_until` has
+/// returned. The longer period also applies to a thread that has registered a driver or installed a
+/// configuration, but has not yet driven its wheel.
 pub(crate) const UNDRIVEN_GRACE_LONG_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
@@ -203,7 +206,7 @@ pub(crate) const FUTURE_TURN_BUDGET: usize = 1_024;
 pub(crate) const CONSECUTIVE_ELAPSED_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
-/// into FIFO order. Each reversed message costs about a cache miss.
+/// into FIFO order. The reversal costs about one cache miss for each message.
 pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 64 } else { 4096 };
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never calls

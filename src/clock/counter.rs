@@ -1,10 +1,10 @@
 //! The time-stamp counter of `x86_64` processors, on Linux. On other platforms, in Miri and in loom
 //! models, there is no counter.
 //!
-//! The counter is used if it is invariant and the kernel's own clock uses it. An *invariant*
-//! counter runs at one speed in every power state of the processor. The kernel stops using a
-//! counter that jumps or differs between cores. If `/sys` does not name the clock that the kernel
-//! uses, an invariant counter suffices.
+//! A fast clock uses the counter if the counter is invariant and the kernel's own clock uses it. An
+//! *invariant* counter runs at one speed in every power state of the processor. The kernel stops
+//! using a counter that jumps or differs between cores. If `/sys` does not name the kernel's clock,
+//! the counter only needs to be invariant.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -52,8 +52,8 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // If Linux has disabled `rdtsc` for the process, this function crashes. `Instant::now`
-        // usually crashes in such a process too.
+        // If Linux has disabled `rdtsc` for the process, this instruction ends the process. In such
+        // a process, `Instant::now` usually also ends the process.
         // SAFETY: every x86_64 processor has `rdtsc`, which accesses no memory.
         unsafe { _rdtsc() }
     }
@@ -104,7 +104,8 @@ mod machine {
 }
 
 pub(super) use self::machine::is_usable;
-/// Reads the counter. The processor may execute this read before earlier instructions.
+/// Reads the counter. The processor may read the counter before earlier instructions have
+/// completed.
 pub(super) use self::machine::read;
 /// Reads the counter after all earlier instructions have completed.
 pub(super) use self::machine::read_ordered;

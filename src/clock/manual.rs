@@ -12,9 +12,9 @@ use crate::{
 
 /// A clock whose virtual time changes only by [`advance`](Self::advance) and [`set`](Self::set).
 ///
-/// Clones share one time and may be on any thread, so one clock can drive many shards. Changing the
-/// time fires nothing and wakes no thread: the next turn of each shard fires its due timers. Do not
-/// sleep until a deadline of a manual clock: real time does not advance this clock.
+/// All clones of a clock show one virtual time, on any thread. So one clock can drive many shards.
+/// Changing the time fires nothing and wakes no thread: the next turn of each shard fires its due
+/// timers. Do not sleep until a deadline of a manual clock: real time does not advance this clock.
 ///
 /// # Examples
 ///
@@ -50,6 +50,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<ManualState>);
 
+/// The state that all clones of a [`ManualClock`] share.
 #[derive(Debug)]
 struct ManualState {
     /// The instant of creation, at which the virtual time is zero.
@@ -57,8 +58,8 @@ struct ManualState {
     nanos: AtomicU64,
     /// The seed of [`When::spread`](crate::When::spread) for the next wheel that uses this clock.
     next_spread_seed: AtomicU64,
-    /// The distances of the lower and the upper bound of an owner's reading from the true time.
-    /// `None` if the clock is exact.
+    /// Two distances: from the lower bound of an owner's reading to the true time, and from the
+    /// true time to the upper bound. `None` if the clock is exact.
     #[cfg(all(feature = "models", not(loom)))]
     blur: Option<[AtomicU64; 2]>,
 }
@@ -79,8 +80,8 @@ impl ManualClock {
     }
 
     /// Creates a clock that shows zero. The first wheel of this clock seeds
-    /// [`When::spread`](crate::When::spread) with `seed`, and each further wheel with the next
-    /// number.
+    /// [`When::spread`](crate::When::spread) with `seed`, the second wheel with `seed + 1`, and so
+    /// on.
     pub(crate) fn with_spread_seed(seed: u64) -> Self {
         Self(Arc::new(ManualState {
             origin: Instant::now(),
@@ -102,8 +103,8 @@ impl ManualClock {
         Self(Arc::new(ManualState { origin, nanos, next_spread_seed, blur }))
     }
 
-    /// Sets the distances of the lower and the upper bound of an [`inexact`](Self::inexact) clock
-    /// from the time. The two bounds must be at most 10 us apart.
+    /// Sets the bounds that an [`inexact`](Self::inexact) clock gives: the time minus `before`, and
+    /// the time plus `after`. The two bounds must be at most 10 us apart.
     #[cfg(all(feature = "models", not(loom)))]
     #[doc(hidden)]
     pub fn blur(&self, before: Duration, after: Duration) {
@@ -128,8 +129,8 @@ impl ManualClock {
     /// ```
     pub fn advance(&self, by: Duration) {
         let by = saturating_nanos(by);
-        // Release: a thread that sees the new time also sees this thread's earlier writes; pairs
-        // with the load in `nanos`. Relaxed: a failed attempt only returns the value for the next
+        // Release: pairs with the load in `nanos`. A thread that loads the new time also sees this
+        // thread's earlier writes. Relaxed: a failed attempt only returns the value for the next
         // attempt.
         let _ = self
             .0
@@ -152,8 +153,8 @@ impl ManualClock {
     /// assert_eq!(clock.elapsed(), Duration::from_secs(40));
     /// ```
     pub fn set(&self, since_start: Duration) {
-        // Release: a thread that sees the new time also sees this thread's earlier writes; pairs
-        // with the load in `nanos`.
+        // Release: pairs with the load in `nanos`. A thread that loads the new time also sees this
+        // thread's earlier writes.
         self.0.nanos.store(saturating_nanos(since_start), Ordering::Release);
     }
 

@@ -3,13 +3,13 @@
 //!
 //! # The contract of a clock
 //!
-//! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. A
-//! clock may go backwards. A shard then uses the greatest reading so far, until the clock has
-//! caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the readings
-//! that go backwards. Readings saturate 584 years after the origin.
+//! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. If
+//! its clock goes backwards, a shard uses the greatest reading so far, until the clock reaches this
+//! reading again. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the
+//! readings that go backwards. Readings saturate 584 years after the origin.
 //!
 //! A shard reads its clock with a [`ShardClock`]. A reading is a lower and an upper bound on the
-//! time. The bounds differ only in a reading of the processor's counter, which is approximate.
+//! time. The two bounds are equal, except in an estimate from the processor's counter.
 
 mod counter;
 mod estimator;
@@ -53,8 +53,8 @@ use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};
 #[derive(Clone, Debug)]
 pub struct Clock(ClockSource);
 
-// `repr(u8)` gives the enum a separate tag. A tag stored inside the `Instant` would make readings
-// slower.
+// `repr(u8)` stores the enum's tag in a separate byte. Without `repr(u8)`, the compiler stores the
+// tag inside the `Instant`, which makes readings slower.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum ClockSource {
@@ -79,9 +79,10 @@ struct FunctionClock {
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// A function whose drop catches panics. The last clone of a clock is often dropped with a thread's
-/// wheel, or by a thread that ends another shard. A panic in an exiting thread would end the
-/// process. The option is empty only during the drop.
+/// Holds the function of a [`Clock::from_fn`], and catches a panic when the function is dropped.
+/// The last clone of a clock is often dropped with a thread's wheel, or by a thread that ends
+/// another shard. A panic in an exiting thread would end the process. The option is `None` only
+/// during the drop.
 struct CatchPanicOnDrop<F>(Option<F>);
 
 impl<F> Drop for CatchPanicOnDrop<F> {
@@ -140,15 +141,14 @@ impl Clock {
     /// rate, which the kernel limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks the counters, because
-    /// its own clock depends on them. A shard uses a counter value only within 13 us after a
-    /// reading of the monotonic clock. If the counter contradicts the clock, the shard measures the
-    /// counter's rate again. After repeated contradictions, the shard reads only the monotonic
-    /// clock.
+    /// its own clock depends on them. A shard uses the counter only in the 13 us after a reading of
+    /// the monotonic clock. If the counter contradicts the clock, the shard measures the counter's
+    /// rate again. After repeated contradictions, the shard reads only the monotonic clock.
     ///
     /// If the counter goes wrong, the error lasts at most until the next reading of the monotonic
-    /// clock. Before that reading, timers may fire up to 10 us early if the counter runs ahead. If
-    /// the counter falls behind by a time t, the timers that the owner adds or resets before that
-    /// reading may fire up to t early.
+    /// clock. Before that reading, timers may fire up to 10 us early if the counter runs ahead.
+    /// Suppose the counter falls behind by a time t. Then timers that the owner adds or resets
+    /// before that reading may fire up to t early.
     ///
     /// # Examples
     ///
@@ -204,7 +204,7 @@ impl Clock {
     /// Returns a clock of your own, such as the clock of a simulator. This clock shows the instant
     /// `origin` plus `elapsed()`, up to 584 years after `origin`.
     ///
-    /// Any thread may call `elapsed`. This function must not block, panic or use corewheel, and its
+    /// Any thread may call `elapsed`. `elapsed` must not block, panic or use corewheel, and its
     /// result must never decrease. If this clock stops or jumps, corewheel does not wake a loop
     /// that sleeps in real time. The loop must arrange its own wake-up.
     ///
@@ -279,9 +279,9 @@ impl Clock {
         matches!(self.0, ClockSource::Manual(_) | ClockSource::Function(_))
     }
 
-    /// Returns a seed for [`When::spread`](crate::When::spread). A real clock gives random seeds, so
-    /// that processes that start together spread differently. A virtual clock gives equal seeds in
-    /// each run.
+    /// Returns a seed for [`When::spread`](crate::When::spread). A real clock gives random seeds,
+    /// so that processes that start together spread differently. A virtual clock gives equal seeds
+    /// in each run.
     pub(crate) fn next_spread_seed(&self) -> u64 {
         match &self.0 {
             ClockSource::Manual(manual) => manual.next_spread_seed(),
@@ -331,7 +331,8 @@ impl Clock {
     fn nanos_slow(&self) -> u64 {
         match &self.0 {
             ClockSource::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
-            // The kernel clock was readable at creation, so it still is.
+            // The kernel clock was readable when this clock was created, so the kernel clock is
+            // readable now.
             ClockSource::BootTime { nanos_at_origin, .. } => {
                 boot_time_nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
@@ -360,8 +361,8 @@ impl Clock {
                 ClockSource::BootTime { nanos_at_origin: own_origin, .. },
                 ClockSource::BootTime { nanos_at_origin: other_origin, .. },
             ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
-            // Adds the time until `other` shows `nanos` to a reading of this clock. Reads `other`
-            // first, so the result is too late by the time between the two readings.
+            // The result is a reading of this clock, plus the time until `other` shows `nanos`.
+            // Reads `other` first, so the result is too late by the time between the two readings.
             (ClockSource::BootTime { .. }, _) | (_, ClockSource::BootTime { .. }) => {
                 let remaining = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(remaining)

@@ -12,7 +12,7 @@ use super::{
 /// Inclusive bounds on the clock's time, in nanoseconds. An exact reading has equal bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The time is not before `min`. A turn fires timers up to this bound.
+    /// The time is not before `min`. A turn fires the timers that are due at or before this bound.
     pub(crate) min: u64,
     /// The time is not after `max`. Nonzero delays count from this bound.
     pub(crate) max: u64,
@@ -23,8 +23,8 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Raises each bound to the corresponding bound of `newer`, unless that bound is lower. Returns
-    /// false if the clock went backwards: `newer.max` is before `self.min`.
+    /// Raises each bound to the corresponding bound of `newer`, if the bound of `newer` is later.
+    /// Returns false if the clock went backwards: `newer.max` is before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, newer: Self) -> bool {
         let is_monotonic = newer.max >= self.min;
@@ -46,8 +46,8 @@ pub(crate) struct ShardClock {
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The value of `turn_start` before the latest turn that was not *idle*, or zero if every turn
-    /// was idle. An idle turn finds nothing to do.
+    /// The value that `turn_start` had just before the latest turn that was not *idle*. Zero if
+    /// every turn so far was idle. An idle turn finds nothing to do.
     pub(crate) previous_turn_start: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
@@ -132,9 +132,9 @@ impl ShardClock {
         Duration::from_nanos(wait)
     }
 
-    /// Converts the time of the next turn to the wake-up time that the owner publishes, `u64::MAX`
-    /// for `None`. The result is always after `turn_start`, unless the clock is at its maximum.
-    /// Other threads assume that a turn has handled all wake-up times up to its beginning.
+    /// Returns the wake-up time that the owner publishes for its next turn. Returns `u64::MAX` if
+    /// `next_turn` is `None`. The result is always after `turn_start`, unless the clock is at its
+    /// maximum. Other threads assume that a turn has handled all wake-up times up to its beginning.
     pub(crate) fn wake_up_time_to_publish(&self, next_turn: Option<u64>) -> u64 {
         next_turn.map_or(u64::MAX, |nanos| nanos.max(self.turn_start.saturating_add(1)))
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn read(time: &mut ShardClock) -> Reading {
-        // The clock merges a new reading with the latest one, so the test forgets the latest one.
+        // Clears `latest`, because a shard's clock merges each new reading into `latest`.
         time.latest = Reading::exact(0);
         if !time.try_estimate() {
             time.read_slow();

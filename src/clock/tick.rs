@@ -26,7 +26,7 @@ pub(crate) struct TickLength {
     nanos: u64,
     /// The factor r of the type's documentation. Since d exceeds 2^(l - 1), r is below 2^64.
     reciprocal: u64,
-    /// l - 1, where l is the number of bits of d - 1.
+    /// The number l of the type's documentation, minus 1.
     shift: u32,
     /// [`deadline_tick`](Self::deadline_tick) uses the fast division for times before this limit.
     /// Rounding up adds a tick minus a nanosecond, and the sum must be below
@@ -88,24 +88,24 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the deadline `nanos`. If this deadline has elapsed, first subtracts a tick minus a
-    /// nanosecond. The subtraction cancels the rounding up in
+    /// Returns the deadline `nanos`. From an elapsed deadline, subtracts *almost a tick*: a tick
+    /// minus a nanosecond. The subtraction cancels the rounding up in
     /// [`deadline_tick`](Self::deadline_tick). So the timer gets the tick in progress at `nanos`,
     /// and the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
-        // Subtracts zero if `has_elapsed` is false: a branch would slow adds down.
+        // Subtracts zero if `has_elapsed` is false, because a branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
-    /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
-    /// elapsed, the reset has changed it in two steps. The reset replaced a deadline after `min` by
-    /// `min`. Then [`backdate_if_elapsed`](Self::backdate_if_elapsed) subtracted almost a tick.
-    /// This function first adds almost a tick to `due`, to undo the second step. A sum before `min`
-    /// is the requested deadline, and the period counts from this sum. With any other sum, the
-    /// requested deadline may have been as late as `max`. So the period counts from `max`, or from
-    /// `due` if `due` is later.
+    /// and `max` are the bounds of the reset's clock reading. The reset has changed an elapsed
+    /// deadline in two steps. First, the reset replaced a deadline after `min` by `min`. Second,
+    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) subtracted almost a tick. This function
+    /// adds almost a tick to `due`, to undo the second step. If the sum is before `min`, the sum is
+    /// the requested deadline, and the period counts from the sum. Otherwise, the requested
+    /// deadline may have been as late as `max`. So the period counts from the later of `max` and
+    /// `due`.
     pub(crate) fn period_base(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }
@@ -165,7 +165,8 @@ mod tests {
         assert!(TickLength::new(Duration::MAX).is_some());
     }
 
-    /// Returns lengths around every power of two and of ten, up to the longest.
+    /// Returns tick lengths in nanoseconds: powers of two and of ten, their neighbors, and the
+    /// longest lengths.
     fn lengths() -> Vec<u64> {
         let twos = (10..64).map(|bits| 1_u64 << bits);
         let tens = (3..20).map(|digits| 10_u64.pow(digits));

@@ -26,7 +26,7 @@ pub(crate) struct Callback {
 
 /// The operations on the stored value. `call` and `drop` take a pointer to the storage.
 pub(crate) struct VTable {
-    /// Calls the value. For a one-shot callback, also moves the value out of the storage.
+    /// Calls the value. A one-shot callback's value is thereby moved out of the storage.
     call: unsafe fn(*mut ClosureStorage),
     /// Drops the value. `None` if the value's type needs no drop.
     drop: Option<unsafe fn(*mut ClosureStorage)>,
@@ -89,7 +89,7 @@ unsafe fn drop_in_storage<F>(storage: *mut ClosureStorage) {
     unsafe { storage.cast::<F>().drop_in_place() }
 }
 
-/// A payload that is built at its final address.
+/// A value that can build a payload directly at the payload's final address.
 ///
 /// # Safety
 ///
@@ -101,7 +101,7 @@ pub(crate) unsafe trait BuildInPlace<T> {
     unsafe fn build(self, dest: *mut T);
 }
 
-/// A payload that is moved to its final address.
+/// A finished payload, which `build` moves to its final address.
 #[derive(Debug)]
 pub(crate) struct MoveIntoPlace<T>(pub(crate) T);
 
@@ -119,8 +119,8 @@ unsafe impl<T> BuildInPlace<T> for MoveIntoPlace<T> {
 ///
 /// # Safety
 ///
-/// The first vtable is for `Closure`, and the second is for `Box<Closure>`. If `Closure` fits
-/// inline, the second is not used.
+/// In `INLINE_AND_BOXED_VTABLES`, the first vtable is for `Closure`, and the second is for
+/// `Box<Closure>`. If `Closure` fits inline, the vtable for the box is not used.
 pub(crate) unsafe trait IntoCallback {
     type Closure: 'static;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2];
@@ -156,11 +156,11 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for PeriodicClosure<F> {
     }
 }
 
-// SAFETY: `build` writes `storage` and `vtable`. The remaining field has size zero.
+// SAFETY: `build` writes `storage` and `vtable`. The remaining field, `not_send`, has size zero.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
-    /// Writes the callback of a closure to its final address. Building the callback elsewhere and
-    /// then moving it would be slower: the wide loads of the move would stall on the small stores
-    /// just made.
+    /// Builds the callback of a closure directly at its final address, `dest`. Building the
+    /// callback elsewhere and then moving it would be slower: the wide loads of the move would
+    /// stall on the small stores just made.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
         let (closure, [inline, boxed]) = (self.into_closure(), C::INLINE_AND_BOXED_VTABLES);
@@ -200,8 +200,8 @@ impl Callback {
             unsafe { call(&raw mut self.storage) }
         } else {
             let mut callback = ManuallyDrop::new(self);
-            // SAFETY: the storage holds a value of the vtable's type. The call moves it out,
-            // and `ManuallyDrop` prevents a second drop.
+            // SAFETY: the storage holds a value of the vtable's type. The call moves this value
+            // out, and `ManuallyDrop` prevents a second drop.
             unsafe { call(&raw mut callback.storage) }
         }
     }
@@ -222,7 +222,7 @@ impl Drop for Callback {
     }
 }
 
-/// A pointer to a callback that the owner must run or drop in its node.
+/// A pointer to a callback in a timer's node. The owner must run, take or drop the callback.
 #[must_use]
 pub(crate) struct CallbackPtr(NonNull<Callback>);
 
@@ -292,6 +292,7 @@ const fn fits_inline<F>() -> bool {
     size_of::<F>() <= size_of::<ClosureStorage>() && align_of::<F>() <= align_of::<ClosureStorage>()
 }
 
+/// A callback that another thread may drop, because its closure is `Send`.
 pub(crate) struct SendCallback {
     _callback: Callback,
 }

@@ -103,8 +103,8 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns the handle of the timer with this index and generation, in the shard of `self`. The
-    /// index of `self` must be 0.
+    /// Returns a handle with this index and generation, and with the shard of `self`. The index of
+    /// `self` must be 0.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -182,8 +182,8 @@ impl TimerHandle {
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
     ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), or
     ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback
-    ///   in its next turn, or in a later one if the turn's budget of at most 1,024 messages runs
-    ///   out first. If the owner announces its sleeps, it sleeps at most
+    ///   in its next turn, or in a later turn if more messages are queued than one turn consumes:
+    ///   at most 1,024. If the owner announces its sleeps, it sleeps at most
     ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
     ///   Exception: if another thread is resetting the timer during a remote cancel, the callback
     ///   is dropped only after that reset has ended.
@@ -295,11 +295,12 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees the
-    /// effects of its runs. So the caller can free data that the callback's body uses. Data that
-    /// the destructors of the captures use must stay, because these destructors may run later.
-    /// Exception: after a drain of the wheel, [`PendingTimer::run`](crate::PendingTimer::run) may
-    /// still run the callback, and this call does not wait for that run. Returns the answer of
-    /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
+    /// effects of the callback's runs. So the caller can free data that the callback's body uses.
+    /// Data that the destructors of the captures use must stay, because these destructors may run
+    /// later. Exception: after a drain of the wheel,
+    /// [`PendingTimer::run`](crate::PendingTimer::run) may still run the callback, and this call
+    /// does not wait for that run. Returns the answer of [`cancel`](Self::cancel):
+    /// [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this call returns, unless
     /// an [`OwnedTimer`](crate::OwnedTimer) keeps them. If the answer is `Cancelled` or `Ended`,
@@ -393,10 +394,10 @@ impl TimerHandle {
     /// false while the connection is open. Then add a new timer, or close the connection.
     ///
     /// If a callback resets a timer of its own wheel, the turn in progress does not fire that
-    /// timer. The exception is a timer whose remote add or newer remote reset this turn consumes
-    /// later. A reset of a periodic timer changes the time of the next run, and later runs follow
-    /// at the timer's period. The slack and spread of the timer's add and earlier resets no longer
-    /// apply.
+    /// timer. Exception: if this turn later consumes the timer's remote add or a newer remote
+    /// reset, the turn may fire the timer. A reset of a periodic timer changes the time of the next
+    /// run, and later runs follow at the timer's period. The slack and spread of the timer's add
+    /// and earlier resets no longer apply.
     ///
     /// Cost: constant. A reset takes no lock. A reset usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
@@ -709,13 +710,15 @@ per_thread! {
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
-/// registers them by [`set`](Self::set), so that this module does not depend on `local`.
+/// registers each thread's wheel by [`set`](Self::set), so that this module does not depend on
+/// `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentWheel {
     pub(crate) shard: u32,
     pub(crate) ops: &'static OwnerHandleOps,
 }
 
+/// The functions by which handles cancel, reset and query timers of this thread's wheel.
 pub(crate) struct OwnerHandleOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,

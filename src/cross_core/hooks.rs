@@ -150,9 +150,10 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// The thread to unpark if there is no wake hook, or if the owner sleeps by parking. A shard
-    /// may move between threads, so the owner stores its thread before each sleep. No thread blocks
-    /// on the lock: a thread gives up if another thread holds it.
+    /// The thread to unpark if there is no wake hook, or if the owner has ever called
+    /// `PreparedSleep::park`. A shard may move between threads, so the owner stores its thread
+    /// before each sleep. No thread blocks on the lock: a thread gives up if another thread holds
+    /// it.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
@@ -186,9 +187,9 @@ impl Hooks {
     }
 
     /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
-    /// the wake hook. Also unparks the owner if there is no wake hook, or if the owner sleeps by
-    /// parking. Any thread may call this. Returns false if one of these calls panicked or was
-    /// omitted. A call is omitted in these cases:
+    /// the wake hook. Also unparks the owner if there is no wake hook, or if the owner has ever
+    /// called `PreparedSleep::park`. Any thread may call this. Returns false if one of these calls
+    /// panicked or was omitted. A call is omitted in these cases:
     ///
     /// - This thread is already inside a hook of this shard that was called for the same sleep.
     /// - This thread is inside the maximum number of nested hooks.
@@ -222,8 +223,8 @@ impl Hooks {
         was_set
     }
 
-    /// Returns true if a wake-up must unpark the owner: there is no wake hook, or the owner sleeps
-    /// by parking.
+    /// Returns true if a wake-up must unpark the owner: there is no wake hook, or the owner has
+    /// ever called `PreparedSleep::park`.
     pub(crate) fn must_unpark(&self, owner_parks: bool) -> bool {
         owner_parks || self.wake_hook.is_none()
     }

@@ -20,23 +20,27 @@
 //!
 //! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push
 //! the node when thread B writes a new deadline to the node. Because A pushes the node, B does not.
-//! Then each thread executes F2, checks for a sleeping owner, and reads the node's deadline. So the
+//! Both threads then execute F2, check for a sleeping owner, and read the node's deadline. So the
 //! thread that executes F2 last reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
-//! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a wake-up by another thread, because that thread may stall, or its hook may panic. There are
-//! two exceptions. First, a waking thread holds a lock of `hooks` while it copies the owner's
-//! thread handle or the driver task's waker. A thread that finds this lock held does not wait, and
-//! relies on the thread that holds the lock. Second, only the first queued cancel that leaves a
-//! payload to the owner shortens the owner's sleep (`mailbox`). Later cancels rely on that thread.
+//! then, other requesting threads find the announcement and wake the owner too. So no requesting
+//! thread relies on another thread's wake-up. The other thread may stall, or its hook may panic.
+//! This rule has two exceptions:
+//!
+//! - A waking thread holds a lock in `hooks` while it copies the owner's thread handle or the
+//!   driver task's waker. Another waking thread that finds this lock held does not wait, and relies
+//!   on the lock's holder.
+//! - If several queued cancels leave payloads to the owner, only the first of these cancels ends
+//!   the owner's sleep (`mailbox`). The later cancellers rely on the first canceller.
 //!
 //! If the wake hook is called between the announcement and the sleep, the sleep must end at once.
 //! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
 //!
-//! The announcement contains the flag `PARKS`. This flag tells a waking thread that it must also
-//! unpark the owner, in addition to calling the wake hook. The announcement of the owner's first
-//! park lacks the flag. So this park sets the flag and returns at once, and no wake-up is lost.
+//! If there is a wake hook, the owner's first call of `PreparedSleep::park` sets the flag `PARKS`,
+//! and returns at once. This call must not block: the current announcement lacks the flag, so a
+//! wake-up would call only the hook. In later announcements, the flag tells a waking thread to
+//! unpark the owner, in addition to calling the hook.
 //!
 //! # Models
 //!
@@ -44,6 +48,7 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
+/// The owner's latest sleep, which the owner announces and other threads read.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     /// The number of the latest sleep, times 16. The four low bits are the flags [`ASLEEP`],
@@ -62,8 +67,8 @@ const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
 /// waking the owner, other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
-/// Set for ever after the owner has parked. Then a wake-up unparks the owner even if there is a
-/// wake hook.
+/// Set for ever when the owner first parks although it has a wake hook. Then each wake-up calls the
+/// hook, and also unparks the owner.
 const PARKS: u64 = 8;
 const SLEEP_NUMBER_STEP: u64 = 16;
 
@@ -83,9 +88,9 @@ impl Parker {
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement =
             previous + SLEEP_NUMBER_STEP + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
-        // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
-        // cannot clear this announcement: the waking thread's exchange fails if it comes after this
-        // swap.
+        // Release: publishes `until` to `sleeps_past`. After this swap, a waking thread that ends
+        // an earlier sleep cannot clear this announcement, because its compare-exchange expects the
+        // earlier word.
         self.sleep_word.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -117,9 +122,9 @@ impl Parker {
         }
     }
 
-    /// Records that the owner parks, so that threads that wake the owner from later sleeps unpark
-    /// it. Only the owner calls this. The id of a sleep that is already announced becomes invalid,
-    /// which at worst causes spurious wake-ups.
+    /// Sets [`PARKS`], so that each wake-up from a later sleep unparks the owner. Only the owner
+    /// calls this. The id of a sleep that is already announced becomes invalid, which at worst
+    /// causes spurious wake-ups.
     pub(crate) fn set_owner_parks(&self) {
         // Relaxed: the next announcement publishes the flag.
         self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);
@@ -135,7 +140,8 @@ impl Parker {
         self.sleep_word.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
-    /// Returns true if the owner has announced a sleep, and a loop drives the owner's wheel.
+    /// Returns false if no loop drives the owner's wheel, or if the owner has never called
+    /// `announce` or `set_undriven`.
     pub(crate) fn has_announcing_loop(&self) -> bool {
         // Relaxed: a report of waiting requests may come a little early or late.
         let sleep_word = self.sleep_word.load(Ordering::Relaxed);
@@ -158,8 +164,8 @@ impl Parker {
     /// Returns the sleep in progress, if any. If no loop drives the wheel, the owner counts as
     /// asleep for ever. The caller must have executed the fence F2, or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
-        // Relaxed: the wheel's owner has seen the announcement, and F2 orders another thread's
-        // load.
+        // Relaxed: the owner sees its own announcement. For another thread, F2 orders this load
+        // after the thread's request.
         SleepId::if_asleep(self.sleep_word.load(Ordering::Relaxed))
     }
 

@@ -35,13 +35,13 @@ use crate::{
 /// cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The number by which handles find the shard. The registry sets this and `serial`.
+    /// The number by which handles find the shard. The registry sets this number and `serial`.
     pub(crate) number: u32,
     /// Identifies the shard: no other shard of the process has this serial.
     pub(crate) serial: u64,
     pub(crate) clock: Clock,
     /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
-    /// use this reading if it is later than their own.
+    /// use the later of this reading and their own reading.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -75,11 +75,12 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
+/// The answer of a remote operation, and a sleep of the owner that the caller may have to end.
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
-    /// The sleep from which the caller must wake the owner, once the caller holds no borrow of
-    /// corewheel's state.
+    /// The owner's sleep that the caller must end, if any. The caller must first release all
+    /// borrows of corewheel's state.
     pub(crate) sleep_to_interrupt: Option<SleepId>,
 }
 
@@ -163,9 +164,10 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
-    /// period. `overdue_nanos` is the lateness of the timer. Reports at most once until the wheel
-    /// next loses its last driver. The caller must hold no borrow of corewheel's state. If the
-    /// owner's thread is ending, `dropped` is the number of its pending timers, which are dropped.
+    /// period. `overdue_nanos` is the lateness of the timer. After a report, reports nothing until
+    /// a driver has registered and the wheel is without a driver again. The caller must hold no
+    /// borrow of corewheel's state. If the owner's thread is ending, `dropped` is the number of its
+    /// pending timers, which are dropped.
     #[cold]
     pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, dropped: Option<usize>) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
@@ -195,8 +197,8 @@ impl Shared {
         turns
     }
 
-    /// Returns true if a remote add or reset waits and the owner is awake. The answer may be a
-    /// little old.
+    /// Returns true if a remote add or reset waits and the owner is awake. The answer may be
+    /// slightly outdated.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }
@@ -276,8 +278,9 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no closure, the owner's sweep (`state`) or a cancel or reset
-                // with a guessed handle came first. In these cases, the add counts as successful.
+                // another thread has already changed the timer, `disarm` returns no closure, and
+                // the add counts as successful. The other thread is the owner in its sweep
+                // (`state`), or has cancelled or reset the timer by a guessed handle.
                 armed.disarm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
@@ -307,9 +310,9 @@ impl Shared {
         }
     }
 
-    /// Reads the clock for a request of another thread. A turn that reads the clock afterwards gets
-    /// at least this reading's lower bound, even if the owner estimates a fast clock. The exception
-    /// is a virtual clock that has gone back. So the next turn fires a timer that is due at this
+    /// Reads the clock for a request of another thread. In later turns, the owner's readings are at
+    /// least the lower bound of this reading, even if the owner estimates a fast clock. Exception:
+    /// a virtual clock that has gone back. So the next turn fires a timer that is due at this
     /// reading's lower bound.
     #[inline]
     fn reading(&self) -> Reading {
@@ -318,10 +321,10 @@ impl Shared {
         Reading { min: max.saturating_sub(width), max }
     }
 
-    /// Returns two times for a timer that is reset now, in nanoseconds of the clock. The first is
-    /// the deadline. If the deadline has elapsed, almost a tick is subtracted
-    /// (`backdate_if_elapsed`). The second is the deadline without this subtraction. A periodic
-    /// timer counts its next periods from this second time.
+    /// Returns the deadline of a timer that is reset now, and the start of its next period if the
+    /// timer is periodic. Both times are in nanoseconds of the clock. If the deadline has elapsed,
+    /// almost a tick is subtracted from the deadline (`backdate_if_elapsed`), but not from the
+    /// start of the period.
     pub(crate) fn reset_due_and_period_base(&self, when: When) -> (u64, u64) {
         if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -403,8 +406,8 @@ impl Shared {
     }
 }
 
-/// Returns true if the push that makes a mailbox stack `depth` messages deep must wake a sleeping
-/// owner. Every `WAKE_QUEUE_DEPTH`-th message ends a sleep, because an earlier wake-up may have
+/// Returns true if a push that makes a mailbox stack `depth` messages deep must end the owner's
+/// sleep. Every `WAKE_QUEUE_DEPTH`-th message ends a sleep, because an earlier wake-up may have
 /// failed. An owner that announces its sleep after the push checks the number of messages itself.
 #[inline]
 fn is_multiple_of_wake_depth(depth: u32) -> bool {
@@ -414,7 +417,7 @@ fn is_multiple_of_wake_depth(depth: u32) -> bool {
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
 impl Protected<'_, Shared> {
     /// Cancels a timer by one CAS and one push. The owner must have added the timer. Returns `None`
-    /// if the state word is not `Armed` without flags (`state`).
+    /// unless the state word has the phase `Armed` and no flags (`state`).
     #[inline]
     pub(crate) fn try_cancel_fast(
         &self,
@@ -509,7 +512,7 @@ impl Protected<'_, Shared> {
             }
         }
         // Reads the requested deadline only after the push, because another thread may have reset
-        // the timer again. That thread pushed nothing if it found *queued* set.
+        // the timer again. That thread pushed no message if it found the flag *queued* set.
         let mut sleep_to_interrupt = self.sleep_to_interrupt_for_deadline(ends_any_sleep, || {
             node.requested_deadline().load_nanos()
         });

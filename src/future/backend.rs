@@ -1,4 +1,4 @@
-//! The wheels that can hold a future's timer.
+//! The trait `Backend`: what a future needs from the wheel that holds its timer.
 
 use std::{
     fmt::Debug,

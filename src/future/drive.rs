@@ -12,8 +12,8 @@ use crate::{
 /// ready at its first poll, and then no other task would run.
 const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
-/// The length of each sleep after the wheel has ended. The turns between these sleeps only send
-/// messages of purgatories.
+/// The length of each sleep after the wheel has ended. A turn of an ended wheel only sends queued
+/// purgatory messages.
 const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never completes. Spawn it on this thread in
@@ -21,19 +21,20 @@ const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
 ///
 /// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. It must not be
 /// corewheel's own [`sleep`](super::sleep), which would wait for the wheel that this task drives.
-/// When a sleep ends, the driving task turns the wheel and lets other tasks run. Then it turns the
-/// wheel again and sleeps, at most until the next deadline. A request that must [end a
-/// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
-/// [`Config::on_wake`](crate::Config::on_wake).
+/// When a sleep ends, the driving task turns the wheel and lets other tasks run. After the other
+/// tasks have run, the driving task turns the wheel again, and sleeps at most until the next
+/// deadline. A request that must [end a sleep](crate::LocalTimer::prepare_sleep) wakes the task,
+/// and also calls the hook set by [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// The call of `drive`, not the first poll, registers the [driver](super#without-a-driver). So
 /// other futures may wait for this thread's wheel before the driving task is first polled. Dropping
-/// the future ends the registration. If two tasks drive the wheel, wake-ups go to the task that
-/// most recently began to sleep. When one of these tasks is dropped, the other task takes over.
+/// the future unregisters the driver. If two tasks drive the wheel, wake-ups go to the task that
+/// most recently began to sleep. Dropping one of two driving tasks wakes the other task, which then
+/// receives the wake-ups.
 ///
-/// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Between
-/// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
-/// the wheel instead of this task.
+/// A turn of the driving task handles at most about 1,024 remote requests, and 1,024 wheel entries.
+/// Between turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can
+/// drive the wheel instead of this task.
 ///
 /// The executor's sleep must follow the clock of the wheel. Tokio's paused clock jumps to the end
 /// of each sleep, but the wheel's clock does not. Under a paused clock, the driving task would turn
@@ -69,8 +70,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             local_timer().turn_within(FUTURE_TURN_BUDGET);
             wait_for_next_poll(None::<S>, true).await;
             // This turn usually fires timers that came due while other tasks ran. More timers may
-            // come due while the woken tasks run. So the sleep before the next turn is
-            // short.
+            // come due while the woken tasks run, so the sleep before the next turn is short.
             let fired_timers = local_timer().turn_within(FUTURE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
@@ -114,6 +114,7 @@ async fn wait_for_next_poll<S: Future>(sleep: Option<S>, must_yield: bool) {
     .await;
 }
 
+/// The state of a driving task. Its drop wakes the wheel's other drivers.
 struct DrivingTask {
     /// Identifies the task to the thread's wheel; `None` if there is no wheel.
     id: Option<DriverTaskId>,

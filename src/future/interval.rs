@@ -109,9 +109,8 @@ impl<B: Backend> Interval<B> {
         interval
     }
 
-    /// Raises the deadline of an immediate tick to the current time, so that the period counts from
-    /// now. Without this call, the period would count from the lower bound of a clock reading, and
-    /// the next tick would be early.
+    /// Raises the deadline of an immediate tick to the current time. Without this call, the
+    /// deadline may be slightly in the past, and the next tick, one period later, would be early.
     pub(super) fn start_period_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
@@ -124,8 +123,8 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Panics
     ///
-    /// Panics if the call must wait, but [no timer is available](super#without-a-timer) or the
-    /// thread has [no driver](super#without-a-driver).
+    /// A call that must add a timer panics if [no timer is available](super#without-a-timer), or if
+    /// the thread has [no driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -134,8 +133,8 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Panics
     ///
-    /// Panics if the call must wait, but [no timer is available](super#without-a-timer) or the
-    /// thread has [no driver](super#without-a-driver).
+    /// A call that must add a timer panics if [no timer is available](super#without-a-timer), or if
+    /// the thread has [no driver](super#without-a-driver).
     ///
     /// # Examples
     ///

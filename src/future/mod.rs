@@ -43,8 +43,9 @@
 //!   later turn: see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another wheel. If the `Timers` has no other live wheel, see [Without a
-//!   timer](#without-a-timer). But a [`drain`](crate::LocalTimer::drain) wakes no future. Running
-//!   or dropping a timer that `drain` has returned wakes the timer's future.
+//!   timer](#without-a-timer). But [`LocalTimer::drain`](crate::LocalTimer::drain) ends the
+//!   thread's wheel without waking futures. Running or dropping a timer that `drain` has returned
+//!   wakes the timer's future.
 //!
 //! # Without a driver
 //!
@@ -57,21 +58,23 @@
 //! before it makes any of these calls must call
 //! [`register_driver`](crate::LocalTimer::register_driver) first.
 //!
-//! A task may be spawned before the thread has a driver, but must not wait for a timer before then.
-//! After a thread's last driver is dropped, a poll that must add a timer to the thread's wheel
-//! panics again. A timer that is already pending fires when the wheel is turned again.
+//! A task may be spawned on a thread without a driver, but must not wait for a timer until the
+//! thread has a driver. After a thread's last driver is dropped, a poll that must add a timer to
+//! the thread's wheel panics again. A timer that is already pending fires when the wheel is turned
+//! again.
 //!
 //! # Without a timer
 //!
 //! No timer is available if the wheel has ended, or has reached its limit of live timers
 //! ([`Config::limit`](crate::Config::limit)). A future of a [`Timers`] finds no timer only if every
-//! wheel of the `Timers` has ended or is full. Nor is a timer available if the thread cannot have a
-//! wheel, because the process has 16,384 shards, the maximum. If a poll needs a timer and no timer
-//! is available, a [`Timeout`] ends with [`TimeoutError::NoTimer`]. A [`Sleep`] or an [`Interval`]
-//! panics, like [`LocalTimer::add`](crate::LocalTimer::add). With [`Timeout::even_without_timer`],
-//! the `Timeout` keeps waiting for its future. [`Sleep::poll_elapsed`] and
-//! [`Interval::try_poll_tick`] return an error and do not panic. For a `Timers`, the reason in the
-//! error is [`ShutDown`](crate::AddErrorReason::ShutDown) only if every wheel has ended.
+//! wheel of the `Timers` has ended or is full. If the process already has 16,384 shards, the
+//! maximum, a new thread gets no wheel, so no timer is available. If a poll needs a timer and no
+//! timer is available, a [`Timeout`] ends with [`TimeoutError::NoTimer`]. If no timer is available,
+//! a [`Sleep`] or an [`Interval`] panics, like [`LocalTimer::add`](crate::LocalTimer::add). A
+//! `Timeout` with [`even_without_timer`](Timeout::even_without_timer) waits for its future without
+//! a timer. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not
+//! panic. For a `Timers`, the reason in the error is [`ShutDown`](crate::AddErrorReason::ShutDown)
+//! only if every wheel has ended.
 //!
 //! # How a waker changes
 //!

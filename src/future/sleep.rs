@@ -68,6 +68,7 @@ pub struct Sleep<B: Backend = LocalTimer> {
     state: SleepState,
 }
 
+/// What the next poll of a sleep must do.
 #[derive(Clone, Copy, Debug)]
 enum SleepState {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
@@ -78,8 +79,8 @@ enum SleepState {
     /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
-    /// fired. If `elapsed_at_reset` is true, the sleep was reset to an elapsed deadline. Then the
-    /// timer wakes the task, and the next poll is ready.
+    /// fired. If `elapsed_at_reset` is true, the sleep was reset to an elapsed deadline: the timer
+    /// wakes the task, and the next poll is ready.
     Armed { handle: TimerHandle, waker_id: WakerId, elapsed_at_reset: bool },
     /// A poll has returned ready.
     Completed,
@@ -236,7 +237,7 @@ impl<B: Backend> Sleep<B> {
         }
     }
 
-    /// Sets another deadline. The sleep must have no pending timer.
+    /// Sets another deadline for a sleep that has no pending timer.
     pub(super) fn set_deadline_unarmed(&mut self, deadline: Result<u64, AddErrorReason>) {
         self.state = match deadline {
             Ok(deadline) => {
@@ -324,8 +325,8 @@ impl<B: Backend> Sleep<B> {
         };
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A sleep with an elapsed deadline needs no timer. Checks the deadline, because only the
-        // `Unarmed` arm above has checked it already.
+        // The add has failed, but a sleep with an elapsed deadline needs no timer. A sleep that was
+        // `LongUnpolled` or `Armed` has not compared its deadline with the clock yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = SleepState::Completed;
             return Poll::Ready(Ok(()));

@@ -40,9 +40,10 @@ use crate::{
 /// Prefer `start` or `new` only if most timers fire, because `per_worker` fires all timers on one
 /// thread.
 ///
-/// A future that is created on the owner thread of one of the wheels uses that wheel. Every other
-/// thread uses one wheel for all its futures, and these threads are spread over the wheels. If a
-/// wheel ends or refuses a timer, the future continues on another wheel.
+/// A future that is created on the owner thread of one of the wheels uses that wheel. A thread that
+/// owns none of the wheels uses one wheel for all its futures. The `Timers` distributes these
+/// threads over the wheels. If a wheel ends or refuses a timer, the future continues on another
+/// wheel.
 ///
 /// Clones are cheap and refer to the same wheels.
 ///
@@ -83,8 +84,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels of a [`Timers`]. A `Timers` has one `WheelSet` per wheel: equal copies, each in its
-/// own `Arc`. A future clones only the `Arc` at the index of the wheel that it uses first. So
+/// All wheels of a [`Timers`]. A `Timers` keeps one copy of its `WheelSet` per wheel, each copy in
+/// its own `Arc`. A future clones only the `Arc` at the index of the wheel that it uses first. So
 /// threads that use different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
@@ -98,9 +99,11 @@ struct WheelSet {
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
 }
 
-// User code runs only between two steps of a wheel, so a panic in user code interrupts no step.
+// A wheel calls user code only between complete updates of its data, so a panic in user code leaves
+// no update unfinished.
 impl RefUnwindSafe for WheelSet {}
 
+/// Calls a closure when dropped.
 struct CallOnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for CallOnDrop<F> {
@@ -134,8 +137,8 @@ pub struct Remote {
 }
 
 impl Timers {
-    /// Starts `threads` threads, at least one, which only run timers. One or two threads are
-    /// enough for most programs, since they only wake tasks. The threads are not pinned to cores.
+    /// Starts `threads` threads, at least one, which only run timers. One or two threads are enough
+    /// for most programs, because the threads only wake tasks. The threads are not pinned to cores.
     ///
     /// The threads end when all clones and futures of the `Timers` have been dropped. The last drop
     /// does not wait for the threads.
@@ -196,8 +199,8 @@ impl Timers {
     /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
     /// thread use the same wheel. If this wheel refuses a timer, the future uses another wheel. A
     /// separate thread, the *watcher*, sleeps until the earliest deadline of all wheels, and fires
-    /// the timers. So timers fire even while workers are busy or blocked. For callbacks on these
-    /// wheels, see [`shards`](Self::shards).
+    /// the timers. So timers fire even while workers are busy or blocked. To add callbacks to the
+    /// wheels of a `Timers`, see [`shards`](Self::shards).
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
@@ -237,9 +240,8 @@ impl Timers {
 
     /// Makes `wheels` wheels, at least one, and a [`Watcher`], which the caller must run. `config`
     /// is called with the index of a wheel, and returns the wheel's configuration. If the watcher
-    /// never runs, and a timer is at least 1 s overdue, a later add may
-    /// [report](crate::metrics#wheels-without-a-loop) that no loop drives the wheel. See
-    /// [`per_worker`](Self::per_worker).
+    /// never runs, a later add may [report](crate::metrics#wheels-without-a-loop) a timer that is
+    /// at least 1 s overdue. See [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -311,12 +313,13 @@ impl Timers {
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
     /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel. With
-    /// [`per_worker`](Self::per_worker), such a callback delays the timers of all wheels, because
-    /// one thread runs all callbacks.
+    /// [`per_worker`](Self::per_worker), a callback that blocks delays the timers of all wheels,
+    /// because one thread runs all callbacks.
     ///
-    /// With `per_worker`, [`local_timer`](crate::local_timer) in a callback is not the callback's
-    /// wheel, and usually nothing drives it. To add another timer, let the callback capture a clone
-    /// of the [`ShardRef`]. The period of a periodic timer on such a wheel cannot be changed.
+    /// With `per_worker`, callbacks run on the watcher's thread. In a callback,
+    /// [`local_timer`](crate::local_timer) is that thread's own wheel, which usually has no driver.
+    /// To add another timer, let the callback capture a clone of the [`ShardRef`]. The period of a
+    /// periodic timer on a wheel of `per_worker` cannot be changed.
     ///
     /// Keep a clone of the `Timers` while you use its wheels: a `ShardRef`, a handle or a pending
     /// callback does not keep the threads running. When the threads end, pending callbacks are
@@ -520,9 +523,9 @@ impl Remote {
         Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
     }
 
-    /// Tries one wheel after another, from this wheel on, until one accepts a timer. Makes `self`
-    /// refer to the accepting wheel, and converts `nanos` to that wheel's clock. If no wheel
-    /// accepts the timer, drops `callback` without waking the task.
+    /// Tries to add a timer to each wheel, beginning with this wheel, until a wheel accepts the
+    /// timer. Makes `self` refer to the accepting wheel, and converts `nanos` to that wheel's
+    /// clock. If no wheel accepts the timer, drops `callback` without waking the task.
     fn try_add_to_any_wheel<F: FnOnce() + Send + 'static>(
         &mut self,
         nanos: &mut u64,
@@ -626,7 +629,8 @@ impl BackendOps for Remote {
         self.try_add_to_any_wheel(nanos, call_site, callback)
     }
 
-    /// This wheel reports a panic, because this thread may have no wheel.
+    /// Reports a panic of the callback's destructor through the wheel of this `Remote`, because the
+    /// calling thread may have no wheel.
     #[cold]
     fn drop_refused_callback<F>(&self, callback: F) {
         with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));

@@ -26,9 +26,9 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // Usually identifies the original waker, because the task's next poll usually passes it
-        // again. But if the clone has a different data pointer, identifies the clone: the
-        // original's data may be freed, and another waker may get the address.
+        // Usually identifies `original`, because the task's next poll usually passes `original`
+        // again. But if the clone has its own data pointer, identifies the clone: the original's
+        // data may be freed, and a new waker may get that address.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -44,7 +44,7 @@ impl OneShot for WakerCallback {
 /// the type.
 static VTABLE: VTable = VTable::once::<WakerCallback>();
 
-// SAFETY: the first vtable is for `WakerCallback`. The second is not used, because a
+// SAFETY: the inline vtable is for `WakerCallback`. The boxed vtable is not used, because a
 // `WakerCallback` fits inline (asserted in `CallbackPtr::take`).
 unsafe impl IntoCallback for WakerCallback {
     type Closure = Self;
@@ -62,8 +62,8 @@ impl Drop for WakerCallback {
         // that the task polls again and notices the end. A wheel that ends also drops callbacks of
         // remotely cancelled timers. Waking their tasks is needless but harmless.
         let Some(waker) = self.0.take() else { return };
-        // The waker's own code may drop other callbacks, to which this value of `WAKES_ON_DROP`
-        // must not apply.
+        // Waking or dropping the waker runs user code, which may drop other callbacks. For those
+        // callbacks, `WAKES_ON_DROP` must be `None`.
         let scope = WakesOnDropScope::enter(None);
         if scope.previous.unwrap_or_else(ThreadWheel::has_ended) {
             waker.wake();
@@ -79,9 +79,9 @@ thread_local! {
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Calls `action`. A `WakerCallback` that this thread drops during the call wakes its task only if
-/// `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that
-/// drops the callback would wake its own task, which would poll again without end.
+/// Calls `action`. If this thread drops a `WakerCallback` during `action`, the drop wakes the task
+/// only if `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a
+/// poll that drops the callback would wake its own task, which would poll again without end.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _scope = WakesOnDropScope::enter(Some(wakes));

@@ -32,8 +32,8 @@
 //! watcher that is awake or being woken claims the wheel again for its next announcement, and so
 //! sees the new timer.
 //!
-//! A remote request needs no claim. For the wake-up by a remote request, the watcher counts as the
-//! sleeping owner of the wheel. The watcher also checks the mailbox after each announcement (see
+//! A remote request needs no claim. A remote request wakes the sleeping watcher as it would wake a
+//! sleeping owner. The watcher also checks the mailbox after each announcement (see
 //! `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. In this
@@ -108,7 +108,7 @@ struct OwnerState {
 }
 
 // SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` require. An
-// engine whose payloads are `Send` is `Send`.
+// `Engine` may be sent to another thread if all its payloads are `Send`.
 unsafe impl Send for WorkerWheel {}
 
 // SAFETY: `claimed_state` is reached through `ClaimGuard` alone, by the one thread that has claimed
@@ -260,9 +260,10 @@ impl WorkerWheel {
         Some(added)
     }
 
-    /// Allows further adds, or returns an error if the wheel is full or has ended. If the watcher
-    /// has not run yet, also publishes the counts and the next deadline. In this case, sets
-    /// `overdue_nanos` to the time for which the next deadline has been overdue, or to zero.
+    /// Renews the engine's allowance of adds. Returns an error if the wheel is full or has ended.
+    /// If the watcher has not run yet, also publishes the counts and the next deadline. In this
+    /// case, sets `overdue_nanos` to the time for which the next deadline has been overdue, or to
+    /// zero.
     #[cold]
     #[inline(never)]
     fn grant_add_allowance(
@@ -277,8 +278,8 @@ impl WorkerWheel {
         engine.grant_add_allowance(engine.adds_until_loop_check())
     }
 
-    /// Releases the wheel. If the watcher's announced sleep ends after the deadline `due`, also
-    /// limits `sleep_limit` to `due`, and wakes the watcher.
+    /// Releases the wheel. If the watcher's announced sleep ends after the deadline `due`, lowers
+    /// `sleep_limit` to at most `due`, and wakes the watcher.
     #[inline]
     fn release_and_wake_watcher_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
         let sleep_ends_late = due < guard.announced_until;
@@ -369,8 +370,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Claims the wheel and finishes the run of a timer. Arms a periodic timer again, unless it was
-    /// cancelled during the run.
+    /// Claims the wheel after a callback has returned, and finishes the timer's run. Arms a
+    /// periodic timer again, unless it was cancelled during the run.
     fn claim_and_finish_run(&self, claimed: ClaimedTimer<Callback>) -> ClaimGuard<'_> {
         let mut guard = self.wait_for_claim();
         if claimed.run.is_periodic() {
@@ -626,8 +627,8 @@ mod tests {
         }
     }
 
-    /// The sleeps are dropped while their wheel is claimed, so their wakers are dropped later, by a
-    /// turn or by an add to the full wheel.
+    /// The test drops each sleep while the wheel is claimed. So a later turn, or a later add to the
+    /// full wheel, drops the sleep's waker.
     #[test]
     fn a_cancelled_sleep_is_not_woken_by_a_watcher_on_a_drained_thread() {
         let test = || {

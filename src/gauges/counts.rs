@@ -54,16 +54,16 @@ counts! {
     #[non_exhaustive]
     pub struct Counts {
         /// Timers added. A remote add is counted when the owner consumes its message, or when the
-        /// shard ends. Includes closures of [`ShardRef::run`](crate::ShardRef), batches of a
+        /// shard ends. Each closure of [`ShardRef::run`](crate::ShardRef), each batch of a
         /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages of
-        /// [`Cores::stop`](crate::Cores::stop).
+        /// [`Cores::stop`](crate::Cores::stop) also count as added timers.
         pub added: u64,
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.
         pub live: u64,
         /// One-shot timers that fired, and periodic timers that
-        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. Other runs of a periodic
-        /// timer count only in `runs`.
+        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. A run that does not end a
+        /// periodic timer counts only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
         /// message, or when the shard ends. Includes periodic timers that were cancelled during a
@@ -81,20 +81,20 @@ counts! {
         /// For the owner, `uncollected` is the exact number of cancelled timers with a queued
         /// message. If a timer is cancelled during another thread's reset, the message is queued
         /// when the reset ends. For other threads, `uncollected` is the number of queued cancel
-        /// messages, which is inexact if it is 3,072 or more. The number of messages may include
-        /// timers that are not yet in the published `live`. The number of messages may omit timers
-        /// that were cancelled during a reset, or while a reset message was queued.
+        /// messages, which is inexact if it is 3,072 or more. A queued cancel message may be about
+        /// a timer that the published `live` does not count yet. A timer that was cancelled during
+        /// a reset, or while a reset message was queued, may have no cancel message.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. The
-        /// number is exact for the owner. Other threads may read an inexact number once 3,072
-        /// cancels, or 3,072 adds and resets, are queued. The number is exact again after the owner
-        /// has consumed these messages.
+        /// owner reads the exact number of messages. Once 3,072 cancels, or 3,072 adds and resets,
+        /// are queued, other threads may read an inexact number until the owner has consumed these
+        /// messages.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
-        /// Resets from other threads that the owner has seen. Several resets of a timer between two
-        /// turns count as one. Several resets that only postpone a timer also count as one, if all
-        /// come before the original deadline.
+        /// Resets by other threads that the owner has processed. Several resets of a timer between
+        /// two turns count as one. If resets only postpone a timer, all resets before the timer's
+        /// original deadline count as one.
         pub remote_resets: u64,
         /// Callbacks that were run, and payloads that were handed out. A one-shot timer that fired
         /// counts once. A periodic timer counts once per run.

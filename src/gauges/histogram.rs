@@ -7,11 +7,12 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of cells per octave, which is a factor of two. With four
-/// cells per octave, the values of one cell differ by at most a quarter. The first and the last
-/// cell are exceptions.
+/// The binary logarithm of the number of cells per octave. An octave is the range from a value to
+/// its double. With four cells per octave, the values of a cell differ by at most a quarter, except
+/// in the first and the last cell.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
+/// A histogram of durations that one thread writes and any thread reads.
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram {
     cell_counts: [AtomicU64; HISTOGRAM_CELLS],
@@ -30,8 +31,8 @@ impl AtomicHistogram {
     /// Adds a duration of `nanos` nanoseconds. Only one thread may call this method.
     #[inline]
     pub(super) fn add(&self, nanos: u64) {
-        // Relaxed, also below: only one thread writes. The store of the count below publishes the
-        // sum and the maximum.
+        // Relaxed: only one thread writes the histogram. The Release store of the cell's count
+        // publishes the sum and the maximum.
         if nanos > self.max_nanos.load(Ordering::Relaxed) {
             self.max_nanos.store(nanos, Ordering::Relaxed);
         }
@@ -227,8 +228,8 @@ impl Histogram {
     }
 
     /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
-    /// histogram. The result's maximum is not limited to this period: it is the longest duration
-    /// ever counted.
+    /// histogram. The maximum of the result is the longest duration ever counted, before or after
+    /// `earlier`.
     ///
     /// # Examples
     ///

@@ -1,4 +1,5 @@
-//! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
+//! The numbers that a shard's owner publishes. Any thread can read these numbers through the module
+//! `metrics`.
 //!
 //! The owner keeps its counts in private fields. The owner copies these counts to [`Gauges`] when
 //! its loop computes how long to sleep, and about every 64 turns. Other threads write only
@@ -25,6 +26,7 @@ use crate::{
     },
 };
 
+/// The reason why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateCause {
     /// The loop called `turn` late: no earlier turn could have fired the timer.
@@ -33,6 +35,7 @@ pub(crate) enum LateCause {
     LeftOver = 1,
 }
 
+/// The published numbers of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     shard_has_name: bool,
@@ -54,13 +57,14 @@ pub(crate) struct Gauges {
     longest_turn_nanos: AtomicU64,
     pub(crate) lateness_by_cause: [AtomicHistogram; 2],
     pub(crate) callback_durations: AtomicHistogram,
-    /// Nonzero if a thread has requested `occupied_slots_by_level`. These numbers cost more to
-    /// publish than the others, so the owner publishes them only on request.
+    /// Nonzero if a thread has requested `occupied_slots_by_level`. The owner publishes these slot
+    /// counts only on request, because publishing them takes a few microseconds.
     occupancy_requested: AtomicU64,
     occupied_slots_by_level: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
 }
 
+/// A function that publishes the current counts of a wheel of `Timers::per_worker`.
 pub(crate) struct RefreshHook(pub(crate) Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for RefreshHook {
@@ -128,8 +132,8 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_idle_turn(&self, now: u64) {
         if self.is_enabled() {
-            // Relaxed: an independent word. Even a reader that sees an older turn number learns
-            // from this value when the wheel last turned.
+            // Relaxed: an independent word. An idle turn publishes only this time, so a reader may
+            // combine the time with the number of an earlier turn.
             self.turn_began_at.store(now, Ordering::Relaxed);
         }
     }
@@ -158,7 +162,7 @@ impl Gauges {
         }
     }
 
-    /// Forgets the deadlines that other threads requested during an earlier time without a loop.
+    /// Forgets the deadlines that other threads requested when the shard last had no loop.
     pub(crate) fn reset_remote_due_while_undriven(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -166,8 +170,9 @@ impl Gauges {
         }
     }
 
-    /// Sets the shorter grace period, and allows another report. Called when a thread's wheel has
-    /// no driver yet, or has lost its last driver.
+    /// Sets the grace period of overdue timers to `UNDRIVEN_GRACE_NANOS`. Enables the report of a
+    /// missing loop again. Called when a thread's wheel has no driver yet, or has lost its last
+    /// driver.
     pub(crate) fn set_short_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -175,7 +180,8 @@ impl Gauges {
         }
     }
 
-    /// Sets the grace period to the longer one, for a `Shard` or a wheel of `Timers::per_worker`.
+    /// Sets the grace period of overdue timers to `UNDRIVEN_GRACE_LONG_NANOS`. Called for a new
+    /// `Shard` or a new wheel of `Timers::per_worker`.
     pub(crate) fn set_long_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -183,8 +189,9 @@ impl Gauges {
         }
     }
 
-    /// Raises the grace period to `UNDRIVEN_GRACE_LONG_NANOS`, unless the report is disabled.
-    /// Called when a driver registers, the thread installs a configuration, or `run_until` returns.
+    /// Raises the grace period of overdue timers to `UNDRIVEN_GRACE_LONG_NANOS`, unless the report
+    /// is disabled. Called when a driver registers, the thread installs a configuration, or
+    /// `run_until` returns.
     pub(crate) fn extend_overdue_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -192,8 +199,9 @@ impl Gauges {
         }
     }
 
-    /// Lowers the longer grace period to the shorter one. Called at the end of a thread that has a
-    /// configuration, but never had a driver.
+    /// Lowers the grace period of overdue timers from `UNDRIVEN_GRACE_LONG_NANOS` to
+    /// `UNDRIVEN_GRACE_NANOS`. Called at the end of a thread that has a configuration, but never
+    /// had a driver.
     pub(crate) fn shorten_overdue_grace(&self) {
         let (long, short) = (UNDRIVEN_GRACE_LONG_NANOS, UNDRIVEN_GRACE_NANOS);
         // Both `Relaxed`: an independent word. The exchange fails if a report has disabled further
@@ -210,16 +218,16 @@ impl Gauges {
     /// After a call has returned true, all calls return false until the shard next loses its last
     /// driver.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
-        // Both `Relaxed`: only one thread's swap returns the grace period, and no other data
-        // depends on this word.
+        // Both `Relaxed`: no other data depends on this word. If several threads swap, only one of
+        // them gets the grace period.
         self.is_enabled()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
-    /// Publishes the deadline of a remote request, or a time 1 ns after the beginning of the latest
-    /// turn if that is later. No turn has handled the request, but other threads assume that a turn
-    /// has handled all deadlines up to its beginning.
+    /// Publishes the deadline of a remote request that no turn has handled. Readers assume that the
+    /// latest turn has handled all deadlines up to its beginning. So a deadline before the
+    /// beginning of the latest turn is raised to 1 ns after this beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: the caller is the owner, or has acquired `Parker::set_undriven`.

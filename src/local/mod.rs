@@ -344,9 +344,9 @@ impl LocalTimer {
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
     /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
     ///   deadline usually leaves the timer in its slot, and a turn at the old deadline moves it.
-    /// - About one cache miss for each consumed request. An add or reset costs a second cache miss,
-    ///   because the turn puts it into FIFO order. A turn puts at most 4,096 requests in order,
-    ///   regardless of the budget.
+    /// - About one cache miss to consume each request. For each remote add or reset, another cache
+    ///   miss to put the request into FIFO order. A turn puts at most 4,096 requests into FIFO
+    ///   order, regardless of the budget.
     ///
     /// # Examples
     ///
@@ -465,8 +465,9 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread. A
-    /// wake-up calls the hook of [`Config::on_wake`], and unparks the thread if the thread parks or
-    /// has no hook. The urgent requests are:
+    /// wake-up calls the hook of [`Config::on_wake`], if there is one. It unparks the thread if
+    /// there is no hook, or if the thread has ever called [`PreparedSleep::park`]. The urgent
+    /// requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than

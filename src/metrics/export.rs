@@ -9,7 +9,7 @@ use ::metrics::{
 use super::{Counts, Histogram, ShardMetrics};
 use crate::cross_core::{reclaim::pin, registry, shared::Shared};
 
-/// A counter's name, the value of its label `by`, and the function that reads it.
+/// A counter's name, the value of its label `by`, and the function that reads the counter.
 type CounterSpec = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
 
 const COUNTERS: [CounterSpec; 13] = [
@@ -28,7 +28,7 @@ const COUNTERS: [CounterSpec; 13] = [
     ("corewheel_stalls_total", None, |shard| shard.stalls),
 ];
 
-/// A histogram's name, the value of its label `by`, and the function that reads it.
+/// A histogram's name, the value of its label `by`, and the function that reads the histogram.
 type HistogramSpec = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
 
 const HISTOGRAMS: [HistogramSpec; 3] = [
@@ -47,11 +47,11 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 ///
 /// Install the recorder before the call of [`Exporter::new`](Self::new). For Prometheus, use a
 /// version of `metrics-exporter-prometheus` that depends on corewheel's version of `metrics`. Then
-/// `cargo tree --duplicates` does not list `metrics`. This recorder exports histograms as
-/// summaries, unless its builder sets the upper bounds of the ranges.
+/// `cargo tree --duplicates` does not list `metrics`. The Prometheus recorder exports histograms as
+/// summaries, unless its builder sets buckets.
 ///
-/// Do not call `export` on a busy core. It may be slow, because many recorders record the lateness
-/// of each fired timer separately.
+/// Do not call `export` on a busy core. A call may be slow, because many recorders record the
+/// lateness of each fired timer separately.
 ///
 /// Every metric has the labels `shard` and `name`.
 ///
@@ -180,8 +180,8 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Removes the shard only after its last export. If the recorder panics above, the next
-            // call sets the gauges to zero.
+            // Removes the shard only after its last export. If the recorder panics during this
+            // export, the next call of `export` sets the shard's gauges to zero.
             false
         });
         for number in registry::ever_used_numbers() {

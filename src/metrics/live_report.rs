@@ -45,12 +45,13 @@ pub struct LiveReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveCallSite {
-    /// The call site of the add. For a sleep or a timeout, the call site that created the future.
+    /// Where the program added the timers. For a sleep or a timeout, where the program created the
+    /// future.
     pub location: &'static Location<'static>,
     /// The number of live timers that this call site added.
     pub live: usize,
-    /// The age of the oldest of these timers. A reset does not change a timer's age. The age of a
-    /// remotely added timer counts from the turn that consumed the add.
+    /// The age of the oldest live timer that this call site added. A reset does not change a
+    /// timer's age. The age of a remotely added timer counts from the turn that consumed the add.
     pub oldest_age: Duration,
 }
 
@@ -69,7 +70,7 @@ impl LiveReport {
         Self { sorted_by_live_count: call_sites }
     }
 
-    /// Returns the call sites, the one with the most live timers first.
+    /// Returns the call sites, sorted by the number of live timers, the largest number first.
     ///
     /// # Examples
     ///
@@ -86,7 +87,7 @@ impl LiveReport {
         &self.sorted_by_live_count
     }
 
-    /// Returns the call sites, the one with the oldest timer first.
+    /// Returns the call sites, sorted by the age of the oldest live timer, the greatest age first.
     ///
     /// # Examples
     ///

@@ -12,10 +12,10 @@
 //! A [`Watchdog`] reports a loop that hangs in a turn, or whose next turn is late. A turn is due at
 //! the time that the latest call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next) has computed. The feature `metrics` adds
-//! an `Exporter` for the `metrics` facade. The feature `tracing` adds events. Each caught panic is
-//! an error event, and so is an overdue timer of a wheel without a loop. Each stall that a
-//! [`Watchdog`] finds is a warning. With the feature `origins`, `LocalTimer::live_report` lists the
-//! call sites that added the live timers.
+//! an `Exporter` for the `metrics` facade. The feature `tracing` adds events. A caught panic, or an
+//! overdue timer of a wheel without a loop, is an error event. Each stall that a [`Watchdog`] finds
+//! is a warning event. With the feature `origins`, `LocalTimer::live_report` lists the call sites
+//! that added the live timers.
 //!
 //! # Wheels without a loop
 //!
@@ -24,13 +24,13 @@
 //! the thread also look for an overdue timer. The reported timer may already have been cancelled or
 //! reset, or may be the timer that is being reset. The report is an error event of `tracing`.
 //! Without the feature `tracing`, without a subscriber, or at the end of a thread, the report is a
-//! line on standard error. The end of a thread that has neither turned nor registered a driver
-//! reports the number of pending timers, even if none is overdue. After a report, a wheel is not
+//! line on standard error. If a thread ends without ever having had a turn or a driver, the report
+//! states the number of pending timers, even if none is overdue. After a report, a wheel is not
 //! reported again until it next loses its last driver.
 //!
-//! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. At least one in
-//! 256 adds by the owner looks for an overdue timer. Resets by the owner never look for an overdue
-//! timer. These wheels are:
+//! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. On these four
+//! kinds, at least one in 256 adds by the owner looks for an overdue timer. Resets by the owner of
+//! these wheels never look for an overdue timer. The four kinds are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread that has a registered driver or an installed [`Config`](crate::Config),
@@ -110,31 +110,33 @@ pub struct ShardMetrics {
     /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
     /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
     /// [`uncollected`](Counts::uncollected). `queued` and `uncollected` include the messages that
-    /// are in the mailbox at the time of the reading. `turns` may lack up to 64 idle turns.
+    /// are in the mailbox at the time of the reading. `turns` may be too low by up to 64 idle
+    /// turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. The lateness
     /// counts from the deadline, which is rounded up to a tick, to the beginning of the turn. For a
-    /// zero delay, the lateness counts from the beginning of the tick of the add or reset. Under
-    /// [`Clock::fast`](crate::Clock::fast), the time of the add or reset may be taken as up to 10
-    /// us earlier.
+    /// zero delay, the lateness counts from the beginning of the tick in which the timer was added
+    /// or reset. Under [`Clock::fast`](crate::Clock::fast), the measured time of the add or reset
+    /// may be up to 10 us too early.
     ///
-    /// Excludes timers that were added or reset to a deadline that the latest turn had already
-    /// reached. An example is a zero-delay timer that was added in the tick of that turn.
+    /// A timer is not counted if it was added or reset to a deadline that the latest turn had
+    /// already reached. An example is a zero-delay timer that was added in the tick of the latest
+    /// turn.
     pub loop_lateness: Histogram,
     /// The lateness of timers that were due in an unfinished turn, and fired in a later turn.
     ///
     /// Includes timers that were added or reset after the unfinished turn, to a deadline that the
     /// unfinished turn had already reached.
     pub leftover_lateness: Histogram,
-    /// The length of the longest turn, callbacks included. It is zero if the loop never calls
-    /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
+    /// The length of the longest turn, callbacks included. The length is zero if the loop never
+    /// calls `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
     /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`, so code
     /// between the turn and this call counts too. If the loop runs several turns before this call,
     /// only the last turn is measured.
     pub longest_turn: Duration,
-    /// The time for which the next turn has been overdue. It is zero during a turn, and if no turn
-    /// is overdue.
+    /// The time for which the next turn has been overdue. `overdue` is zero during a turn, and if
+    /// no turn is overdue.
     ///
     /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
@@ -224,8 +226,8 @@ impl ShardMetrics {
 
 /// Returns the metrics of all shards of the process, ordered by number.
 ///
-/// Cost: a few microseconds per shard, and one lock. The creation and the end of a shard take the
-/// same lock.
+/// Cost: a few microseconds per shard. Locks the table of shards once; creating or ending a shard
+/// also locks this table.
 ///
 /// # Examples
 ///

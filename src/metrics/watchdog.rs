@@ -15,8 +15,8 @@ use crate::{
     util::panics::catch_panic_silently,
 };
 
-/// The number of the watchdog's checks per `limit`, the minimum length of a reported stall.
-/// `CHECK_INTERVAL_MIN` and `CHECK_INTERVAL_MAX` bound the interval between checks.
+/// The number of checks that the watchdog makes during `limit`, the minimum length of a reported
+/// stall. `CHECK_INTERVAL_MIN` and `CHECK_INTERVAL_MAX` bound the interval between checks.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -54,8 +54,8 @@ pub struct Stall {
     /// thread's wheel, and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
     pub has_turned: bool,
     /// True if a remote add, reset or closure waits, although the loop is awake or was woken.
-    /// Perhaps the loop polls, and lacks a [`Config::on_wake`](crate::Config::on_wake) hook that
-    /// ends the poll.
+    /// Perhaps the loop sleeps in an I/O poll, and no [`Config::on_wake`](crate::Config::on_wake)
+    /// hook ends the poll.
     pub requests_wait: bool,
 }
 
@@ -63,21 +63,21 @@ pub struct Stall {
 ///
 /// The watchdog reports a loop in these cases:
 ///
-/// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) ends when
-///   `next_expired` or `next_expiry` returns `None`. Such a turn also ends at the loop's next turn,
-///   or next call of `prepare_sleep` or `time_until_next`.
-/// * Its next turn is late by more than the limit. The loop's `TimerFd`, and each call of
+/// * A turn of the loop lasts longer than the limit. The turn of a [`Shard`](crate::Shard) ends
+///   when `next_expired` or `next_expiry` returns `None`. The turn of a `Shard` also ends at its
+///   loop's next turn, or next call of `prepare_sleep` or `time_until_next`.
+/// * The loop's next turn is late by more than the limit. The loop's `TimerFd`, and each call of
 ///   `prepare_sleep` or `time_until_next`, set the time at which the next turn is due. Without a
 ///   `TimerFd` or these calls, late turns are usually not reported.
 /// * A remote add, reset or closure has waited for longer than the limit, while the loop was awake
-///   or woken, but did not turn. Before the wait, the loop had turned or announced a sleep at least
-///   once.
+///   or woken, but did not turn. Waiting requests are reported only if the loop has turned, or
+///   announced a sleep, at least once.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
-///   wheel, this includes timers that other threads have added or reset. This report may be wrong,
+///   wheel, another thread may have added or reset the overdue timer. This report may be wrong,
 ///   because the timer may already have been cancelled or reset.
 ///
-/// A loop that blocks while no turn is due and no request waits is not reported. To detect it, add
-/// a periodic timer to each loop as a heartbeat.
+/// A loop that blocks while no turn is due and no request waits is not reported. To detect a
+/// blocked loop, add a periodic timer to each loop as a heartbeat.
 ///
 /// The watchdog is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not drop the watchdog while you hold a lock that `report` needs. If `report`

@@ -1,9 +1,9 @@
-//! The engine of a shard: combines wheel, nodes, mailbox and clock. All of its methods run on the
-//! owner's thread. [`Shared`] has the methods that other threads call.
+//! The engine of a shard: combines wheel, nodes, mailbox and clock. All methods of [`Engine`] run
+//! on the owner's thread. [`Shared`] has the methods that other threads call.
 //!
 //! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
-//! timer in several steps. User code runs between two steps, while the engine is not borrowed
-//! (promise P5 in `ARCHITECTURE.md`).
+//! timer in several steps. Callbacks and other user code run only between these steps, while
+//! nothing borrows the engine (promise P5 in `ARCHITECTURE.md`).
 
 use std::{
     cell::Cell,
@@ -61,8 +61,8 @@ pub(crate) struct Engine<T> {
     pub(super) nodes: OwnerSlab<T>,
     pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
-    /// Until the clock shows this time, each sleep of the owner lasts at most `drop_within_nanos`.
-    /// So the owner drops remotely cancelled payloads in time, and a cancel need not end a sleep.
+    /// Before this time, each sleep of the owner lasts at most `drop_within_nanos`. So the owner
+    /// drops remotely cancelled payloads in time, even if the cancels do not wake the owner.
     short_sleeps_until: Cell<u64>,
     /// True if the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
@@ -84,6 +84,7 @@ pub(crate) enum PassStep<T> {
     Due(ClaimedTimer<T>),
 }
 
+/// The payloads that [`Engine::close`] takes out of a shard.
 #[must_use]
 pub(crate) struct TimersAtClose<T> {
     /// The payloads of pending timers with their deadlines, in nanoseconds of the clock.
@@ -155,8 +156,8 @@ impl<T> Engine<T> {
         self.stats.live as usize
     }
 
-    /// Returns true if the latest pass, ended or still in progress, has left messages or due
-    /// entries of the wheel unprocessed.
+    /// Returns true if messages or due entries remain unprocessed from the latest pass. This pass
+    /// may still be in progress.
     pub(crate) fn is_behind(&self) -> bool {
         self.has_untaken_messages() || self.has_pending_work()
     }
@@ -165,7 +166,7 @@ impl<T> Engine<T> {
         !self.backlog.is_empty() || self.wheel.is_behind()
     }
 
-    /// Returns true if a pass in progress has not taken all messages out of the mailbox.
+    /// Returns true if a pass is in progress and must still take messages out of the mailbox.
     fn has_untaken_messages(&self) -> bool {
         self.stats.in_pass && self.backlog.must_take_from_mailbox(&self.shared.mailbox)
     }
@@ -199,8 +200,8 @@ impl<T> Engine<T> {
 
     /// Returns the time `delay_nanos` from now, in nanoseconds of the clock. Counts from the upper
     /// bound of a clock reading, so the result is never too early. For a zero delay, returns the
-    /// lower bound, because a turn fires timers only up to the lower bound of its reading. The next
-    /// turn may have the same reading.
+    /// lower bound of the reading, because the next turn may have an equal reading. A turn fires
+    /// timers only up to the lower bound of its reading.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay_nanos: u64) -> u64 {
         let now = self.read_clock();
@@ -307,7 +308,8 @@ impl<T> Engine<T> {
     /// Cancels a timer of this shard. A running periodic timer does not run again. Returns an error
     /// if the timer is running or has ended. Otherwise returns one of these:
     ///
-    /// - `None`: `wants_payload` returned false. The node is free, and the payload was not dropped.
+    /// - `None`: `wants_payload` returned false. This call has freed the node without dropping the
+    ///   payload.
     /// - [`FreeWhen::Now`]: `wants_payload` returned true. The caller must call
     ///   [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drop the
     ///   payload in place and [free](Self::free) the node.
@@ -372,8 +374,8 @@ impl<T> Engine<T> {
     }
 
     /// Frees the node of an ended timer. The caller must already have counted the timer's end in
-    /// `stats`. If no timer is live now, also puts the last freed node into the free list of its
-    /// page.
+    /// `stats`. If no live timer remains, also puts the most recently freed node into the free list
+    /// of its page.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
@@ -397,9 +399,9 @@ impl<T> Engine<T> {
     }
 
     /// Prefetches the node of a timer that is about to be reset, if the wheel is large and the
-    /// shard's clock is not manual. The caller usually reads the clock next. Without the prefetch,
-    /// the load of the node would often wait until this reading is complete. The prefetch lets the
-    /// node's cache miss overlap the reading.
+    /// shard's clock is not manual. The caller usually reads the clock next. The prefetch lets the
+    /// node's cache miss overlap this reading of the clock. Without the prefetch, the processor
+    /// would often load the node only after the reading.
     #[inline(always)]
     pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
         if !self.clock.source.is_manual() && self.wheel.should_prefetch() {
@@ -446,8 +448,8 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Resets a remotely added timer that the owner has not yet *admitted* (`slab`). This reset has
-    /// the same steps as a remote reset. Returns false if the timer has ended.
+    /// Resets a remotely added timer that the owner has not yet *admitted* (see the module `slab`).
+    /// This reset has the same steps as a remote reset. Returns false if the timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -462,7 +464,8 @@ impl<T> Engine<T> {
                 let Reading { min, max } = self.clock.latest;
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
-                // not use `linked_deadline` before the timer is *postponable* (`state`).
+                // not use `linked_deadline` before the timer is *postponable* (see the module
+                // `state`).
                 node.linked_deadline().store_nanos(self.clock.tick.period_base(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
                     let _ = self.shared.mailbox.push(
@@ -535,7 +538,8 @@ impl<T> Engine<T> {
             let period = self.clock.tick.period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // Until the timer's admission, the node's `deadline` holds the period.
+                // Before a periodic timer's admission, its node's field `deadline` holds the
+                // period.
                 node.deadline().set(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
@@ -599,8 +603,8 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass at the latest reading of the clock. Ends the pass if it has no entries and no
-    /// messages to process.
+    /// Begins a pass at the latest reading of the clock. Ends the pass at once if there are no
+    /// entries and no messages to process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         let has_urgent = self.begin_pass(budget);
         if !has_urgent && self.wheel.is_pass_done() && !self.backlog.may_have_low_messages() {
@@ -739,8 +743,8 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Returns the tick of the requested deadline. A periodic timer counts its further runs from
-    /// this request.
+    /// Returns the tick of the requested deadline. For a periodic timer, also stores the time from
+    /// which the timer now counts its period.
     fn take_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
         let node = self.nodes.entry(index);
         let (nanos, period_base) =
@@ -751,8 +755,8 @@ impl<T> Engine<T> {
         self.clock.tick.deadline_tick(nanos)
     }
 
-    /// Counts the run of a claimed timer whose requested tick, `deadline`, the pass had already
-    /// reached.
+    /// Counts the run of a claimed timer. When the owner read the request, the pass had already
+    /// reached the requested tick, `deadline`.
     #[inline]
     fn count_overtaken_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
@@ -775,7 +779,7 @@ impl<T> Engine<T> {
     /// Arms a claimed periodic timer again, for the first run that is due after the beginning of
     /// this turn. Returns the time of that run, in nanoseconds of the clock. If the timer was
     /// cancelled during the run in progress, counts the cancel and returns the payload as the
-    /// error. The caller must then call [`finish_run`](Self::finish_run).
+    /// error. After this error, the caller must call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
@@ -810,8 +814,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the duration from now to `until`, a time in nanoseconds of the clock; `None` means
-    /// for ever. Also publishes `until` as the end of the loop's sleep, unless a callback calls
-    /// this function.
+    /// for ever. Also publishes `until` as the end of the loop's next sleep, unless the caller is a
+    /// callback.
     pub(crate) fn publish_wake_up_time(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers that the owner has cancelled since its last
@@ -876,9 +880,9 @@ impl<T> Engine<T> {
         (until, ends_on_cancel, is_long)
     }
 
-    /// Returns `until`, or an earlier end of the sleep if other threads may be reading surplus
-    /// pages. The shorter sleep lasts `LONG_SLEEP_NANOS`, and the next turn can free these pages.
-    /// With virtual time, always returns `until`, because runs must be repeatable.
+    /// Returns the end of a sleep: `until`, or an earlier time if other threads may be reading
+    /// surplus pages. A shortened sleep lasts `LONG_SLEEP_NANOS`, so that the next turn can free
+    /// these pages. With virtual time, always returns `until`, because runs must be repeatable.
     pub(super) fn shorten_long_sleep(&self, until: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;
@@ -981,7 +985,8 @@ impl<T> Engine<T> {
         earliest
     }
 
-    /// Returns the number of adds until the next check whether the loop has begun.
+    /// Returns the number of adds that may follow before an add checks again whether the loop has
+    /// begun.
     pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.stats.counts.added.clamp(1, 256)
     }
@@ -1021,7 +1026,8 @@ impl<T> Engine<T> {
     pub(crate) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
-        // These counters never decrease. So if their sum is unchanged, no counter has changed.
+        // These counters never decrease. So if the sum of the counters is unchanged, no counter has
+        // changed.
         let sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.count();
@@ -1045,9 +1051,9 @@ impl<T> Engine<T> {
         self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
     }
 
-    /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running:
-    /// counts it as handed back, or as cancelled if a remote thread has cancelled it. Returns the
-    /// payloads, or none if the shard was already closed. The caller must call
+    /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running.
+    /// Counts a remotely cancelled timer as cancelled, and each other timer as handed back. Returns
+    /// the payloads, or none if the shard was already closed. The caller must call
     /// [`drop_cancelled`](TimersAtClose::drop_cancelled) on the result, at a point where user code
     /// may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
@@ -1107,10 +1113,10 @@ impl<T> Engine<T> {
     }
 
     /// Consumes messages of the pass's current phase within the budget. Stops at the first message
-    /// that requires a step of the caller, and returns this step. If no message requires a step,
-    /// ends the urgent phase and returns `None`. Adds the number of remotely cancelled timers to
-    /// `collected`. If `wants_payload` returns true, the caller must take and drop the payload of
-    /// the cancelled timer.
+    /// that requires a [`PassStep`] by the caller, and returns this step. If no message requires a
+    /// step, ends the urgent phase and returns `None`. Adds the number of remotely cancelled timers
+    /// to `collected`. If `wants_payload` returns true, the caller must take and drop the payload
+    /// of the cancelled timer.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
@@ -1132,8 +1138,8 @@ impl<T> Engine<T> {
             };
             let index = node.index();
             debug_assert!(self.nodes.has_page_of(index), "a message of a node that is gone");
-            // A message links to the message after its successor, so this code prefetches the node
-            // two messages ahead.
+            // The link of a message holds the index of the message after the next one. So this code
+            // prefetches the node two messages ahead.
             self.nodes.prefetch(link);
             let consumed = node.state().consume_message();
             match consumed {
@@ -1173,7 +1179,8 @@ impl<T> Engine<T> {
                 {
                     let mut node = node;
                     if periodic {
-                        // Until its admission, the node's `deadline` holds the period.
+                        // Before a periodic timer's admission, its node's field `deadline` holds
+                        // the period.
                         self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
@@ -1184,8 +1191,8 @@ impl<T> Engine<T> {
                         self.shared.admission.publish_admission(self.published_live());
                     }
                     if let ConsumedMessage::ResetInProgress { .. } = consumed {
-                        // The timer is live, but not linked yet: the resetting thread will push
-                        // another message.
+                        // The timer is live now. The owner will link the timer when consuming the
+                        // next message of the resetting thread.
                         continue;
                     }
                     let nanos = node.requested_deadline().load_nanos();
@@ -1248,8 +1255,8 @@ impl<T> Engine<T> {
             if budget > 0 {
                 return Err(reason);
             }
-            // Requests a pass, because messages may remain in the backlog, and an idle turn checks
-            // only the mailbox.
+            // Messages may remain in the backlog, and a turn without a pass checks only the
+            // mailbox. So this code requests a pass.
             self.stats.was_behind = true;
             self.request_pass();
             debug_assert!(!matches!(step, Some(PassStep::Due(_))), "a message about a cancel");
@@ -1325,8 +1332,9 @@ impl<T> Drop for Engine<T> {
         if self.shared.parker.is_undriven() {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
-            // A pending timer that was due by the last turn was usually added or reset by another
-            // thread after that turn. Such a timer counts as overdue since `remote_due`.
+            // If a pending timer was due at or before the last turn, another thread has usually
+            // added or reset the timer after that turn. This timer counts as overdue since the time
+            // `remote_due`.
             let due =
                 pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);

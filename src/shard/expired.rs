@@ -39,10 +39,10 @@ pub struct Expired<T> {
 }
 
 /// The time at which a timer was due, and the beginning of the turn in which it expired. Both are
-/// in nanoseconds of the clock.
+/// in nanoseconds of the shard's clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
-    /// The instant at which the clock shows zero.
+    /// The instant at which the shard's clock shows zero.
     pub(super) origin: Instant,
     pub(super) due: u64,
     pub(super) turn_start: u64,

@@ -41,8 +41,8 @@ use crate::{
 ///
 /// A shard may move between threads. On the thread that owns the shard, [`cancel`](Self::cancel)
 /// returns the payload. Any thread can cancel and reset a timer by its handle. Only the owner adds
-/// timers. To let other threads add timers, use a [`ShardRef`](crate::ShardRef), which exists only
-/// for the wheel of a `local_timer()`.
+/// timers. Other threads can add timers only to a thread's `local_timer()`, with a
+/// [`ShardRef`](crate::ShardRef).
 ///
 /// # Examples
 ///
@@ -118,9 +118,10 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first later turn that
-    /// reaches the deadline. Slack or a turn's budget may defer the timer. A timer with a delay of
-    /// zero is due in the next turn. A delay of more than 584 years never elapses.
+    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first turn that
+    /// begins after this call and reaches the deadline. Slack or a turn's budget may defer the
+    /// timer. A timer with a delay of zero is due in the next turn. A delay of more than 584 years
+    /// never elapses.
     ///
     /// Cost: constant. Reads the clock once, or twice with the feature `origins`. If the shard has
     /// no free memory, the add allocates a page for 4,096 timers.
@@ -176,17 +177,18 @@ impl<T> Shard<T> {
         self.insert(when.into(), TimerKind::Shared, CallSite::caller(), payload)
     }
 
-    /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends the
-    /// timer's payload at each expiry. If [`next_expired`](Self::next_expired) returns the timer,
-    /// the timer ends.
+    /// Adds a periodic timer, which expires once in every `period`.
+    /// [`next_expiry`](Self::next_expiry) lends the timer's payload at each expiry. If
+    /// [`next_expired`](Self::next_expired) returns the timer, the timer ends.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
     /// of the timer are due in one turn, the turn skips all but the first. A period shorter than a
     /// tick, zero included, counts as a tick. [`set_period`](Self::set_period) changes the period,
     /// and [`reset`](Self::reset) changes the time of the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page of 4,096 places for timers takes 16 more bytes
-    /// per place, up to the highest place that a periodic timer has used.
+    /// Cost: the same as [`add`](Self::add). Periodic timers need extra memory. In each page of
+    /// 4,096 timers, each place takes 16 more bytes, up to the last place that a periodic timer has
+    /// used.
     ///
     /// # Panics
     ///
@@ -274,9 +276,9 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset. A turn in progress does not fire the timer after this
-    /// reset, even if the new deadline has already passed. Returns false if the timer has ended,
-    /// another thread has cancelled it, or the handle is of another shard.
+    /// Returns true if the timer was reset. If the new deadline has already passed, a later turn
+    /// fires the timer, not the turn in progress. Returns false if the timer has ended, another
+    /// thread has cancelled it, or the handle is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -331,8 +333,8 @@ impl<T> Shard<T> {
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a deadline
     /// with slack, returns the tick that the shard has chosen within the slack. For a periodic
     /// timer, returns the time of the next expiry. While another thread resets the timer, returns
-    /// the old or the new deadline. If the deadline had already elapsed at the add or reset, the
-    /// result may be a different tick. This tick is not later than the tick of the add or reset.
+    /// the old or the new deadline. If the deadline had elapsed at the add or reset, the result may
+    /// be any tick up to the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -503,8 +505,8 @@ impl<T> Shard<T> {
     /// another slot. If another thread has cancelled the timer or is resetting it, the pass only
     /// unlinks the entry. If requests or entries remain, the next pass continues with them, in
     /// order. While requests or entries remain, [`is_behind`](Self::is_behind) returns true and
-    /// [`time_until_next`](Self::time_until_next) returns zero. A budget of zero yields and
-    /// consumes nothing.
+    /// [`time_until_next`](Self::time_until_next) returns zero. With a budget of zero, the pass
+    /// returns no timer and consumes no request.
     ///
     /// # Examples
     ///
@@ -536,8 +538,8 @@ impl<T> Shard<T> {
     }
 
     /// Returns true if entries of the wheel or remote requests remain from the latest pass, because
-    /// the pass used up its budget or was abandoned. Also returns true if an add to a full shard
-    /// has made room by consuming some of the queued cancels, but not all.
+    /// the pass used up its budget or was abandoned. An add to a full shard consumes queued cancels
+    /// to make room. If cancels remain queued after such an add, also returns true.
     ///
     /// # Examples
     ///
@@ -565,9 +567,10 @@ impl<T> Shard<T> {
     /// The order within a tick is unspecified. Returns `None` when the pass has ended.
     ///
     /// Within its budget, a pass first consumes the resets that other threads have requested. If
-    /// this pass or an earlier one has already reached the tick of the new deadline, this call
-    /// returns the timer at once, out of order. At its end, the pass drops the payloads of timers
-    /// that other threads have cancelled. If the loop abandons a pass, the next pass continues it.
+    /// this pass or an earlier pass has already reached the new deadline's tick, this call returns
+    /// the timer at once, out of order. At its end, the pass drops the payloads of timers that
+    /// other threads have cancelled. If the loop abandons a pass, the next pass processes the
+    /// remaining requests and timers.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -641,16 +644,18 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. If a remote reset is queued or the latest pass has left requests, returns the
-    /// beginning of the latest turn. Then the loop must call `turn` at once.
+    /// 584 years. If a remote reset is queued, or requests remain from the latest pass, returns the
+    /// beginning of the latest turn. This return value means that the loop must call `turn` at
+    /// once.
     ///
     /// The moment is never later than the earliest deadline. The moment may be earlier, because the
     /// wheel also needs turns to move timers between its slots:
     ///
-    /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
+    /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five turns before its
+    ///   deadline.
     /// - A timer that was reset to a later deadline may need a turn at the tick of its old
-    ///   deadline. One turn usually moves up to 96 reset timers. Each timer beyond this number may
-    ///   need a turn at another tick.
+    ///   deadline. Usually up to 96 reset timers share a turn. Each reset timer above 96 may need a
+    ///   turn at a separate tick before its new deadline.
     /// - If more than 8,192 timers must move to other slots before the same tick, the timers move
     ///   in portions. Each portion may need a turn at one of the ticks just before that tick.
     ///
@@ -697,8 +702,8 @@ impl<T> Shard<T> {
     /// - every 1,024th queued reset, and every 1,024th queued cancel.
     ///
     /// If the shard has been drained, the timeout is zero, because no request would wake the owner.
-    /// While the shard has surplus memory, the timeout is at most a second, so that the next turn
-    /// can free more memory.
+    /// While the shard has surplus memory that it cannot free yet, the timeout is at most a second.
+    /// The next turn can then free this memory.
     ///
     /// # Examples
     ///
@@ -970,7 +975,7 @@ impl<T> Shard<T> {
         self.engine.nodes.capacity()
     }
 
-    /// Frees every page without a live timer, including reserved pages, except the first page. A
+    /// Frees every page that has no live timer, except the first page. Also frees reserved pages. A
     /// page holds 4,096 timers. Handles stay valid. A page that another thread may be reading is
     /// freed by a later turn, or kept for reuse.
     ///
@@ -1162,8 +1167,8 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let claimed = self.claim_in_pass()?;
         if claimed.run.is_periodic() {
-            // The claim of a periodic timer counts only its run. Here the timer ends, so the timer
-            // also counts as fired.
+            // The claim of this periodic timer has counted only a run. The timer ends here, so this
+            // code also counts the timer as fired.
             self.engine.stats.count_fired();
         }
         Some(self.end_expired(claimed))

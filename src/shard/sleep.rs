@@ -45,9 +45,9 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the first remote
-    /// cancel whose payload the owner must drop ends the sleep. If the owner must not sleep,
-    /// announces nothing, and returns a sleep of zero length.
+    /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the sleep ends
+    /// when another thread first cancels a timer whose payload the owner must drop. If the owner
+    /// must not sleep, announces nothing, and returns a sleep of zero length.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,

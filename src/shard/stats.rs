@@ -9,30 +9,31 @@ use crate::{
     gauges::{Counts, Gauges, LateCause},
 };
 
+/// The counts of a shard's owner, and the turns at which the owner must publish them.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. This field is narrower than the counters in `counts`. With equal
-    /// widths, the compiler could load this field and a counter together. Such a wide load would
-    /// stall after a narrow store.
+    /// The number of live timers. This field has 32 bits, but the counters in `counts` have 64
+    /// bits. If this field had 64 bits, the compiler could load the field and a counter with one
+    /// wide load. A wide load stalls after a narrower store to the same memory.
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
-    /// to a full shard has consumed messages to make room, because further messages may wait in the
+    /// to a full shard has consumed messages to make room, because other messages may remain in the
     /// backlog.
     pub(super) was_behind: bool,
     /// The number of the next turn that must begin a pass, to publish the counts. Earlier turns may
-    /// skip the pass. Zero means that the next turn must begin a pass. The value is zero until the
-    /// first pass ends, during each pass, after a pass that left work, and after a request for a
+    /// skip the pass. Zero means that the next turn must begin a pass. The value is zero before the
+    /// first pass ends, during a pass, after a pass with remaining work, and after a request for a
     /// pass.
     pub(super) skip_passes_until_turn: Cell<u64>,
     /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
-    /// A sum of counters, and the number of messages in the backlog, both at the latest publication
-    /// of the counts. `Engine::publish` publishes the counts again only if one of these two numbers
-    /// has changed.
+    /// Two numbers from the latest publication of the counts: a sum of counters, and the number of
+    /// messages in the backlog. `Engine::publish` publishes the counts again only if the sum or the
+    /// number of messages has changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
@@ -68,7 +69,7 @@ impl Stats {
         }
     }
 
-    /// Publishes the lateness of a timer with this deadline.
+    /// Publishes the lateness of a timer that fires now and was due at `deadline_nanos`.
     #[inline]
     pub(super) fn publish_lateness(
         &self,
@@ -80,7 +81,7 @@ impl Stats {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // The timer was added or reset after the previous turn, with a deadline before that
-            // turn. So the loop did not cause the lateness.
+            // turn. So the loop did not cause the timer's lateness.
             (false, false) => return,
         };
         gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));

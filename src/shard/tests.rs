@@ -236,7 +236,7 @@ fn a_turn_that_empties_many_pages_leaves_most_of_them_to_later_turns() {
     assert!(is_done);
 }
 
-/// A thread that may be reading pages keeps them from being freed.
+/// While a thread may be reading pages, the owner does not free these pages.
 #[test]
 fn a_sleep_is_short_while_pages_wait_to_be_freed() {
     let mut shard = Shard::new();
@@ -326,8 +326,8 @@ fn with_remote_reset(
     is_reset.expect("the node exists")
 }
 
-/// The owner consumes the timer's message during the reset, and the shard ends. The reset then
-/// pushes no second message.
+/// During a remote reset, the owner consumes the timer's message, and the shard ends. After this,
+/// the resetting thread pushes no message.
 #[test]
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
@@ -397,8 +397,8 @@ fn an_ended_pass_consumes_no_messages() {
     assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the remote timer");
 }
 
-/// A timer is cancelled while a message about it is queued. Its index stays in use until that
-/// message is consumed.
+/// A timer is cancelled while a message about it is queued. The timer's index stays in use until
+/// the owner consumes this message.
 #[test]
 fn an_add_without_a_free_index_is_refused() {
     let (mut shard, _clock) = shard();
@@ -459,8 +459,8 @@ fn refused_adds_keep_no_node() {
     assert_eq!(shared.slab.first_generation(), OWNER_GENERATION_MAX + 1);
 }
 
-/// After too many consecutive resets to elapsed deadlines, the timer waits for the next turn. Its
-/// later runs count from the last reset.
+/// After too many consecutive resets to elapsed deadlines, the timer waits for the next turn. The
+/// later runs of this periodic timer count from the last reset.
 #[test]
 #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
 fn a_periodic_timer_counts_from_the_last_of_many_resets() {

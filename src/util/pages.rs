@@ -4,11 +4,11 @@
 //! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
 //! has its own free list, so that a page can be freed without a search of other lists. The place
 //! that was freed last is reused first, because it is probably still in the cache. This
-//! *last-freed* place stays outside the lists, so that the next add touches no list. Its page
-//! counts the last-freed place as used. The last-freed place joins the free list of its page when
-//! another place is freed, or before empty pages are freed. The last-freed place also joins the
-//! list when the wheel or shard becomes empty, unless the fast path of `Wheel::remove` removed the
-//! last entry.
+//! *last-freed* place stays outside the lists, so that the next add touches no list. The page of
+//! the last-freed place counts this place as used. The last-freed place joins the free list of its
+//! page when another place is freed, or before empty pages are freed. The last-freed place also
+//! joins the list when the wheel or shard becomes empty. Exception: if the fast path of
+//! `Wheel::remove` removes the last entry, the place stays outside the lists.
 //!
 //! # When memory is committed and freed
 //!
@@ -16,8 +16,8 @@
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
 //! memory and zeroes it. Some empty pages are kept as *spare pages*, and the others are freed
 //! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (promise
-//! P4). On Linux and Android, with the feature `std`, a freed page's memory returns to the system
-//! at once.
+//! P4). On Linux and Android, with the feature `std`, a freed page's memory returns to the
+//! operating system at once.
 
 #![allow(unsafe_code)]
 
@@ -60,7 +60,7 @@ pub(crate) struct PageTable<P> {
     /// The page of each page number; page 0 for a number without a page. The vector's length is a
     /// power of two.
     pages: Vec<P>,
-    /// The page number of each element of `pages`; 0 where the element is page 0.
+    /// For each element of `pages`, the number of this page; 0 if the element is page 0.
     numbers: Vec<u32>,
     index_mask: usize,
 }
@@ -201,8 +201,8 @@ impl PlaceAllocator {
         mem::replace(&mut self.last_freed, index)
     }
 
-    /// Takes the first place of the current page's free list, and returns its index. `link_of` gets
-    /// a page number and a place, and returns the place's link.
+    /// Takes the first place of the current page's free list, and returns the place's index.
+    /// `link_of` gets a page number and a place, and returns the place's link.
     #[inline(always)]
     pub(crate) fn take_from_current_page(
         &mut self,
@@ -265,8 +265,8 @@ impl PlaceAllocator {
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
             if page.first_free_plus_one != 0 {
-                // The page stays in `pages_with_room`, because freeing a place of another page
-                // makes the other page current.
+                // The page stays in `pages_with_room`, because the page may still have room when
+                // another page becomes current.
                 self.current_page = number;
                 let end = usize::from(page.first_never_used);
                 return Some((first..end).map(move |place| {
@@ -313,14 +313,15 @@ impl PlaceAllocator {
         Some(number)
     }
 
-    /// Returns a range that includes every place of page `number` used so far. For a page of
-    /// another owner, such as a remote page of `cross_core::slab`, returns all places.
+    /// Returns a range that includes every place of page `number` used so far. If the page does not
+    /// belong to this owner, returns all places of the page.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.free_lists_by_page.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
     }
 
-    /// Panics if an invariant is broken. `link_of` returns the link of a free place.
+    /// Panics if an invariant is broken. `link_of` gets a page number and a free place, and returns
+    /// the place's link.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&self, link_of: impl Fn(usize, usize) -> u32) {
         let mut listed = self.pages_with_room.clone();
@@ -400,7 +401,8 @@ pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Drops a vector. On Linux and Android, the vector's memory returns to the system at once.
+/// Drops a vector. On Linux and Android, the vector's memory returns to the operating system at
+/// once.
 #[cfg(feature = "std")]
 pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
     records.clear();
@@ -418,7 +420,7 @@ pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
 ///
 /// # Safety
 ///
-/// The memory is allocated, and its bytes are not needed.
+/// The memory is allocated, and the program no longer needs the contents.
 #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
 unsafe fn release_physical_pages(memory: NonNull<u8>, size: usize) {
     // SAFETY: `sysconf` only reads a constant of the system.
@@ -429,8 +431,8 @@ unsafe fn release_physical_pages(memory: NonNull<u8>, size: usize) {
     if returned > 0 {
         // SAFETY: the memory has more than `skipped` bytes, since `returned` is not zero.
         let start = unsafe { memory.add(skipped) };
-        // SAFETY: the range is within the memory, whose bytes are not needed (caller). A failure
-        // has no effect.
+        // SAFETY: the range is within the memory, whose contents the program no longer needs
+        // (caller). A failure has no effect.
         unsafe { libc::madvise(start.as_ptr().cast(), returned, libc::MADV_DONTNEED) };
     }
 }
@@ -464,7 +466,7 @@ mod tests {
         let (mut used, mut pages): (Vec<u32>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
         for round in 0..if cfg!(miri) { 300 } else { 20_000 } {
-            // Phases with more allocations alternate with phases with more frees.
+            // In each phase of 50 rounds, frees are tried with the probability 1/4, 1/2 or 3/4.
             if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let index = used.swap_remove(random.usize(..used.len()));
                 let (link, has_surplus_pages) =

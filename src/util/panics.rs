@@ -9,8 +9,8 @@ use std::{
 /// report it.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // If dropping the payload panics, leaks the second panic's payload, because dropping the
-        // second payload could panic too.
+        // Dropping the payload can panic too. The payload of this second panic is leaked, because
+        // its drop could panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }

@@ -3,12 +3,12 @@
 //! The snapshot has two copies of the words, written alternately. The version's parity selects the
 //! newest copy: the writer fills the other copy and then raises the version. A reader reads the
 //! version, the newest copy, and the version again. If the version has not changed, the writer has
-//! changed at most the other copy. So a writer never waits, and a reader tries again only if the
-//! writer published during the read.
+//! not written to the copy that the reader has read. So a writer never waits, and a reader tries
+//! again only if the writer published during the read.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
-//! reader loads a word of a later `publish`, the reader's second load of the version returns a
-//! changed version. So the reader tries again. Two fences ensure V2. In `publish`, a fence orders
+//! reader loads the version and then a newer word, the reader's second load of the version returns
+//! a changed version. So the reader tries again. Two fences ensure V2. In `publish`, a fence orders
 //! the previous call's store of the version before this call's stores to the copy. In `read`, a
 //! fence separates the loads of the copy from the second load of the version.
 //!
@@ -16,6 +16,7 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence};
 
+/// `N` words that one thread publishes together, and any thread reads together.
 #[derive(Debug)]
 pub(crate) struct Snapshot<const N: usize> {
     version: AtomicU64,
@@ -44,7 +45,7 @@ impl<const N: usize> Snapshot<N> {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Returns the words of one `publish`, or zeros if there was none.
+    /// Returns the words of one call of `publish`, or zeros before the first call.
     pub(crate) fn read(&self) -> [u64; N] {
         loop {
             // Acquire: for rule V1, pairs with the Release in `publish`.

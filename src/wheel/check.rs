@@ -85,8 +85,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Checks that `level` covers an entry's slot, and that a pass will visit the slot. Also checks
-    /// that the slot starts at or before the deadline, and for a `NEAR` entry, exactly at the
-    /// deadline.
+    /// that the slot starts at or before the deadline. A `NEAR` entry's slot must start exactly at
+    /// the deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
         let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level).start

@@ -40,10 +40,11 @@ struct EntryNode<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
+/// [`PAGE_LEN`] entries that are allocated and freed together.
 struct Page<T> {
     entries: [EntryNode<T>; PAGE_LEN],
-    /// The first generation of this page's entries. Keys of earlier pages with the same number have
-    /// lower generations.
+    /// The first generation of this page's entries. Keys of entries in earlier pages with this
+    /// page's number have lower generations.
     first_generation: Cell<u32>,
 }
 
@@ -61,6 +62,7 @@ pub(super) struct Entries<T> {
 // SAFETY: `Entries` owns its pages exclusively.
 unsafe impl<T: Send> Send for Entries<T> {}
 
+/// A reference to an entry of [`Entries`], with the entry's index.
 pub(super) struct EntryRef<'e, T> {
     node: &'e EntryNode<T>,
     index: u32,
@@ -207,12 +209,12 @@ impl<T> Entries<T> {
         let entry = Self::find_in_pages(&self.pages, key)?;
         // SAFETY: the entry is in the wheel, and is unlinked below.
         let value = unsafe { entry.take_value() };
-        // Unlike `free`, this call keeps the index outside the lists even if the wheel is empty
-        // now. While `last_freed` holds an index, each removal takes the slow path, which calls
+        // Unlike `free`, this call keeps the index outside the free lists even if the wheel becomes
+        // empty. While `last_freed` holds an index, each removal takes the slow path, which calls
         // `free`.
         Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
-        // The unlink comes last, when few values are live, so that the function saves fewer
-        // registers.
+        // The unlink comes last, when the function needs few other values, so that the function
+        // saves fewer registers.
         wheel.unlink_near(self, entry);
         Some(value)
     }
@@ -411,7 +413,7 @@ impl<T> Entries<T> {
         self.take_from_other_page()
     }
 
-    /// Frees an empty page, unless all empty pages are kept as spares.
+    /// Frees an empty page if the wheel has more empty pages than it keeps as spare pages.
     #[cold]
     #[inline(never)]
     fn free_surplus_page(&mut self) {

@@ -2,8 +2,9 @@
 //!
 //! A level is a ring of slots. The slots of a level are *numbered* consecutively from the slot of
 //! tick 0, and the numbers never wrap. A slot's *position* in the ring is its number modulo the
-//! ring's length. A *revolution* is a group of 2^`LEVEL_BITS` slots of one level. A revolution
-//! covers the same ticks as one slot of the level above, and has the number of that slot.
+//! ring's length. A *revolution* is 2^`LEVEL_BITS` consecutive slots of one level. A revolution
+//! covers the same ticks as one slot of the level above. The revolution's number is the number of
+//! this slot.
 //!
 //! A ring has room for the current revolution and at least one following revolution. A level
 //! *covers* the ticks of the revolutions in its ring. The *upper levels* are all levels except the
@@ -14,13 +15,15 @@ use core::ops::Range;
 
 use crate::limits::FIRST_LEVEL_EXTRA_BITS;
 
-/// Returns the tick from `first` to `last` that is divisible by the largest power of two.
+/// Returns, of the ticks from `first` to `last`, the tick that is divisible by the largest power of
+/// two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
     debug_assert!(1 <= first && first <= last);
     let differing = ((first - 1) ^ last).ilog2();
     last >> differing << differing
 }
 
+/// Converts ticks to levels and slots, for wheels with this `LEVEL_BITS` and `LEVELS`.
 #[derive(Debug)]
 pub(super) struct Geometry<const LEVEL_BITS: u32, const LEVELS: usize>;
 

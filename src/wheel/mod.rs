@@ -2,7 +2,7 @@
 //!
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
 //! SOSP 1987). The wheel is single-threaded, without atomics, callbacks or a clock. A slot of the
-//! first level is one tick wide. A slot of each further level is as wide as 2^`LEVEL_BITS` slots of
+//! first level is one tick wide. A slot of any other level is as wide as 2^`LEVEL_BITS` slots of
 //! the level below. The first level has the most slots, so that it covers the deadlines of most of
 //! a server's timers. Together the levels cover every `u64` tick, so no overflow list is needed.
 //! With the default geometry and a tick of a millisecond, the levels are:
@@ -47,8 +47,8 @@ pub(crate) use self::{
 /// and no thread: only [`advance`](Self::advance) moves the wheel's time, and returns the due
 /// entries. So a simulation pauses by not calling `advance`.
 ///
-/// A wheel is deterministic: on two wheels of one version of corewheel, equal calls return equal
-/// keys and equal entries, in equal order.
+/// A wheel is deterministic: if two wheels of one version of corewheel get equal calls, they return
+/// equal keys, and equal entries in equal order.
 ///
 /// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level
 /// below. `LEVEL_BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
@@ -56,8 +56,8 @@ pub(crate) use self::{
 ///
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
 /// frees the first page, and keeps at most two other empty pages, or more after
-/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB of address
-/// space. Most operating systems provide memory only for the parts in use. Elsewhere, use a
+/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB of address space.
+/// Most operating systems provide memory only for the parts in use. On other systems, use a
 /// narrower geometry: the slots of `Wheel<T, 6, 11>` take 39 kB.
 ///
 /// # Examples
@@ -206,7 +206,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// # Panics
     ///
-    /// If no index is free: the wheel has 2^25 - 1 indices, and uses each at most 2^32 - 1 times.
+    /// Panics if no index is free. The wheel has 2^25 - 1 indices, and uses each index at most
+    /// 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -227,7 +228,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// # Errors
     ///
-    /// If no index is free: the wheel has 2^25 - 1 indices, and uses each at most 2^32 - 1 times.
+    /// Returns the value if no index is free. The wheel has 2^25 - 1 indices, and uses each index
+    /// at most 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -253,7 +255,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// # Panics
     ///
-    /// If no index is free: the wheel has 2^25 - 1 indices, and uses each at most 2^32 - 1 times.
+    /// Panics if no index is free. The wheel has 2^25 - 1 indices, and uses each index at most
+    /// 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -317,19 +320,19 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// within a tick is unspecified. A `now` before the wheel's time does not move time back.
     ///
     /// If the iterator is dropped early, the next call of `advance` returns the remaining entries.
-    /// So a loop that inserts entries can call `advance(now).next()` for each due entry. The loop
-    /// also gets the entries that it inserts with deadlines up to `now`. These entries get the
-    /// deadline `now`, so they follow the entries of all earlier ticks. In a simulation, each event
-    /// must come at its own tick. So a simulation advances from one deadline to the next, as in the
-    /// second example.
+    /// So a loop that inserts entries can call `advance(now).next()` for each due entry. If the
+    /// loop inserts an entry with a deadline up to `now`, the entry gets the deadline `now`. So the
+    /// loop gets this entry too, after the entries of all earlier ticks. In a simulation, each
+    /// event must come at its own tick. So a simulation advances from one deadline to the next, as
+    /// in the second example.
     ///
     /// Cost: constant per returned entry. Skipping ticks without entries costs at most a scan of a
     /// bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves at
     /// most `LEVELS` times. If `now` is not after [`next_deadline`](Self::next_deadline), the call
-    /// moves at most 8,192 entries to lower levels. The call may move more entries in two cases: a
-    /// slot above the first level has more than 8,192 entries per tick that the slot covers, or
-    /// earlier calls had budgets. For each elapsed tick, a call also moves at most 96 entries whose
-    /// deadlines were reset to later ticks.
+    /// moves at most 8,192 entries to lower levels. The call may move more entries if a slot above
+    /// the first level has more than 8,192 entries per tick that the slot covers. The call may also
+    /// move more if budgets limited earlier calls. For each elapsed tick, a call also moves at most
+    /// 96 entries whose deadlines were reset to later ticks.
     ///
     /// # Examples
     ///
@@ -369,8 +372,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.advance_within(now, usize::MAX)
     }
 
-    /// Moves time to `now` and returns due entries as [`advance`](Self::advance) does, but with a
-    /// budget: at most `budget` entries are returned or moved between slots. If the budget does not
+    /// Moves time to `now` and returns due entries as [`advance`](Self::advance) does, within a
+    /// budget. At most `budget` entries are returned or moved between slots. If the budget does not
     /// suffice, [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
     /// A budget of zero makes no progress.
     ///
@@ -423,16 +426,17 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// earlier, because the wheel must also move entries between slots. Entries move at these
     /// ticks:
     ///
-    /// - The start of each occupied slot above the first level.
-    /// - The old deadlines of entries that were reset to later deadlines. Usually up to 96 entries
-    ///   share such a tick. Each further reset entry may need a separate tick before its new
-    ///   deadline.
-    /// - The last ticks before slots above the first level start, if these slots have more than
-    ///   8,192 entries in all.
+    /// - At the start of an occupied slot above the first level, the slot's entries move.
+    /// - At its old deadline, an entry that was reset to a later deadline moves. Usually at most 96
+    ///   entries move at one old deadline. Any other reset entry may move at a separate tick before
+    ///   its new deadline.
+    /// - If slots above the first level have more than 8,192 entries in all, the entries move at
+    ///   the last ticks before the slots start.
     ///
-    /// While [`is_behind`](Self::is_behind) returns true, the tick may be before
-    /// [`now`](Self::now). If `is_behind` returns false, the tick is after `now`. But after an
-    /// insertion or reset with a deadline up to `now`, the tick is `now`.
+    /// While [`is_behind`](Self::is_behind) returns true, the returned tick may be before
+    /// [`now`](Self::now). If `is_behind` returns false, the returned tick is after `now`.
+    /// Exception: after an insertion or reset with a deadline up to `now`, the returned tick is
+    /// `now`.
     ///
     /// # Examples
     ///
@@ -515,7 +519,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// # Panics
     ///
-    /// If an invariant is broken.
+    /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     #[doc(hidden)]
     pub fn check(&self) {

@@ -1,9 +1,9 @@
 //! Prefetches the entries of the next ticks.
 //!
 //! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
-//! a different tick, take their steps in rotation. A walker's cache line can arrive while the
-//! others step. When an entry is relinked, a walker at this entry continues in another
-//! list, and prefetches useless entries.
+//! a different tick, take their steps in rotation. While a walker's cache line is loading, the
+//! other walkers take their steps. When an entry is relinked, a walker at this entry continues in
+//! another list, and prefetches useless entries.
 
 use super::{
     level::Geometry,
@@ -12,9 +12,11 @@ use super::{
 };
 use crate::limits::PREFETCHED_TICKS;
 
+/// The walkers of a wheel: each prefetches the entries of one coming tick.
 #[derive(Debug, Default)]
 pub(super) struct Prefetcher {
-    /// For each walker, the entry that it prefetched most recently; 0 at the end of its list.
+    /// For each walker, the entry that the walker prefetched last; 0 after the end of the walker's
+    /// list.
     walker_cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
     /// The last tick whose slot `start_walkers` has already checked.
@@ -22,8 +24,8 @@ pub(super) struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Looks at the slots of the [`PREFETCHED_TICKS`] ticks after `tick`, except those that an
-    /// earlier call looked at. Starts a walker for each slot that has entries.
+    /// Checks the slot of each of the [`PREFETCHED_TICKS`] ticks after `tick`, unless an earlier
+    /// call has checked the slot. Starts a walker for each checked slot that has entries.
     #[inline]
     pub(super) fn start_walkers<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,

@@ -1,4 +1,5 @@
-//! A timing wheel that identifies entries by index. [`Wheel`](super::Wheel) and the shard use it.
+//! A timing wheel that identifies entries by index. A [`Wheel`](super::Wheel) contains a
+//! `RawWheel`, and so does a shard.
 //!
 //! The module `level` defines *upper levels*, and the ticks that a level *covers*. Each linked
 //! entry is in exactly one slot:
@@ -8,20 +9,20 @@
 //! * An entry with a later deadline is linked into the deadline's slot in the lowest level that
 //!   covers the deadline. When this slot starts, or earlier, its entries *cascade*: they are
 //!   relinked, usually into lower levels.
-//! * An entry is *late* if it is added or reset to a deadline up to `pass_end`, the final tick of
-//!   the latest pass. A late entry gets the deadline `pass_end`, and is linked into the *late*
-//!   slot. The next pass begins by moving the late entries to the slot of their deadline. So no
-//!   pass expires an entry that became late during that pass (promise P5 in `ARCHITECTURE.md`).
-//!   `relink_unless_reached` links no late entries.
+//! * An entry is *late* if an add or a reset gives it a deadline at or before `pass_end`, the final
+//!   tick of the latest pass. A late entry gets the deadline `pass_end`, and is linked into the
+//!   *late* slot. At its start, the next pass moves the late entries to the slot of their deadline.
+//!   So no pass expires an entry that became late during that pass (promise P5 in
+//!   `ARCHITECTURE.md`). `relink_unless_reached` links no late entries.
 //! * An entry that was reset to a later deadline may stay in an earlier slot, usually the slot of
 //!   its old deadline. The reset is then *postponed*: the entry is relinked when the earlier slot
 //!   expires or cascades.
 //!
-//! In the first level, only the reset of a *postponable* entry is postponed. An entry becomes
-//! postponable when its slot counts it, usually at its first reset to a later deadline. A slot
-//! counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries; a
-//! reset of any other entry of the slot relinks the entry at once. So the number of entries to
-//! relink when a slot expires is limited (promise P7).
+//! In the first level, only the reset of a *postponable* entry is postponed. Usually an entry
+//! becomes postponable at its first reset to a later deadline: its slot then counts the entry. A
+//! slot counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries. A
+//! reset of an entry that the slot cannot count relinks this entry at once. So the number of
+//! entries to relink when a slot expires is limited (promise P7).
 //!
 //! # The passage of time
 //!
@@ -34,13 +35,13 @@
 //! While a slot of an upper level is current, the next slot of the level cascades in portions. A
 //! pass that reaches its final tick cascades a portion. A portion's size is proportional to the
 //! time since the previous portion, so that a slot is usually empty when it starts. The portions of
-//! one pass have at most [`CASCADED_AHEAD_PER_TURN_MAX`] entries in all (P7). New entries never go
-//! to a slot that is cascading, because a lower level already covers the slot's ticks. If a slot
-//! needs several portions, `next_deadline` returns a tick before the slot's start. From the
-//! returned tick on, one portion per tick leaves only the final portion for the slot's start. If
-//! the loop sleeps past the returned tick, the next pass cascades a larger portion, within its
-//! budget. Then the portions of the later ticks can hold the remaining entries. So after a late
-//! pass, the following passes are short again.
+//! one pass have at most [`CASCADED_AHEAD_PER_TURN_MAX`] entries in all (P7). While a slot
+//! cascades, no new entry goes to this slot, because a lower level already covers the slot's ticks.
+//! If a slot needs several portions, `next_deadline` returns a tick before the slot's start. If one
+//! pass per tick follows from the returned tick on, only the final portion remains at the slot's
+//! start. If the next pass comes after the returned tick, this late pass cascades a larger portion,
+//! within its budget. The remaining entries then fit into the portions of the remaining ticks. So
+//! after a late pass, the following passes are short again.
 
 use alloc::{boxed::Box, vec};
 
@@ -78,7 +79,8 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     budget: usize,
     prefetcher: Prefetcher,
     /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
-    /// does not load both fields at once: such a wide load would stall after a narrow store.
+    /// does not load both fields in one wide load. A wide load would stall after a narrow store to
+    /// either field.
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
@@ -338,8 +340,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         } else {
             self.len += 1;
         }
-        // Counts the entry only now: `unlink_keeping_len` may empty this slot, which clears the
-        // slot's count.
+        // Counts the entry after `unlink_keeping_len`, because unlinking the slot's only entry
+        // clears the slot's count.
         let is_counted = self.slots.try_count_postponable(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
         self.touched += 1;
@@ -513,8 +515,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         };
         self.slots.splice_late_into(storage, slot);
         if tick == self.current && self.stage == PassStage::Done {
-            // The tick `current` is finished. The stage `Expire` makes the pass visit this tick's
-            // slot again.
+            // The pass has finished the tick `current`. The stage `Expire` makes the next pass
+            // visit this tick's slot again.
             self.stage = PassStage::Expire;
         }
     }
@@ -579,8 +581,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         matches!(self.stage, PassStage::Done) && self.current == self.pass_end
     }
 
-    /// Returns true if the pass left entries to return or relink, because the pass used up its
-    /// budget or was abandoned.
+    /// Returns true if entries remain for the pass to return or relink, because the pass used up
+    /// its budget or was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.is_pass_done() && self.has_remaining_work()
@@ -601,7 +603,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.pass_end > next_tick || !self.is_in_current_revolution(next_tick) {
             return self.advance_current_slow(storage);
         }
-        // The fast path: the pass ends at the next tick, which is in the same revolution.
+        // The fast path: the pass ends at `next_tick`, and `current` is in this tick's revolution.
         self.current = next_tick;
         if self.cascade_pending {
             self.cascade_portions(storage);
@@ -677,10 +679,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slot of each upper level. A portion is proportional to the
-    /// ticks since the previous portion, but all portions together have at most
-    /// [`CASCADED_AHEAD_PER_TURN_MAX`] entries. If the loop is late, the portions have more
-    /// entries, so that the portions of the remaining ticks can hold the rest.
+    /// Cascades a portion of the next slot of each upper level. A portion's size is proportional to
+    /// the ticks since the previous portion. Except in a late pass, all portions together have at
+    /// most [`CASCADED_AHEAD_PER_TURN_MAX`] entries. A late pass cascades more entries, so that the
+    /// remaining entries fit into the portions of the remaining ticks.
     #[inline(never)]
     fn cascade_portions(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -689,7 +691,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current)
             .map(|slot| u64::from(self.far_count_in(slot)));
         let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());
-        // The number of entries in the visited slots that this pass does not cascade.
+        // Of the entries in the slots visited so far, the number that this pass does not cascade.
         let mut left = 0;
         for level in 1..LEVELS {
             let slot = self.far_slot_after_current(level);

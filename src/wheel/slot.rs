@@ -10,8 +10,8 @@
 //!                     of any other entry:      0 (1 bit) | index of the previous entry
 //! ```
 //!
-//! Slot indices follow this order: first level, upper levels, late slot. The bit of the late slot
-//! has no meaning. The module `raw` explains the late slot and *postponable* entries.
+//! Slot indices follow this order: first level, upper levels, late slot. In the bitmap, the bit of
+//! the late slot has no meaning. The module `raw` explains the late slot and *postponable* entries.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::limits::{INDEX_MAX, POSTPONED_PER_SLOT_MAX};
 
 /// Marks a `previous` link that holds a slot's index instead of an entry's.
 const SLOT_FLAG: u32 = 1 << 31;
-/// The number that each counted postponable entry adds to a head.
+/// A slot's head grows by this number for each postponable entry that the slot counts.
 const POSTPONABLE_ONE: u32 = 1 << 25;
 const FIRST_ENTRY_MASK: u32 = POSTPONABLE_ONE - 1;
 const _: () = assert!(
@@ -34,17 +34,18 @@ const _: () = assert!(
     "an index and a count fit in a head"
 );
 
+/// All slots of a wheel: the list of each slot, and the bitmap of the occupied slots.
 #[derive(Debug)]
 pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
     /// One bit per slot.
     occupied: Box<[u64]>,
-    /// The last entry of the late slot, so that the whole list can be spliced in constant time.
+    /// The last entry of the late slot. With this entry, `splice_late_into` takes constant time.
     last_late: u32,
 }
 
 impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
-    /// Limits a slot's index to the length of `heads`, which is a power of two.
+    /// The mask that keeps a slot's index below the length of `heads`, which is a power of two.
     const SLOT_MASK: u32 = {
         let () = Geometry::<LEVEL_BITS, LEVELS>::ASSERT_VALID;
         (Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
@@ -52,7 +53,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     pub(super) fn new() -> Self {
         let slots = Self::SLOT_MASK as usize + 1;
-        // The operating system commits zeroed memory only on first use.
+        // The operating system provides physical memory only on the first use of each zeroed part.
         Self {
             heads: vec![0; slots].into(),
             occupied: vec![0; slots.div_ceil(64)].into(),
@@ -201,7 +202,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(super) fn is_alone(links: &Links) -> bool {
         // Only the first entry of a slot has the bit `SLOT_FLAG` in `previous`. Only the last entry
-        // has 0 in `next`, so only there `next - 1` wraps to all ones and has the bit too.
+        // has 0 in `next`. So only for the last entry, `next - 1` wraps to all ones and has this
+        // bit too.
         links.previous.get() & links.next.get().wrapping_sub(1) & SLOT_FLAG != 0
     }
 
@@ -347,7 +349,7 @@ mod tests {
     #[test]
     fn a_slot_postpones_a_bounded_number_of_entries() {
         let mut list = List::new();
-        // Makes the indices differ from the slot numbers.
+        // Uses up the low indices, so that no entry of slot 1 has index 1.
         (0..5).for_each(|_| _ = list.link(0));
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));

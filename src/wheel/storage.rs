@@ -7,8 +7,8 @@ use core::cell::Cell;
 
 /// The entries of a wheel.
 ///
-/// Index 0 means "none". `entry(0)` must still return an entry. The wheel writes to the links of
-/// this entry but never reads them, so that linking and unlinking need no branch.
+/// Index 0 means "none". `entry(0)` must return a dummy entry. The wheel writes to the links of the
+/// dummy entry but never reads them, so that linking and unlinking need no branch.
 pub(crate) trait Storage {
     type Entry<'s>: Entry
     where
@@ -43,8 +43,8 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot, and not linked since the storage set this value. The value is zero, as in new
-    /// memory.
+    /// In no slot. The entry was never linked since the storage set this location. The value is
+    /// zero, as in new memory.
     pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);

@@ -55,7 +55,7 @@ fn removals_free_surplus_pages_gradually() {
     for key in keys {
         wheel.remove(key);
         let remaining = wheel.entries.page_count();
-        // The last removal may also free the page of the previously freed index.
+        // The last removal puts two indices into free lists, so it may free two pages.
         assert!(
             remaining + 1 + usize::from(wheel.is_empty()) >= pages,
             "too many pages freed at once"
@@ -69,7 +69,7 @@ fn removals_free_surplus_pages_gradually() {
 #[test]
 fn equal_batches_free_no_pages() {
     const BATCH: u64 = (SPARE_PAGES as u64) << PAGE_BITS;
-    // Starts the batches at different places of a page.
+    // Keeps `live` entries in the wheel, to vary the place of a page at which each batch starts.
     for live in 0..6 {
         let mut wheel = Tiny::starting_at(0);
         (0..live).for_each(|entry| _ = wheel.insert(1_000, entry));
@@ -296,7 +296,7 @@ fn an_entry_with_elapsed_slack_is_due() {
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }
 
-/// Tests the functions that only shards use, with entries without values.
+/// Tests the functions of `RawWheel` that only shards call. The entries have no values.
 #[cfg(feature = "std")]
 mod shard_functions {
     use super::{super::entries::Entries, *};

@@ -8,19 +8,20 @@
 //! time since the anchor is between `(count - count_after) * min` and
 //! `(count - count_before) * max`.
 //!
-//! `min` and `max` are the measured rate minus and plus a margin of a quarter. While the kernel
-//! *steers* its clock, the clock runs up to 11 % faster or slower. The kernel may steer during the
-//! measurement or later. So the true rate divided by the measured rate is between 0.89 / 1.11 and
-//! 1.11 / 0.89. Both limits are within this margin. An anchor is used only during its *window* of a
-//! few microseconds, so the two bounds on the time stay close together.
+//! `min` is the measured rate minus 25 %, and `max` is the measured rate plus 25 %. The kernel may
+//! *steer* its clock, for example to follow NTP. A steered clock runs up to 11 % faster or slower.
+//! The kernel may steer during the measurement or later. So the true rate divided by the measured
+//! rate is between 0.89 / 1.11 and 1.11 / 0.89. Both quotients differ from 1 by less than 25 %. An
+//! anchor is used only during its *window* of a few microseconds, so the two bounds on the time
+//! stay close together.
 //!
 //! # A faulty counter
 //!
 //! A count is *usable* if it is greater than the count of the latest estimate and within the
 //! window. If a count is not usable, the clock is read. So if the counter jumps ahead, the lower
 //! bound exceeds the clock's time by at most the length of the window. If the counter slows, stops
-//! or goes backwards, the upper bound can be before the clock's time. This error ends when a count
-//! is not usable and the clock is read.
+//! or goes backwards, the upper bound can be before the clock's time. This error lasts until the
+//! clock is next read.
 //!
 //! Once the rate is known, each new anchor is checked against the previous one. If an anchor
 //! contradicts the previous one, this is a *fault*, and the rate is measured again. After eight
@@ -28,9 +29,10 @@
 
 use super::Reading;
 
-/// The maximum length of an anchor's window, reached at the counter's lowest assumed speed. At the
-/// measured speed, the window is a fifth shorter. The bounds of a reading are at most
-/// [`READING_WIDTH_MAX_NANOS`] apart. The distance between the bounds is the sum of three parts:
+/// The maximum length of an anchor's window, in nanoseconds. A window has this length if the
+/// counter runs at its lowest assumed speed. At the measured speed, a window is a fifth shorter.
+/// The bounds of a reading are at most [`READING_WIDTH_MAX_NANOS`] apart. The distance between the
+/// bounds is the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_MAX_NANOS`,
 /// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
@@ -84,14 +86,16 @@ struct Rate {
 /// The span of time after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct AnchorWindow {
-    /// The count of the latest estimate, or the anchor's `count_after` if there was none yet. Only
-    /// a count greater than this one gives an estimate, so `u64::MAX` disables the window.
+    /// The count of the latest estimate in this window, or the anchor's `count_after` before the
+    /// first estimate. Only a count greater than this one gives an estimate, so `u64::MAX` disables
+    /// the window.
     last_count: u64,
     end_count: u64,
     anchor: Anchor,
     rate: Rate,
 }
 
+/// The progress of measuring the counter's rate.
 #[derive(Clone, Copy, Debug)]
 enum Calibration {
     NoAnchor,
@@ -232,7 +236,7 @@ impl Rate {
         self.min <= above(other) && other.min <= above(self)
     }
 
-    /// Widens the bounds, so that they hold while the kernel steers its clock.
+    /// Widens the bounds by 25 %, so that they hold while the kernel steers its clock.
     fn with_margin(self) -> Self {
         Self { min: self.min / 4 * 3, max: self.max / 4 * 5 + 5 }
     }
@@ -254,6 +258,6 @@ impl Rate {
     }
 }
 
-// Miri would take too long, and this code has no `unsafe`.
+// Miri would take too long for these tests, and the tested code has no `unsafe`.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;

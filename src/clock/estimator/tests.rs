@@ -8,6 +8,7 @@ fn anchor(count_before: u64, clock_nanos: u64, count_after: u64) -> Anchor {
     Anchor { count_before, clock_nanos, count_after }
 }
 
+/// A simulated clock and counter, and the estimator under test.
 struct SimulatedMachine {
     random: fastrand::Rng,
     /// The true time, which the clock shows.
@@ -16,8 +17,8 @@ struct SimulatedMachine {
     counter_thousandths: u128,
     /// The counter's speed, in counts per microsecond.
     speed: u64,
-    /// The maximum time between consecutive readings of an anchor (counter, clock, counter), in
-    /// nanoseconds.
+    /// The maximum time, in nanoseconds, between two consecutive readings of an anchor. An anchor
+    /// reads the counter, the clock, and again the counter.
     pause_max: u64,
     estimator: ClockEstimator,
     is_abandoned: bool,
@@ -67,7 +68,7 @@ impl SimulatedMachine {
             self.counter_thousandths.saturating_add_signed(i128::from(counts) * 1000);
     }
 
-    /// Reads like a `ShardClock`, and also returns the true time.
+    /// Reads the clock as a `ShardClock` does. Returns the true time and the reading.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.is_abandoned {
@@ -189,8 +190,8 @@ fn readings_contain_the_time_of_a_steered_clock() {
     for seed in 0..8 {
         let mut machine = SimulatedMachine::new(seed);
         for _ in 0..20 {
-            // Makes the simulated clock up to 11 % faster or slower, as the kernel may do. A slower
-            // clock means more counts per microsecond.
+            // Makes the simulated clock up to 11 % faster or slower, as the kernel may do. With a
+            // slower clock, the counter counts more per microsecond of the clock.
             machine.speed = machine
                 .random
                 .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);

@@ -1,7 +1,7 @@
 //! The timerfd behind a `TimerFd`.
 //!
-//! Arming the timerfd is a system call, so the owner does not arm it again for the same deadline.
-//! But a thread that wakes the owner calls `trigger`, which replaces the armed deadline. The waking
+//! Arming the timerfd is a system call, so the owner does not arm it again for the same deadline. A
+//! thread that wakes the owner calls `trigger`, which replaces the armed deadline. The waking
 //! thread may call `trigger` late, even after the owner's sleep has ended. So `arm` checks whether
 //! `trigger` has replaced the armed deadline.
 //!
@@ -27,15 +27,15 @@ use crate::{
     util::sync::{AtomicU64, Ordering, SetOnce},
 };
 
-/// The longest time for which the descriptor is armed, 68 years.
+/// The longest time from arming the descriptor to its expiry: 68 years.
 const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
 /// In `armed_deadline`: no deadline is armed. In `triggers_begun_when_armed`: a call of `trigger`
 /// was in progress when the owner armed the descriptor.
 const NONE: u64 = u64::MAX;
 
-/// A timerfd: a Linux timer whose file descriptor becomes readable when the timer expires. Arming a
-/// readable timerfd makes it unreadable again, so the owner need not read it.
+/// A timerfd: a Linux timer whose file descriptor becomes readable when the timer expires. The
+/// owner need not read a readable timerfd, because arming the timerfd makes it unreadable.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timerfd: OwnedFd,
@@ -47,8 +47,8 @@ pub(crate) struct Descriptor {
 }
 
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
-/// makes the descriptor readable. The waking thread finds a descriptor that was opened before the
-/// sleep's fence F1 (module `parker`).
+/// makes the descriptor readable. The waking thread sees the descriptor if the owner opened it
+/// before the fence F1 of this sleep (module `parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 
@@ -84,8 +84,8 @@ impl Descriptor {
             return;
         }
         self.set_expiry(time_left());
-        // Both `Relaxed`: only the owner uses the two fields stored here. `begun` is the count from
-        // before `set_expiry`, because a later call of `trigger` may have replaced `deadline`.
+        // Both `Relaxed`: only the owner uses the two fields stored here. Stores the count from
+        // before `set_expiry`: a call of `trigger` since then may have replaced `deadline`.
         self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
@@ -103,12 +103,11 @@ impl Descriptor {
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
     fn stable_trigger_count(&self) -> Option<u64> {
-        // Acquire: pairs with the Release of `trigger`, so that `begun` counts every call that
-        // `ended` counts.
+        // Acquire: pairs with the Release of `trigger`, so that `begun` is at least `ended`.
         let ended = self.triggers_ended.load(Ordering::Acquire);
-        // Relaxed: this load may miss a call of `trigger` that has just begun. If `arm` then
-        // changes nothing, the missed call makes the descriptor readable. If `arm` sets a new
-        // expiry, it may undo the missed call, but the owner then checks for requests.
+        // Relaxed: this load may miss a call of `trigger` that has just begun. If `arm` leaves the
+        // expiry unchanged, the missed call makes the descriptor readable. If `arm` sets a new
+        // expiry, `arm` may undo the missed call. So the owner checks for requests after `arm`.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == ended).then_some(begun)
     }

@@ -13,20 +13,21 @@ const LOW: usize = 0;
 /// The index of urgent messages in `Backlog::ready`.
 const URGENT: usize = 1;
 
+/// The messages that the owner has taken out of the mailbox and not consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) ready: [MessageList; 2],
-    /// Urgent messages that are not reversed yet, newest first. While this list has messages, no
-    /// urgent message is consumed.
+    /// Urgent messages that still have to be reversed into FIFO order, newest first. While this
+    /// list has messages, no urgent message is consumed.
     pub(super) unreversed: MessageList,
-    /// Urgent messages that are already in FIFO order. These messages become ready when
+    /// Urgent messages that are already in FIFO order. These messages move to `ready` once
     /// `unreversed`, which holds older messages, is empty.
     reversed: MessageList,
     pub(crate) phase: PassPhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if low-priority messages got the larger half of the most recent odd budget.
+    /// True if half of the most recent odd budget was rounded up for low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
@@ -35,9 +36,9 @@ pub(crate) struct Backlog {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PassPhase {
     pub(crate) is_urgent: bool,
-    /// False once this phase has taken messages out of the mailbox, or has instead reversed
-    /// messages of an earlier pass. Messages that arrive later wait for the next pass, so that a
-    /// flood does not prolong this pass.
+    /// True if this phase may still take messages out of the mailbox. A phase takes them at most
+    /// once. Messages that arrive later wait for the next pass, so that a flood does not prolong
+    /// this pass.
     may_take_from_mailbox: bool,
     /// The number of messages that this phase may still consume.
     pub(crate) budget: usize,
@@ -51,7 +52,8 @@ impl PassPhase {
 
 impl Backlog {
     /// Begins a pass. If there are urgent messages, begins with the urgent phase and returns true.
-    /// If the pass begins without messages, messages that arrive later wait for the next pass.
+    /// If there are no messages at all now, this pass consumes none: messages that arrive later
+    /// wait for the next pass.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         if self.is_empty() && mailbox.is_empty() {
@@ -99,16 +101,16 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Subtracts `further_messages` from the budget. The budget already counts the first message of
-    /// the batch.
+    /// Subtracts `further_messages` from the budget. Called for a batch of messages, which the
+    /// budget has already counted as one message.
     pub(crate) fn charge(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
-    /// Removes the next message of this phase. Returns the message's node and link, which
-    /// `node_and_link` finds by the message's index. Returns `None` if no message is ready, or if
-    /// the budget is spent. After `None`, messages of this phase may still be in the mailbox or
-    /// unreversed.
+    /// Removes the next message of this phase. Returns the message's node and the link in this
+    /// node. `node_and_link` looks up both by the node's index. Returns `None` if no message is
+    /// ready, or if the budget is spent. After `None`, messages of this phase may still be in the
+    /// mailbox or unreversed.
     #[inline]
     pub(crate) fn remove_next_message<N>(
         &mut self,
@@ -126,10 +128,10 @@ impl Backlog {
     }
 
     /// Called after [`remove_next_message`](Self::remove_next_message) has returned `None`. Takes
-    /// the messages of this phase out of the mailbox, once per phase. But if urgent messages of an
-    /// earlier pass are still unreversed, takes no urgent messages. Reverses urgent messages into
-    /// FIFO order, up to a limit per pass. `replace_link` sets the link of a message and returns
-    /// the previous link.
+    /// the messages of this phase out of the mailbox, once per phase. The urgent phase takes none
+    /// while `unreversed` still has messages of an earlier pass. Reverses urgent messages into FIFO
+    /// order, up to a limit per pass. `replace_link` sets the link of a message and returns the
+    /// previous link.
     ///
     /// Returns true if this phase now has a message to consume. Otherwise, ends the urgent phase:
     /// urgent messages that remain or arrive later wait for the next pass.
@@ -180,8 +182,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of low-priority messages in the backlog, which are about cancelled
-    /// timers. If the number is at least `FIRST_INEXACT_COUNT`, it may be inexact.
+    /// Returns the number of messages about cancelled timers in the backlog: the low-priority
+    /// messages. If the number is at least `FIRST_INEXACT_COUNT`, it may be inexact.
     #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.ready[LOW].count()

@@ -15,7 +15,7 @@
 //!
 //! A message's link is the index of the message after the next one, so the links form two
 //! interleaved chains. Usually another core has just written a link's cache line, so reading the
-//! link stalls the owner. With two chains, the owner can load two such lines at once.
+//! link stalls the owner. With two chains, the owner can load the lines of two links at once.
 //!
 //! The *count* is the number of messages in the stack. A count that overflows continues at
 //! `FIRST_INEXACT_COUNT`, and is inexact from then on.
@@ -25,7 +25,8 @@
 //!
 //! The flag *knock* of the urgent stack stands for an urgent message without a node. A thread that
 //! has found no free node for its message sets the flag, so that the owner takes a turn before it
-//! sleeps. A push to the stack clears the flag, because its message has the same effect.
+//! sleeps. A push to the stack clears the flag, because the pushed message also makes the owner
+//! take a turn.
 //!
 //! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
 //! the earliest deadline, so the owner must not fall asleep before it has consumed all urgent
@@ -45,8 +46,8 @@
 //!
 //! The pushed message becomes the newest, and the old newest message becomes the second. The pushed
 //! node's link stores the index of the old second message, which is now the third. So every message
-//! is reachable. `take_all` removes all messages at once and reads no link, so no stale link can
-//! harm it. ABA does not harm a push, because the pusher computes the link and the new head only
+//! is reachable. `take_all` removes all messages at once and reads no link, so it cannot use a
+//! stale link. ABA does not harm a push, because the pusher computes the link and the new head only
 //! from the old head and its own index. After `close` every push fails.
 //!
 //! # Ordering
@@ -82,8 +83,8 @@ const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
 /// The value at which a count continues after an overflow. A count that is at least this value may
 /// be inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH;
-/// The count of a list whose true count is unknown. This count stays above `FIRST_INEXACT_COUNT`
-/// until the list is empty.
+/// Stands for the unknown count of a list that may have overflowed. Each removal subtracts one, but
+/// the value stays above `FIRST_INEXACT_COUNT` until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK
@@ -96,6 +97,7 @@ const _: () = assert!(
     "an overflowed count still reaches each multiple of `WAKE_QUEUE_DEPTH`"
 );
 
+/// The queued messages of a shard: one stack per priority.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     urgent: Stack,
@@ -134,12 +136,13 @@ pub(crate) enum MessageKind {
     AddedOrReset,
 }
 
+/// Tells whether a message was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
     /// The message is queued, and its stack now has `depth` messages. If `depth` is at least
-    /// `FIRST_INEXACT_COUNT`, it is correct only modulo `WAKE_QUEUE_DEPTH`. `is_first_payload` is
-    /// true if this push has set the stack's flag *payload*.
+    /// `FIRST_INEXACT_COUNT`, the true number may be larger by a multiple of `WAKE_QUEUE_DEPTH`.
+    /// `is_first_payload` is true if this push has set the stack's flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
@@ -159,8 +162,8 @@ impl Mailbox {
     /// Makes the owner take a turn before its next sleep, as an urgent message would. The caller
     /// must then wake the owner if it is asleep. Has no effect on a closed mailbox.
     pub(crate) fn knock(&self) {
-        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. All bits
-        // of a closed head are already set.
+        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. A closed
+        // head has all bits set, so this OR does not change it.
         self.urgent.head.fetch_or(KNOCK_FLAG, Ordering::Release);
     }
 
@@ -174,8 +177,8 @@ impl Mailbox {
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
-    /// `wake_depth` low-priority messages are queued. If `ends_on_cancel` is true, a single message
-    /// about a payload to drop also keeps the owner awake.
+    /// `wake_depth` low-priority messages are queued. If `ends_on_cancel` is true, one cancelled
+    /// timer whose payload the owner must drop also keeps the owner awake.
     pub(crate) fn must_not_sleep(&self, wake_depth: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: before them, the owner has announced its sleep and executed fence
         // F1 (see `parker`).
@@ -208,8 +211,8 @@ impl Mailbox {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued low-priority messages, which are about cancelled timers. Counts
-    /// at most `FIRST_INEXACT_COUNT`.
+    /// Returns the number of queued messages about cancelled timers: the low-priority messages.
+    /// Counts at most `FIRST_INEXACT_COUNT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
@@ -309,7 +312,7 @@ impl MessageList {
         Self { first: self.second, second: third, count: self.count.wrapping_sub(1) }
     }
 
-    /// Returns the number of messages. Returns `FIRST_INEXACT_COUNT` if the number is larger or
+    /// Returns the number of messages, or `FIRST_INEXACT_COUNT` if there are more or the number is
     /// unknown.
     #[inline]
     pub(crate) fn count(&self) -> u32 {

@@ -3,21 +3,21 @@
 //!
 //! A thread must be *pinned* while it uses a value that it found in an [`EpochArc`] or an
 //! [`EpochPointer`]. A [`Pinned`] proves that its thread is pinned. A value found while pinned
-//! stays alive until the thread unpins. A retracted value is released after all threads that were
-//! pinned at its retraction have unpinned.
+//! stays alive until the thread unpins. When a value is retracted, some threads may be pinned. The
+//! value is released once all these threads have unpinned.
 //!
 //! # Which thread frees
 //!
 //! The release of a retracted value is *deferred work*: `crossbeam_epoch` runs it later, on any
-//! thread that pins. A canceller pins too, and should not pay for freeing memory. So deferred work
-//! frees neither pages of nodes nor shards:
+//! thread that pins. A thread that cancels a timer also pins, and should not spend time on freeing
+//! memory. So deferred work frees neither pages of nodes nor shards:
 //!
 //! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
-//!   page is still unmarked when its shard ends, a thread that later ends another shard frees the
-//!   page (module `slab`).
+//!   shard ends before the page is marked, a thread that later ends another shard frees the page
+//!   (module `slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`. Unless some thread is pinned, `GARBAGE`
-//!   usually already contains the reference to the shard that is ending.
+//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, the reference to the
+//!   ending shard is usually already in `GARBAGE`.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
 //! crate cannot delay corewheel's freeing of memory, and corewheel never runs their deferred work.
@@ -58,13 +58,13 @@ pub(crate) struct Pinned(Guard);
 
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    // If the thread-locals are destroyed, registers a new epoch participant, for this `Pinned`
-    // only.
+    // If the exiting thread has already destroyed `PARTICIPANT`, registers a new participant, for
+    // this `Pinned` only.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
-/// A cell for a pointer. Any thread may publish a pointer if the cell is empty. Only the target's
-/// owner retracts the pointer. The cell does not own the target.
+/// A cell for a pointer. Any thread may publish a pointer in an empty cell. Only the owner of the
+/// pointer's target retracts the pointer. The cell does not own the target.
 #[derive(Debug)]
 pub(crate) struct EpochPointer<T>(Atomic<T>);
 
@@ -127,7 +127,8 @@ impl<T> Protected<'_, T> {
     pub(crate) fn to_arc(&self) -> Arc<T> {
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive (see `deref`).
         unsafe { Arc::increment_strong_count(self.pointer.as_ptr()) };
-        // SAFETY: the pointer is from an `Arc`, and the increment above counts the new `Arc`.
+        // SAFETY: the pointer is from an `Arc`. The new `Arc` owns the reference that the increment
+        // above has added.
         unsafe { Arc::from_raw(self.pointer.as_ptr()) }
     }
 }
@@ -184,17 +185,16 @@ impl<T> EpochPointer<T> {
     /// until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
-        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the cell is
-        // empty again.
+        // Acquire: pairs with the Release of `publish_if_empty`. If `retract` has emptied the cell,
+        // pairs with the Release of `retract`.
         let pointer = self.0.load(Ordering::Acquire, &pinned.0);
         NonNull::new(pointer.as_raw().cast_mut())
     }
 
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: an `Owned` normally owns a `Box`, but this pointer is from no `Box`. So this
-        // `Owned` is never dropped or dereferenced, and the code below turns it back into a
-        // pointer.
+        // SAFETY: an `Owned` must own a `Box` to be dropped or dereferenced. This pointer is from
+        // no `Box`, so the code below only turns the `Owned` back into a pointer.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
         let guard = unsafe { epoch::unprotected() };

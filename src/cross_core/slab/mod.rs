@@ -7,24 +7,25 @@
 //! the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
-//! (`reclaim`). The owner uses [`OwnerSlab`], a private table.
+//! (`reclaim`). The owner uses the [`OwnerSlab`], its private table of pages.
 //!
 //! # Ownership of pages
 //!
 //! A page belongs either to the owner or to the *adders*, which are the other threads that add
 //! timers. A page of the adders is a *remote page*, and its timers are *remote timers*. So the
-//! owner takes a free node without an atomic operation, unless it needs a new page. An adder takes
-//! a free node from a remote page by a compare-and-swap ([`FreeList`](page::FreeList)), or
-//! publishes a new page and keeps its first node. The adder then has exclusive use of the node. The
-//! adder writes the payload, the requested deadline and, for a periodic timer, the period. Then it
-//! sets the state word to `Armed` with the flags *queued* and *new deadline*. This store publishes
-//! the payload, the requested deadline and the period (S3 in `state`). The adder pushes the node
-//! onto the mailbox as a message, which the owner consumes. If the owner's private table lacks the
-//! page, the owner *adopts* the page: it adds the page to that table. Then the owner *admits* the
-//! timer: it counts the timer as live, and links the node into its wheel or fires the timer. If
-//! another thread is resetting the timer during the admission, the owner links the node only when
-//! it consumes that thread's message after the reset. After the timer has ended and its last
-//! message was consumed, the owner returns the node to the free list of its page.
+//! owner takes a free node of its own pages without an atomic operation. Only a new page needs
+//! atomic operations. An adder takes a free node from a remote page by a compare-and-swap
+//! ([`FreeList`](page::FreeList)), or publishes a new page and keeps its first node. The adder then
+//! has exclusive use of the node. The adder writes the payload, the requested deadline and, for a
+//! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and
+//! *new deadline*. This store publishes the payload, the requested deadline and the period (S3 in
+//! `state`). The adder pushes the node onto the mailbox as a message, which the owner consumes. If
+//! the page is not in the owner's private table yet, the owner *adopts* the page: it adds the page
+//! to this table. Then the owner *admits* the timer: it counts the timer as live, and links the
+//! node into its wheel or fires the timer. If another thread is resetting the timer during the
+//! admission, the owner links the node only when it consumes that thread's message after the reset.
+//! After the timer has ended and its last message was consumed, the owner returns the node to the
+//! free list of its page.
 //!
 //! # Generations
 //!
@@ -33,11 +34,11 @@
 //! gives the node's first timer the page's first generation, and each later timer the node's
 //! previous generation plus one. So adders share no counter. The first generation of a new remote
 //! page is above all generations of earlier remote pages with the same number. Each remote add uses
-//! one generation of its node, and the owner returns the node to its page between two adds. So a
-//! node's generation exceeds its page's first generation by at most the number of nodes returned to
-//! that page. The slab stores the first generation of the next new remote page. When the owner
-//! retires a remote page, it raises the slab's first generation above all generations of the
-//! retired page.
+//! the next generation of its node. Between two adds to one node, the owner returns the node to its
+//! page. So a node's generation exceeds its page's first generation by at most the number of nodes
+//! returned to that page. The slab stores the first generation of the next new remote page. When
+//! the owner retires a remote page, it raises the slab's first generation above all generations of
+//! the retired page.
 //!
 //! # Publication and retirement
 //!
@@ -55,9 +56,10 @@
 //! cancels, resets or adds a timer stays pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
-//! and its timer's generation. No later timer of this shard number and node index has this
-//! generation (see Generations, and `registry`). So each operation on a stale handle finds that the
-//! timer has ended. If the page was retired, an operation on the stale handle finds one of these:
+//! and its timer's generation. No later timer with the same shard number and node index has the
+//! same generation (see Generations, and `registry`). So each operation on a stale handle finds
+//! that the timer has ended. If the page was retired, an operation on the stale handle finds one of
+//! these:
 //!
 //! * no page;
 //! * the retired page, whose state words are all `Idle`;
@@ -115,6 +117,7 @@ use crate::{
 const PAGES_MAX: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
 const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 
+/// A slot of the table of pages: a pointer to a page, or vacant.
 #[derive(Debug, Default)]
 struct PageSlot {
     page: EpochPointer<PageHeader>,
@@ -133,9 +136,10 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Numbers that the adders or the owner change. All of these numbers except `first_generation` may
-/// be outdated. The alignment separates these numbers from the cache lines that every remote
-/// operation reads.
+/// Hints about where to find a vacant slot or a free node, and the `first_generation` of new pages.
+/// The adders and the owner change these numbers. All numbers except `first_generation` may be
+/// outdated. The alignment separates these numbers from the cache lines that every remote operation
+/// reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
@@ -150,7 +154,7 @@ struct Hints {
     first_generation: AtomicU64,
 }
 
-/// A node, as a pinned thread sees it.
+/// The parts of a node that any thread may use while it is pinned.
 #[derive(Debug)]
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
@@ -313,16 +317,16 @@ impl Slab {
     /// Publishes a remote page. Returns the page, and the index of its first node. The caller keeps
     /// this node.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // Makes a page only if at least half of all generations remain for its nodes. No node can
-        // use up half of all generations.
+        // Makes a page only if at least half of all generations are above the page's first
+        // generation. A node never uses that many.
         if !self.holds_callbacks || self.first_generation() > OWNER_GENERATION_MAX / 2 {
             return None;
         }
         let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // This read of the first generation comes after the publication. So the value exceeds all
-        // generations of earlier remote pages with this number.
+        // Reads the slab's first generation only after publishing the page. So the value exceeds
+        // all generations of earlier remote pages with this number.
         header.init_remote(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
@@ -330,8 +334,8 @@ impl Slab {
     }
 
     pub(crate) fn first_generation(&self) -> u64 {
-        // Relaxed: an adder that publishes a page acquires the retraction of the previous page in
-        // that slot, and the value stored before that retraction.
+        // Relaxed: publishing a page in a slot acquires the retraction of the slot's previous page.
+        // The owner stores this value before the retraction.
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
@@ -347,7 +351,8 @@ impl Slab {
     /// owner's first page. Returns the page and the slot's number, or `None` if no slot is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
-        // The hint may be too high, so the search then tries the numbers below the hint.
+        // The search begins at the hint. The hint may be too high, so the search then tries the
+        // lower slot numbers.
         let hint = self.hints.vacant_slot_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
         let Some(page_number) =
@@ -424,9 +429,9 @@ impl NodeView<'_> {
         (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next_step })
     }
 
-    /// Ends a reset that this thread has begun. If another thread cancels the timer during the
-    /// reset, this thread may have to take the payload. If so, moves the payload to `payload_out`.
-    /// Returns `None` if the shard has ended during the reset.
+    /// Ends a reset that this thread has begun. If a remote thread has cancelled a remote timer
+    /// during the reset, moves the timer's payload to `payload_out`. Returns `None` if the shard
+    /// has ended during the reset.
     #[inline]
     pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<NextStep> {
         match self.state.end_reset_or_cancel(ResetBy::OtherThread) {

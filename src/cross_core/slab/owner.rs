@@ -52,17 +52,17 @@ pub(crate) struct OwnerSlab<T> {
     /// The free nodes of the owner's pages, linked through `Links`.
     free_places: PlaceAllocator,
     adopted_page_numbers: Vec<usize>,
-    /// The schedules of periodic timers, by page number and then by place in the page.
+    /// The schedules of periodic timers, indexed by page number and then by place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,
     freed_remote_nodes: FreedRemoteNodes,
-    /// The retired pages that are not freed yet. The field is a `RefCell`, because announcing a
-    /// sleep takes `&self` and frees retired pages.
+    /// The retired pages that are not freed yet. A `RefCell`, because the owner also frees retired
+    /// pages before a sleep, where it has only `&self`.
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// How many more times a page that becomes empty may cause a call of [`trim`](Self::trim). A
-    /// pass begins with [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX); between passes,
-    /// there is no limit.
+    /// The number of further pages that may each cause a call of [`trim`](Self::trim) when they
+    /// become empty. During a pass, at most
+    /// [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX); between passes, unlimited.
     pub(crate) trim_budget: u32,
     /// This type owns the payloads. The `Cell` makes it `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -92,14 +92,14 @@ impl<T> OwnerSlab<T> {
 
     #[inline]
     fn page_at(&self, page_number: usize) -> &Page<T> {
-        // SAFETY: the slab's pages are of type `T` (promised to `new`). Retiring a page removes the
-        // page from the table, and takes `&mut self`. Other pages live as long as the slab.
+        // SAFETY: the slab's payloads are of type `T` (promised to `new`). All pages in the table
+        // are alive: retiring a page takes `&mut self`, and removes the page from the table.
         unsafe { self.pages.get(page_number).as_typed() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if this page is not published. Does
-    /// nothing and returns true if `generation` lacks `REMOTE_GENERATION_BIT`, because the owner
-    /// added such a timer. Even if the result is true, the node may hold a timer of another
+    /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
+    /// `generation` lacks `REMOTE_GENERATION_BIT`, the owner has added the timer: then returns true
+    /// and does nothing. Even if the result is true, the node may hold a timer of another
     /// generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
@@ -125,8 +125,8 @@ impl<T> OwnerSlab<T> {
         })
     }
 
-    /// Frees the node at `index`. Its timer, which had this generation, must have ended. The node
-    /// must have no queued message.
+    /// Frees the node at `index`. `generation` is the generation of the node's timer, which must
+    /// have ended. The node must have no queued message.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -149,7 +149,7 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Calls [`trim`](Self::trim), unless the pass in progress has called it often enough.
+    /// Calls [`trim`](Self::trim), or leaves this to a later turn if `trim_budget` is zero.
     #[cold]
     fn trim_or_postpone(&mut self) {
         if self.trim_budget == 0 {
@@ -220,7 +220,8 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Takes a free node when the current page's free list is empty. Adds a page if necessary.
+    /// Takes a free node when the free list of the current page, from which the owner takes nodes,
+    /// is empty. Adds a page if necessary.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
@@ -328,17 +329,17 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // This second call also publishes the retractions' deferred work, so that any thread can
-        // run the work (`reclaim`). Only the thread that made the retractions can publish this
-        // work, and the shard may later move to another thread.
+        // Called again to publish the deferred work of the retirements above (`reclaim`). Then any
+        // thread can run the work. Only the thread that retired the pages can publish this work,
+        // and the shard may later move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
         self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
     }
 
-    /// Puts the most recently freed node into the free list of its page. Before this call, the page
-    /// counts the node as used.
+    /// Puts the most recently freed node into the free list of its page. Until this call, the page
+    /// counts the freed node as used.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
@@ -411,7 +412,8 @@ impl<T> OwnerSlab<T> {
         self.retired_pages.get_mut().0.push_back(page);
     }
 
-    /// Returns the creation records of the admitted timers that have a payload and are not running.
+    /// Returns the call site and the time of the add, for each admitted timer that has a payload
+    /// and is not running.
     #[cfg(feature = "origins")]
     pub(crate) fn creation_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.possibly_used_indices().map(|index| self.entry(index));
@@ -448,8 +450,8 @@ impl<T> OwnerSlab<T> {
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
-    /// Returns the payload of a periodic timer that the owner has added, claimed and armed again.
-    /// The payload is present even if another thread has cancelled the rearmed timer.
+    /// Returns the payload of a periodic timer that the owner has added, and has rearmed after a
+    /// claim. The payload is present even if another thread has cancelled the rearmed timer.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner, and other threads never take the payload of a timer that the
@@ -504,7 +506,7 @@ impl OwnerSlab<Callback> {
     }
 }
 
-/// The owner's reference to a node whose page has been looked up.
+/// The owner's access to one node: a reference to the node's page, and the node's index.
 pub(crate) struct NodeRef<'n, T> {
     page: &'n Page<T>,
     index: u32,
@@ -624,7 +626,7 @@ impl<T> ClaimedTimer<T> {
         unsafe { self.node.as_ref() }
     }
 
-    /// Takes the payload. Allowed only once, and only before the timer is run or rearmed.
+    /// Takes the payload. May be called only once, and only before the timer is run or rearmed.
     #[inline]
     pub(crate) fn take_payload(&self) -> T {
         // SAFETY: the owner has claimed the timer, so the payload is present, and no other thread

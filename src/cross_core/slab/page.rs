@@ -21,7 +21,8 @@ use crate::{
 ///
 /// A node's [`Exclusive`] values are in this header, in `Node` and in the arrays of the page. One
 /// thread at a time uses the `Exclusive` values: the owner, or the adder that has taken the node.
-/// The state word can give the payload, and nothing else, to another thread, such as a canceller.
+/// Exception: through the state word, another thread, such as a canceller, can get the payload, but
+/// nothing else.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -76,13 +77,13 @@ pub(super) struct PageHeader {
     pub(super) read_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
-    /// The function that frees a page of this payload type.
+    /// The function that frees this page, for callers that do not know the payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
     /// The deadlines that remote adds and resets have requested.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
-    /// For a periodic timer, which is never postponable: the base time of its periods, which a
-    /// remote add or reset stores.
+    /// For a periodic timer, which is never postponable: the time from which its periods count. A
+    /// remote add or reset stores this time.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
 }
 
@@ -125,11 +126,10 @@ impl PageLayout {
 }
 
 impl PageHeader {
-    /// Stores the first generation, and makes all nodes except the first available to the adders.
-    /// The caller keeps the first node.
+    /// Stores the first generation, and puts all nodes except the first into the free list, where
+    /// adders find them. The caller keeps the first node.
     pub(super) fn init_remote(&self, first_generation: u64) {
-        // Relaxed: the free list publishes the value to other adders. The caller needs no
-        // publication, because it stores the value itself.
+        // Relaxed: `fill_except_first` publishes the value to other adders.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
         self.free_list.fill_except_first();
     }
@@ -151,7 +151,8 @@ impl PageHeader {
     #[inline]
     pub(super) fn first_generation(&self) -> u64 {
         // Relaxed: an adder has acquired the free list (G1), or has stored the first generation
-        // itself. The owner has acquired the free list, or the words of all added timers.
+        // itself. The owner has acquired the free list, or the state word of each timer in the
+        // page.
         self.first_generation.load(Ordering::Relaxed)
     }
 }
@@ -166,7 +167,7 @@ impl<T> Page<T> {
         } else {
             // The memory is new and zeroed. In an all-zero page, all nodes are free, and all fields
             // of the header except `free_page` are valid.
-            // SAFETY: the field is in the page.
+            // SAFETY: `free_page` is a field of the new page.
             let free_page = unsafe { &raw mut (*page.as_ptr()).header.free_page };
             // SAFETY: the memory is valid for writes, and no other thread can see it yet.
             unsafe { free_page.write(Self::free) };
@@ -210,7 +211,7 @@ impl<T> Page<T> {
 
     /// # Safety
     ///
-    /// The page is a `Page<T>`, no thread uses it any more, and it is freed once.
+    /// The page is a `Page<T>` that no thread uses any more, and no other call frees the page.
     unsafe fn free(page: NonNull<PageHeader>) {
         let page = page.cast::<Self>();
         if IS_LOOM {
@@ -264,7 +265,7 @@ impl PagePtr {
 
     /// # Safety
     ///
-    /// No thread uses the page any more, and it is freed once.
+    /// No thread uses the page any more, and no other call frees the page.
     pub(super) unsafe fn free(self) {
         // SAFETY: guaranteed by the caller.
         let free_page = unsafe { self.0.as_ref() }.free_page;
@@ -304,7 +305,7 @@ impl<T> Node<T> {
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
 /// these links and writes; S2 in `state` relies on this. A pop also acquires the writes of earlier
-/// pushes, because each CAS continues the release sequence of the head that it replaces.
+/// pushes, because each CAS of the head continues the release sequences of the earlier pushes.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -318,7 +319,7 @@ impl FreeList {
     }
 
     /// Takes the first free node. Returns the node's place, and the number of nodes that are still
-    /// free. `link` maps a place to the link of its node.
+    /// free. `link` returns the mailbox link in the node at a place.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,
@@ -333,7 +334,7 @@ impl FreeList {
             // Adds one to the tag, and subtracts one from the count.
             let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
             // Both `Acquire` (G1): a successful CAS sees the writes of the node's previous user. A
-            // failed CAS sees the links of the list at the new head.
+            // failed CAS loads a newer head, and sees the links of the list that begins there.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count)),
                 Err(found) => head = found,
@@ -342,7 +343,8 @@ impl FreeList {
     }
 
     /// Pushes the chain of `count` nodes from `first_place` to `last_place`. `last_link` is the
-    /// link of the last node. Returns the numbers of free nodes before and after the push.
+    /// mailbox link in the node at `last_place`; this call points it to the node that was first in
+    /// the list. Returns the numbers of free nodes before and after the push.
     pub(super) fn push(
         &self,
         first_place: usize,
@@ -386,8 +388,9 @@ pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
     as_u32(to_place).wrapping_sub(as_u32(from_place + 1))
 }
 
-/// Returns one plus the place that follows `place` in the list. `link` is the link of the node at
-/// `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop` fails.
+/// Returns one plus the place that follows `place` in the list. `link` is the value of the mailbox
+/// link in the node at `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop`
+/// fails.
 fn next_place_plus_one(place: usize, link: u32) -> u32 {
     link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }

@@ -14,14 +14,15 @@ use crate::{
 /// pops them.
 static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 
-/// Retracted pages of one owner, the oldest first. The owner no longer uses these pages. Each
-/// retraction has scheduled [`mark_reclaimable`] as deferred work.
+/// Retracted pages of one owner, the oldest first. The owner no longer uses these pages. When the
+/// owner retracted a page from the table, it scheduled [`mark_reclaimable`] for this page as
+/// deferred work (`reclaim`).
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(pub(super) VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable. Deferred work (`reclaim`) calls this function after all threads
-/// that could read the page have unpinned. The calling thread can be any thread that pins, such as
-/// a canceller, which should not pay for freeing memory. So this function frees nothing.
+/// that could read the page have unpinned. Any thread that pins may run this work, even a
+/// canceller, which should not pay for freeing memory. So this function frees nothing.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr(page).header() };
@@ -81,7 +82,7 @@ fn is_reclaimable(page: PagePtr) -> bool {
 
 fn free(page: PagePtr) {
     // SAFETY: the page was removed from the table, its owner does not use it, and no other thread
-    // can see it. The page was just removed from the only list that contained it, so it is freed
-    // once.
+    // can see it. The page was just removed from the only list that contained it, so no other call
+    // frees the page.
     unsafe { page.free() }
 }

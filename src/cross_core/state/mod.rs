@@ -103,12 +103,12 @@
 //!    before it clears *queued*, because the next pusher overwrites the link.
 //! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
 //!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
-//!    entry of a pending or cancelled timer may be in no slot. The owner may not have admitted the
-//!    timer yet, or may have admitted the timer during another thread's reset. The owner may also
-//!    have cancelled the timer, or unlinked the due entry and failed to claim the timer. A timer
-//!    whose entry is in no slot is `Resetting`, `Cancelling` or `Cancelled`, or has a *new
-//!    deadline*. In these four states, the owner checks whether the entry is in a slot before it
-//!    unlinks or relinks the entry.
+//!    entry of a pending or cancelled timer may be in no slot, for one of four reasons. Either the
+//!    owner has not admitted the timer yet, or has admitted the timer during another thread's
+//!    reset. Or the owner has cancelled the timer, or has unlinked the due entry and failed to
+//!    claim the timer. A timer whose entry is in no slot is `Resetting`, `Cancelling` or
+//!    `Cancelled`, or has a *new deadline*. In these four states, the owner checks whether the
+//!    entry is in a slot before it unlinks or relinks the entry.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused during the
 //!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
@@ -118,7 +118,7 @@
 //! 4. *The end of the shard.* When the shard ends, a cancelling or resetting thread may have made
 //!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then sweeps all
 //!    words: it ends every timer that is not running. Pending timers are handed back. `Cancelled`
-//!    and `Cancelling` timers count as cancelled, even if their nodes were not pushed. A push into
+//!    and `Cancelling` timers are not handed back, even if their nodes were not pushed. A push into
 //!    the closed mailbox fails, and the cancelling or resetting thread ignores the failure. The
 //!    words are freed after all threads that might read them have unpinned (`reclaim`).
 //!
@@ -126,9 +126,9 @@
 //!
 //! A remote reset takes effect between its two CASes, the one to `Resetting` and the one that ends
 //! the reset. The reset returns true, unless the shard ends between its two CASes. A cancel between
-//! a reset's two CASes is ordered after the reset. A second reset that finds the timer `Resetting`
-//! writes nothing and returns true. The second reset is ordered directly before the reset in
-//! progress, whose deadline takes effect. The owner's reset of an admitted timer clears *new
+//! a reset's two CASes is ordered after the reset. A reset that finds the timer already `Resetting`
+//! writes nothing and returns true. This reset is ordered directly before the other thread's reset
+//! in progress, whose deadline takes effect. The owner's reset of an admitted timer clears *new
 //! deadline*, so it overrides an earlier remote reset. A remote reset in progress is ordered after
 //! the owner's reset. A resetting thread that stalls between its CASes delays no other timer.
 //!
@@ -136,48 +136,48 @@
 //! other resets that found the timer `Resetting` may have returned true. The sweep hands the timer
 //! back with its old deadline, unless an earlier request has set *new deadline*. If *new deadline*
 //! is set, the sweep hands the timer back with the requested deadline in the node. The failed reset
-//! may have already overwritten the earlier request's deadline with its own.
+//! may already have replaced that requested deadline by its own.
 //!
 //! # A reset without a message
 //!
-//! Most resets only postpone a timer. The owner need not know of a postponement before the old
-//! deadline. So after the owner has linked a remotely reset one-shot timer into the wheel's first
-//! level, it usually allows resets without a message. The owner stores in the node the *linked
-//! deadline*, at which it has linked the timer. Then the owner sets *postponable*. A later remote
-//! reset that finds this flag sends no message, unless the new deadline is before the linked
-//! deadline. The resetting thread only writes the requested deadline and sets *new deadline*. At
-//! the linked deadline, the owner's `claim` finds *new deadline* set, and the owner applies the
-//! most recently requested deadline. The work at one tick must be bounded (P7 in
-//! `ARCHITECTURE.md`). So each slot of the first level counts its timers that are postponable, or
-//! that the owner itself has postponed without relinking them. If this count is at its limit, the
-//! owner does not set *postponable*.
+//! Most resets only postpone a timer. The owner need not learn of a postponement until the old
+//! deadline. So once the owner has applied a remote reset of a one-shot timer in the wheel's first
+//! level, later remote resets usually send no message. The owner stores the *linked deadline* in
+//! the node: the deadline at which it has linked the timer. Then the owner sets *postponable*. A
+//! later remote reset that finds *postponable* set sends no message, unless the new deadline is
+//! before the linked deadline. The resetting thread only writes the requested deadline and sets
+//! *new deadline*. At the linked deadline, the owner's `claim` finds *new deadline* set, and the
+//! owner applies the most recently requested deadline. The work at one tick must be bounded (P7 in
+//! `ARCHITECTURE.md`). So each slot of the first level counts its postponable timers, and the
+//! timers that the owner itself has postponed but left in the slot. If this count is at its limit,
+//! the owner does not set *postponable*.
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
 //! resetting the timer when the flag is cleared, that thread's `end_reset_without_message` fails,
-//! and the thread sends a message. Without this message, a timer that `claim` found `Resetting`
-//! would be lost, because the owner has unlinked the timer and would not link it again.
+//! and the thread sends a message. If `claim` found the timer `Resetting`, the owner has unlinked
+//! the timer. The owner links the timer again only when it consumes this message.
 //!
 //! # Orderings, in pairs
 //!
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
-//!   the cancel happens before the owner drops the payload. There is one exception: `finish` does
-//!   not acquire. So if `Shard::next_expired` has returned the payload, the payload's drop may miss
-//!   the writes of a canceller that got [`Cancel::Running`].
+//!   the cancel happens before the owner drops the payload. But `finish` does not acquire. So if
+//!   `Shard::next_expired` has returned the payload, the payload's drop may not see the writes of a
+//!   canceller that got [`Cancel::Running`].
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
-//!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads a
-//!   later value of the word must also see the effects of these callbacks. So every later plain
-//!   store of the word releases. A later CAS need not release, because it continues the release
-//!   sequence of the value that it replaces. An adder's store in `arm_remote` publishes the effects
-//!   of the node's earlier callbacks. The adder has acquired these effects by taking the free node
-//!   (G1 in `slab::page`).
+//!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads
+//!   any later value of the word must also see the effects of these earlier callbacks. So every
+//!   later plain store of the word releases. A later CAS need not release, because it continues the
+//!   release sequence of the value that it replaces. An adder's store in `arm_remote` publishes the
+//!   effects of the node's earlier callbacks. The adder has acquired these effects by taking the
+//!   free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
-//!   acquire. So the writes of a requested deadline are ordered by happens-before. The owner reads
-//!   the latest requested deadline, and the period that the adder wrote. `set_postponable` releases
-//!   the linked deadline to the next `begin_reset`.
+//!   acquire. So of any two writes of one node's requested deadline, one happens before the other.
+//!   The owner reads the latest requested deadline, and the period that the adder wrote.
+//!   `set_postponable` releases the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -222,6 +222,8 @@ const _: () = assert!(
     "the parts fill the word"
 );
 
+/// The phase of a timer: the lowest three bits of the state word. The module's doc explains each
+/// phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
@@ -266,13 +268,14 @@ impl Phase {
     }
 }
 
+/// The kind of a timer that the owner arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
-    /// One-shot; only the owner has a handle, so ending the timer needs no CAS.
+    /// A one-shot timer for which only the owner has a handle. Ending the timer needs no CAS.
     Private,
-    /// One-shot; any thread may have a handle.
+    /// A one-shot timer for which any thread may have a handle.
     Shared,
-    /// Periodic; any thread may have a handle.
+    /// A periodic timer for which any thread may have a handle.
     Periodic,
 }
 
@@ -417,12 +420,14 @@ pub(crate) enum NextStep {
     Nothing,
 }
 
+/// Tells which thread calls [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResetBy {
     Owner,
     OtherThread,
 }
 
+/// The result of an attempt to begin a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ResetOutcome {
@@ -444,6 +449,7 @@ impl NextStep {
     }
 }
 
+/// A timer's 64-bit word: generation, flags and phase.
 #[derive(Debug, Default)]
 pub(crate) struct StateWord(AtomicU64);
 
@@ -456,14 +462,14 @@ impl StateWord {
 
     #[inline]
     fn load_relaxed(&self) -> u64 {
-        // Relaxed: a later CAS confirms the value, or the caller reads no data that the value's
-        // writer has published.
+        // Relaxed: the caller confirms the value by a CAS, or reads no data that the thread that
+        // wrote the value has published.
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// The owner's operations. These methods use a plain store only where no other thread changes the
-/// word, or where the store may overwrite another thread's change.
+/// word, or where overwriting another thread's change is harmless.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -618,7 +624,7 @@ impl StateWord {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
 
-    /// Ends a run and its timer.
+    /// Ends the timer after its last run.
     #[inline]
     pub(crate) fn finish(&self, run: ClaimedRun) -> FreeWhen {
         // No other thread changes the word of a running one-shot timer. A periodic timer may have
@@ -727,15 +733,16 @@ impl StateWord {
 
     /// Prepares the owner's reset of a timer. Discards the requested deadline of an earlier remote
     /// reset. Clears *postponable*, so that a remote reset in progress must send a message. Returns
-    /// whether the timer is periodic, or `None` if the timer has ended or is running. The timer may
-    /// be in no slot of the wheel.
+    /// whether the timer is periodic, or `None` if the timer has ended or is running. Before the
+    /// caller relinks the timer, it must check whether the timer is in a slot of the wheel.
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return None,
-                // A remote reset in progress is ordered after this reset. The remote deadline may
-                // be before the owner's deadline, so the remote thread must send a message.
+                // A remote reset in progress is ordered after this reset. The remote reset's
+                // deadline may be before the owner's deadline, so the remote thread must send a
+                // message.
                 Phase::Armed | Phase::Private | Phase::Resetting => {
                     word & !(NEW_DEADLINE | POSTPONABLE)
                 }
@@ -910,8 +917,8 @@ impl StateWord {
     /// deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
-        // `likely` is the word after a reset without a message, until the owner applies the new
-        // deadline.
+        // `likely` is the word of a timer that was reset without a message and whose new deadline
+        // the owner has not applied yet.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
@@ -1009,8 +1016,8 @@ impl StateWord {
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         // Acquire (S3): orders the adder's write of the period before this thread's write in
-        // `Engine::set_period`. Without this load, a thread that calls `TimerHandle::from_bits` may
-        // not have synchronized with the adder.
+        // `Engine::set_period`. A thread that got its handle by `TimerHandle::from_bits` may not
+        // have synchronized with the adder otherwise.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -1023,8 +1030,8 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the generations are equal, `phase_and_flags` contains only the phase and the flags.
-        // The pending phases have consecutive values: `Private`, `Armed`, `Resetting`.
+        // If the word has this generation, the XOR leaves only the phase and the flags. The pending
+        // phases have consecutive values: `Private`, `Armed`, `Resetting`.
         let phase_and_flags = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS))
     }

@@ -235,7 +235,8 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 
 #[test]
 fn a_reset_that_ends_after_the_sweep_fails() {
-    // The second timer was reset before, so the sweep reports a new deadline.
+    // An earlier remote reset has set *new deadline* for the second timer, so the sweep reports a
+    // new deadline.
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {

@@ -1,4 +1,5 @@
-//! A virtual core: a thread with a wheel and tasks. One core at a time takes steps.
+//! A virtual core: a thread with a wheel and tasks. Only one core at a time takes a step: a poll of
+//! a task, or a turn of the wheel.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,6 +24,7 @@ use crate::{
     local::{ShardRef, ThreadWheel, local_timer},
 };
 
+/// What a core does in one step: polls a task, or turns its wheel.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Polls the ready task at this position, modulo the number of ready tasks.
@@ -30,10 +32,11 @@ pub(super) enum Step {
     Turn,
 }
 
+/// The state of a core after a step.
 #[derive(Clone, Copy)]
 pub(super) struct StepResult {
-    /// True if the core may have more to do in this moment, and may have sent messages to other
-    /// cores.
+    /// True if the step may have had an effect: the core may need another turn, and other cores may
+    /// have new messages.
     pub(super) had_effect: bool,
     /// The time until the core's wheel next needs a turn.
     pub(super) time_until_next: Option<Duration>,
@@ -60,6 +63,7 @@ struct Tasks {
     ready_set: Arc<ReadySet>,
 }
 
+/// A spawned task that has not finished.
 struct UnfinishedTask {
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
@@ -69,6 +73,7 @@ struct UnfinishedTask {
 #[derive(Default)]
 pub(super) struct ReadySet(Mutex<ReadyIds>);
 
+/// The ids of a core's ready tasks, as a list and as a set.
 #[derive(Default)]
 struct ReadyIds {
     ids: Vec<usize>,
@@ -76,6 +81,7 @@ struct ReadyIds {
     id_set: HashSet<usize>,
 }
 
+/// A waker that adds its task to the core's ready tasks.
 struct TaskWaker {
     ready_set: Arc<ReadySet>,
     id: usize,
@@ -117,8 +123,8 @@ impl VirtualCore {
         (core, shard)
     }
 
-    /// Takes `first`, and then further steps while the scheduler chooses this core. Returns the
-    /// next step of another core, or `None` if no step is possible.
+    /// Takes the step `first`, and then more steps of this core, until the scheduler chooses
+    /// another core. Returns the next step of another core, or `None` if no step is possible.
     pub(super) fn take_steps(
         &self,
         first: Step,
@@ -152,7 +158,7 @@ impl VirtualCore {
         self.run_on_core(|tasks| tasks.unfinished.borrow().len())
     }
 
-    /// Runs a job on the core's thread and waits for the result. A panic of the job continues on
+    /// Runs a job on the core's thread and waits for the result. A panic of the job propagates to
     /// the calling thread.
     fn run_on_core<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
         let (result_sender, result_receiver) = channel::<thread::Result<R>>();
@@ -169,8 +175,8 @@ impl VirtualCore {
 impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.job_sender = None;
-        // Ignores a panic of the thread: the thread can panic only at its start, and then `start`
-        // has panicked too.
+        // Ignores a panic of the thread. The thread can panic only at its start, which makes
+        // `VirtualCore::start` panic too.
         let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }

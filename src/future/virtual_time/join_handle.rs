@@ -30,6 +30,7 @@ use crate::local::ThreadWheel;
 /// ```
 pub struct JoinHandle<T>(Arc<Mutex<TaskState<T>>>);
 
+/// Whether a task is running or has finished.
 enum TaskState<T> {
     /// The waker of the task that awaits the output, if there is one.
     Running(Option<Waker>),
@@ -50,8 +51,8 @@ impl<T> JoinHandle<T> {
                     .map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
             });
             let polled = polled.await;
-            // The future must not be dropped while its poll unwinds: a second panic would abort the
-            // process.
+            // The future must not be dropped while its poll unwinds: a panic of the future's
+            // destructor would abort the process.
             ThreadWheel::drop_each_catching_panic([future]);
             let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
             let before = mem::replace(&mut *task.lock_state(), TaskState::Finished(Some(output)));

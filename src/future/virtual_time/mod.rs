@@ -23,14 +23,14 @@ use crate::{clock::ManualClock, local::ShardRef};
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
-/// order of the steps and the fractions of [`When::spread`](crate::When::spread), so a test with a
-/// given seed runs the same way each time. The executor does not control other threads, sockets, or
-/// random choices of the program such as the order of a `HashMap`. A test should create a purgatory group by
-/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
+/// order of the steps and the delays that [`When::spread`](crate::When::spread) adds. With a given
+/// seed, a test runs the same way each time. The executor does not control other threads, sockets,
+/// or random choices of the program such as the order of a `HashMap`. A test should create a
+/// purgatory group by [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
-/// Cost: a step after a step of another core takes a switch between threads, usually some
-/// microseconds. Further steps of one core, and advances of the clock, take much less.
+/// Cost: before a step of a different core, the executor switches threads, which usually takes some
+/// microseconds. Consecutive steps of one core, and advances of the clock, take much less.
 ///
 /// A panic in a poll of a task propagates to the method that runs the task. A task's future is
 /// dropped after its last poll. A future that is still unfinished is dropped with the executor. A
@@ -94,7 +94,8 @@ pub struct VirtualTime {
     cores: Vec<VirtualCore>,
     shards: Vec<ShardRef>,
     scheduler: Arc<Mutex<Scheduler>>,
-    /// Makes the type `!Sync`, because two threads that run steps would choose them together.
+    /// Makes the type `!Sync`. If two threads ran steps at once, the seed alone would not decide
+    /// the order of the steps.
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -119,7 +120,7 @@ impl VirtualTime {
         Self::with_cores(1, 0)
     }
 
-    /// Creates an executor with `cores` cores, at least one. `seed` decides the order of their
+    /// Creates an executor with `cores` cores, at least one. `seed` decides the order of the cores'
     /// steps.
     ///
     /// # Panics
@@ -135,9 +136,8 @@ impl VirtualTime {
     /// assert_eq!(time.shards().len(), 4);
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
-        // Gives the calling thread a fixed number, because this thread may create futures of
-        // `Timers`. Without this call, the number would depend on which threads have used `Timers`
-        // before.
+        // Sets the number that selects a wheel of a `Timers` for the calling thread's futures.
+        // Otherwise, the number would depend on how many threads have used a `Timers` before.
         set_wheel_selector(1);
         let clock = ManualClock::with_spread_seed(seed);
         let mut scheduler = Scheduler::new(clock.clone(), seed);
@@ -234,8 +234,8 @@ impl VirtualTime {
 
     /// Calls `make` on the first core, and spawns the returned future there. Then runs all tasks
     /// until all cores are idle. If the future is ready, returns its output. Otherwise advances the
-    /// clock to the next deadline, and repeats. Unfinished tasks stay for later calls. `make` runs
-    /// on the core's own thread, so it cannot borrow from the caller.
+    /// clock to the next deadline, and repeats. Unfinished tasks continue in the next call that
+    /// runs tasks. `make` runs on the core's own thread, so it cannot borrow from the caller.
     ///
     /// # Panics
     ///
@@ -321,7 +321,7 @@ impl VirtualTime {
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
         self.advance_while(move |deadline, _| deadline <= end);
-        // Saturates, because a task may have advanced the clock beyond `end`.
+        // The subtraction saturates, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
         self.run_until_stalled();
     }

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use super::core::{ReadySet, Step, StepResult};
 use crate::{clock::ManualClock, local::ShardRef};
 
-/// Decides whether the clock advances to the next deadline. The arguments are the deadline, as a time
-/// of the clock, and the number of unfinished tasks.
+/// Decides whether the clock advances to the next deadline. The arguments are the deadline, as a
+/// time of the clock, and the number of unfinished tasks.
 pub(super) type ShouldAdvance = Box<dyn Fn(Duration, usize) -> bool + Send>;
 
 /// The states of all cores after their latest steps.
@@ -18,6 +18,7 @@ pub(super) struct Scheduler {
     should_advance: ShouldAdvance,
 }
 
+/// What the scheduler knows about a virtual core.
 struct CoreState {
     ready_set: Arc<ReadySet>,
     shard: ShardRef,
@@ -45,8 +46,8 @@ impl Scheduler {
         });
     }
 
-    /// Begins a run, and chooses its first step. Requests a turn of every core, because the user may
-    /// have advanced the clock, added timers, or spawned tasks since the latest run.
+    /// Begins a run, and chooses its first step. Requests a turn of every core, because the user
+    /// may have advanced the clock, added timers, or spawned tasks since the latest run.
     pub(super) fn begin_run(&mut self, should_advance: ShouldAdvance) -> Option<(usize, Step)> {
         self.should_advance = should_advance;
         for core in &mut self.cores {
@@ -77,8 +78,9 @@ impl Scheduler {
         self.next_step()
     }
 
-    /// Chooses the next step of any core. If no step is possible, advances the clock to the next
-    /// deadline if `should_advance` returns true, and otherwise returns `None`.
+    /// Chooses the next step of any core. If no step is possible and `should_advance` returns true,
+    /// advances the clock to the next deadline and tries again. Returns `None` if `should_advance`
+    /// returns false or no deadline remains.
     fn next_step(&mut self) -> Option<(usize, Step)> {
         loop {
             if let Some(chosen) = self.choose_step() {
@@ -107,7 +109,7 @@ impl Scheduler {
         Some(choices[chosen])
     }
 
-    /// Returns the time of the clock at which the first core next needs a turn. Ignores the last
+    /// Returns the earliest time of the clock at which a core needs a turn. Ignores the last
     /// representable time, because the clock stops there.
     fn next_turn(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);

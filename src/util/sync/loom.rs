@@ -105,8 +105,8 @@ impl<T> SetOnce<T> {
 ///
 /// Callers access the pointer immediately after `before_store` or `before_load`. Loom switches
 /// threads only before its own operations, so no other thread runs between the call and the access.
-/// So the access uses the newest pointer. To match, `before_store` and `before_load` use a
-/// read-modify-write, which reads the newest value of `changes`.
+/// So the access uses the newest pointer. `before_store` and `before_load` use a read-modify-write,
+/// which likewise reads the newest value of `changes`.
 #[derive(Debug, Default)]
 pub(crate) struct EpochPointerOrdering {
     changes: AtomicU32,
