@@ -48,7 +48,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// Install the recorder before the call of [`Exporter::new`](Self::new). For Prometheus, use a
 /// version of `metrics-exporter-prometheus` that depends on corewheel's version of `metrics`. Then
 /// `cargo tree --duplicates` does not list `metrics`. The Prometheus recorder exports histograms as
-/// summaries, unless its builder sets buckets.
+/// summaries, unless its builder defines the ranges of their cells.
 ///
 /// Do not call `export` on a busy core. A call may be slow, because many recorders record the
 /// lateness of each fired timer separately.
