@@ -1014,7 +1014,7 @@ fn panic_without_driver() -> ! {
          -monoio, -glommio, -smol), or make a driver by `corewheel::future::drive` (with the \
          executor's own sleep function) or `LocalTimer::timer_fd`, or call \
          `local_timer().register_driver()` if your own loop drives the wheel later; in a \
-         work-stealing runtime, use `corewheel::future::Timers`"
+         work-stealing runtime, use `corewheel_tokio::time` or `corewheel::future::Timers`"
     );
 }
 

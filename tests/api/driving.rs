@@ -50,8 +50,14 @@ fn a_pending_future_without_a_driver_panics_with_advice() {
         ];
         for poll in polls {
             let message = panic_message(|| poll(&Poller::new()));
-            for name in ["future::drive", "timer_fd", "-monoio, -glommio, -smol", "register_driver"]
-            {
+            for name in [
+                "future::drive",
+                "timer_fd",
+                "-monoio, -glommio, -smol",
+                "register_driver",
+                "corewheel_tokio::time",
+                "future::Timers",
+            ] {
                 assert!(message.contains(name), "{message}");
             }
             assert!(!message.contains("Config::install"), "`install` drives nothing: {message}");

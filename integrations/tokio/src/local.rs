@@ -118,6 +118,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
@@ -158,6 +159,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
@@ -202,6 +204,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 /// # Panics
 ///
 /// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
+#[track_caller]
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let (timer, guard) = register()?;
     Ok(task::spawn_local(drive(timer, guard)))
@@ -234,6 +237,7 @@ impl Drop for DriverGuard {
 
 /// Registers the descriptor of this thread's wheel in the current runtime, and arms the descriptor.
 #[allow(unsafe_code)]
+#[track_caller]
 fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
     let timer = local_timer().timer_fd()?;
     let guard = DriverGuard::new()?;

@@ -4,13 +4,20 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::{cell::RefCell, io, rc::Rc, thread, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    panic::{self, catch_unwind},
+    rc::Rc,
+    thread,
+    time::Duration,
+};
 
 use corewheel::{Clock, Config, ManualClock, future::sleep, local_timer};
 use corewheel_tokio::time;
 use runtime::{Task, on_a_thread};
 use tokio::{
-    runtime::Builder,
+    runtime::{Builder, Runtime},
     task::{self, LocalSet},
 };
 
@@ -122,4 +129,30 @@ fn run_in_turns_before_its_tasks_and_callbacks_may_spawn() {
     };
     let log: io::Result<_> = thread::spawn(test).join().expect("no panic");
     assert_eq!(log.expect("a runtime"), ["timer", "task", "task of a callback"]);
+}
+
+#[test]
+fn a_panic_shows_the_callers_line() {
+    thread_local! {
+        static WHERE: Cell<Option<(String, u32)>> = const { Cell::new(None) };
+    }
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().build().expect("a runtime without I/O")
+    }
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        WHERE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
+        before(info);
+    }));
+    let calls: [(u32, fn()); 3] = [
+        (line!(), || runtime().block_on(async { _ = corewheel_tokio::run(async {}) })),
+        (line!(), || _ = corewheel_tokio::run_in(&runtime(), async {})),
+        (line!(), || _ = corewheel_tokio::spawn_driver()),
+    ];
+    for (line, misuse) in calls {
+        on_a_thread(move || {
+            assert!(catch_unwind(misuse).is_err(), "line {line}");
+            assert_eq!(WHERE.take(), Some((file!().to_owned(), line)));
+        });
+    }
 }
