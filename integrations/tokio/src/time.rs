@@ -74,7 +74,7 @@ pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use self::{current_timers::THREAD_TIMERS, virtual_time::before_poll};
 pub use self::{
-    current_timers::{timers, use_timers},
+    current_timers::{UseTimersError, timers, use_timers},
     instant::Instant,
     interval::{Interval, IntervalStream, MissedTickBehavior, interval, interval_at},
     sleep::{Sleep, sleep, sleep_until},

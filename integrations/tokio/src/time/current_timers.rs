@@ -1,6 +1,6 @@
 //! Selects the timers for the futures of a thread.
 
-use std::{cell::RefCell, sync::OnceLock};
+use std::{cell::RefCell, error::Error, fmt, io, sync::OnceLock};
 
 use corewheel::future::Timers;
 
@@ -24,7 +24,7 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// # Errors
 ///
 /// If `use_timers` was called before, or one of the uses above has already set the default timers.
-/// The error returns `timers`.
+/// The error contains `timers`.
 ///
 /// # Examples
 ///
@@ -32,11 +32,52 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// use corewheel::future::Timers;
 /// use corewheel_tokio::time;
 ///
-/// time::use_timers(Timers::start(2)?).unwrap();
+/// time::use_timers(Timers::start(2)?)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn use_timers(timers: Timers) -> Result<(), Timers> {
-    DEFAULT_TIMERS.set(timers)
+pub fn use_timers(timers: Timers) -> Result<(), UseTimersError> {
+    DEFAULT_TIMERS.set(timers).map_err(UseTimersError)
+}
+
+/// Reports that [`use_timers`] was called too late, and contains the refused timers. Converts to an
+/// [`io::Error`] of kind `AlreadyExists`.
+#[derive(Debug)]
+pub struct UseTimersError(Timers);
+
+impl UseTimersError {
+    /// Returns the timers that were passed to [`use_timers`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::Timers;
+    /// use corewheel_tokio::time;
+    ///
+    /// let _ = time::timers(); // sets the default timers
+    /// let refused = time::use_timers(Timers::start(2)?).unwrap_err();
+    /// assert_eq!(refused.into_timers().shards().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn into_timers(self) -> Timers {
+        self.0
+    }
+}
+
+impl fmt::Display for UseTimersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the default timers are already set: call `use_timers` once, before the first use of \
+             `corewheel_tokio::time`",
+        )
+    }
+}
+
+impl Error for UseTimersError {}
+
+impl From<UseTimersError> for io::Error {
+    fn from(refused: UseTimersError) -> Self {
+        Self::new(io::ErrorKind::AlreadyExists, refused)
+    }
 }
 
 /// Returns the [`Timers`] for futures that this thread creates. Pass them to adapters, such as
