@@ -1,5 +1,5 @@
-//! The README's examples compile. If a `sleep` is used where a `Send` future is required, the
-//! compile error names the remedy.
+//! The README's examples compile. If a value of a thread's wheel is used where a `Send` value is
+//! required, the compile error names the remedy.
 #![cfg(not(miri))]
 
 use std::{
@@ -38,16 +38,28 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
 }
 
 #[test]
-fn the_compile_error_of_a_non_send_sleep_names_timers() {
+fn the_compile_error_of_a_non_send_value_names_the_remedy() {
     let dependencies = format!("[dependencies]\ncorewheel = {{ path = \"{ROOT}\" }}\n");
-    let example = "fn spawn(_: impl Future<Output = ()> + Send) {}
-        fn main() { spawn(async { corewheel::future::sleep(std::time::Duration::MAX).await }) }";
+    let example = "use corewheel::{LocalHandle, OwnedTimer, purgatory::*};
+        fn spawn(_: impl Future<Output = ()> + Send) {}
+        fn send<T: Send>() {}
+        fn main() { spawn(async { corewheel::future::sleep(std::time::Duration::MAX).await }) }
+        fn local_handle() { send::<LocalHandle>() }
+        fn owned_timer() { send::<OwnedTimer>() }
+        fn purgatory<Op: DelayedOperation>() { send::<Purgatory<u8, Op>>() }";
     let output = check("ui", &dependencies, &[example.to_owned()]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "it compiles");
     let errors = message.lines().filter(|line| line.starts_with("error: future cannot be sent"));
     assert_eq!(errors.count(), 1, "{message}");
-    assert!(message.contains("UseShardRefOrTimers`"), "{message}");
+    for remedy in [
+        "UseShardRefOrTimers`",
+        "UseLocalHandleShare` cannot be sent between threads",
+        "UseOwnedTimerHandle` cannot be sent between threads",
+        "UsePurgatoryGroupNotify` cannot be sent between threads",
+    ] {
+        assert!(message.contains(remedy), "{message}");
+    }
 }
 
 #[test]

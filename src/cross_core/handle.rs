@@ -505,8 +505,12 @@ impl fmt::Display for TimerHandle {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalHandle {
     pub(crate) handle: TimerHandle,
-    not_send: PhantomData<*const ()>,
+    not_send: PhantomData<*const UseLocalHandleShare>,
 }
+
+/// The compiler's error shows this name if code requires a `LocalHandle` to be `Send`. The name
+/// recommends [`LocalHandle::share`].
+enum UseLocalHandleShare {}
 
 impl LocalHandle {
     /// Matches no timer, because no timer has generation 0.

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     fmt,
+    marker::PhantomData,
     rc::Rc,
 };
 
@@ -63,7 +64,12 @@ pub struct OwnedTimer {
     shared: Rc<OwnedTimerState<OwnedCallback>>,
     /// True for the value that `new` returned; false for the reference that a callback gets.
     is_owner: bool,
+    not_send: PhantomData<*const UseOwnedTimerHandle>,
 }
+
+/// The compiler's error shows this name if code requires an `OwnedTimer` to be `Send`. The name
+/// recommends [`OwnedTimer::handle`].
+enum UseOwnedTimerHandle {}
 
 type OwnedCallback = dyn FnMut(&OwnedTimer);
 
@@ -127,7 +133,7 @@ impl OwnedTimer {
             is_owned_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
-        Self { shared: Rc::new(shared), is_owner: true }
+        Self { shared: Rc::new(shared), is_owner: true, not_send: PhantomData }
     }
 
     /// Arms the timer, or resets it if it is pending. Returns true if it was pending. Returns false
@@ -187,8 +193,8 @@ impl OwnedTimer {
         }
         let (previous, had_fired) = (state.latest_handle.get(), state.has_fired.replace(false));
         let shared = Rc::clone(state);
-        let added =
-            local_timer().try_add_local(when, move || Self { shared, is_owner: false }.fire());
+        let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire();
+        let added = local_timer().try_add_local(when, fire);
         // The add may have run user code: a destructor, or the wake hook. This code may have armed
         // the timer too, or run a turn that fired it.
         let was_armed_inside = state.latest_handle.get() != previous;

@@ -75,6 +75,7 @@ use std::{
     collections::VecDeque,
     fmt,
     hash::Hash,
+    marker::PhantomData,
     mem,
     rc::Rc,
     time::Duration,
@@ -161,7 +162,14 @@ use crate::{
 /// assert_eq!(purgatory.check_and_complete(&"partition 7"), 1);
 /// assert!(purgatory.is_empty());
 /// ```
-pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(Rc<Inner<K, Op>>);
+pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(
+    Rc<Inner<K, Op>>,
+    PhantomData<*const UsePurgatoryGroupNotify>,
+);
+
+/// The compiler's error shows this name if code requires a `Purgatory` to be `Send`. The name
+/// recommends [`PurgatoryGroup::notify`].
+enum UsePurgatoryGroupNotify {}
 
 per_thread! {
     /// This thread's local purgatories: at most one for each pair of key type and operation type.
@@ -233,7 +241,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new() -> Self {
-        Self(Inner::new(None))
+        Self(Inner::new(None), PhantomData)
     }
 
     /// Completes `operation` at once if its condition holds. Otherwise parks it until a check finds
@@ -672,13 +680,13 @@ impl<K: WatchKey> PurgatoryGroup<K> {
                 inner.handle_message_catching_panic(sender_core, watch);
             }
         }
-        Purgatory(inner)
+        Purgatory(inner, PhantomData)
     }
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Clone for Purgatory<K, Op> {
     fn clone(&self) -> Self {
-        Self(Rc::clone(&self.0))
+        Self(Rc::clone(&self.0), PhantomData)
     }
 }
 
