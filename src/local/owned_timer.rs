@@ -5,6 +5,7 @@ use std::{
     fmt,
     marker::PhantomData,
     rc::Rc,
+    time::{Duration, Instant},
 };
 
 use super::local_timer;
@@ -290,6 +291,41 @@ impl OwnedTimer {
     /// ```
     pub fn is_pending(&self) -> bool {
         self.shared.latest_handle.get().is_some_and(LocalHandle::is_pending)
+    }
+
+    /// Returns the deadline of the timer if it is pending; see
+    /// [`LocalTimer::deadline`](crate::LocalTimer::deadline).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{OwnedTimer, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// assert_eq!(flush.deadline(), None);
+    /// flush.arm(Duration::from_secs(5));
+    /// assert!(flush.deadline().expect("it is pending") > local_timer().now());
+    /// ```
+    pub fn deadline(&self) -> Option<Instant> {
+        self.shared.latest_handle.get()?.deadline()
+    }
+
+    /// Returns the time until the deadline if the timer is pending; zero if the deadline has
+    /// elapsed. See [`LocalTimer::time_left`](crate::LocalTimer::time_left).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::OwnedTimer;
+    /// use std::time::Duration;
+    ///
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// flush.arm(Duration::from_secs(5));
+    /// assert!(flush.time_left().expect("it is pending") > Duration::from_secs(4));
+    /// ```
+    pub fn time_left(&self) -> Option<Duration> {
+        self.shared.latest_handle.get()?.time_left()
     }
 
     /// Returns how the timer ended after its latest arming. Returns `None` while it is pending or

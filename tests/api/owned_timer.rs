@@ -123,6 +123,24 @@ fn a_callback_that_panics_is_kept() {
 }
 
 #[test]
+fn deadline_and_time_left_are_none_unless_pending() {
+    on_a_core(|clock| {
+        let (timer, _) = counting_timer();
+        let times = || (timer.deadline(), timer.time_left());
+        assert_eq!(times(), (None, None));
+        timer.arm(TICK * 5);
+        let deadline = local_timer().now() + TICK * 5;
+        assert_eq!(times(), (Some(deadline), Some(TICK * 5)));
+        clock.advance(TICK * 3);
+        assert_eq!(times(), (Some(deadline), Some(TICK * 2)));
+        assert_eq!((turn_after(clock, 2).fired, times()), (1, (None, None)));
+        timer.arm(TICK);
+        timer.cancel();
+        assert_eq!(times(), (None, None));
+    });
+}
+
+#[test]
 fn a_dropped_timer_does_not_run_after_a_drain() {
     on_a_core(|_| {
         let (timer, runs) = counting_timer();
