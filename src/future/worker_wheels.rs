@@ -424,8 +424,8 @@ impl WorkerWheel {
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
         let swept = self.wait_for_claim().engine.close();
-        for (_, callback) in swept.drop_cancelled(&self.shared) {
-            self.shared.hooks.drop_catching_panic(callback);
+        for timer in swept.drop_cancelled(&self.shared) {
+            self.shared.hooks.drop_catching_panic(timer.payload);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Instant};
 
-use crate::cross_core::callback::Callback;
+use crate::cross_core::{callback::Callback, handle::TimerHandle};
 
 /// A timer that was pending when its thread's wheel was drained, returned by
 /// [`LocalTimer::drain`](crate::LocalTimer::drain). Dropping it drops the callback.
@@ -21,11 +21,31 @@ use crate::cross_core::callback::Callback;
 /// ```
 #[must_use = "dropping it drops the callback"]
 pub struct PendingTimer {
+    pub(super) handle: TimerHandle,
     pub(super) deadline: Instant,
     pub(super) callback: Callback,
 }
 
 impl PendingTimer {
+    /// Returns the handle of the timer. The handle is stale, but still identifies the timer, for
+    /// example in a map.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::{collections::HashMap, time::Duration};
+    ///
+    /// let flush = local_timer().add(Duration::from_secs(30), || println!("flush"));
+    /// let names = HashMap::from([(flush, "the flush")]);
+    /// for timer in local_timer().drain() {
+    ///     println!("{} was pending", names[&timer.handle()]);
+    /// }
+    /// ```
+    pub fn handle(&self) -> TimerHandle {
+        self.handle
+    }
+
     /// Returns the deadline that the timer had at the drain, rounded up to a tick.
     ///
     /// # Examples
@@ -65,6 +85,9 @@ impl PendingTimer {
 
 impl fmt::Debug for PendingTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingTimer").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("PendingTimer")
+            .field("handle", &self.handle)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{Engine, PassStep, PreparedSleep},
+    shard::{Engine, PassStep, PreparedSleep, TimerAtClose},
     util::{panics::catch_panic_silently, sync::per_thread},
     when::When,
 };
@@ -764,10 +764,12 @@ impl ThreadWheel {
         CurrentWheel::set(None);
         self.driver.set(DriverState::Ended);
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
-        let instant_at = |nanos| self.shared.clock.instant_at(nanos);
-        pending
-            .map(|(nanos, callback)| PendingTimer { deadline: instant_at(nanos), callback })
-            .collect()
+        let to_pending = |TimerAtClose { handle, due, payload: callback }| PendingTimer {
+            handle,
+            deadline: self.shared.clock.instant_at(due),
+            callback,
+        };
+        pending.map(to_pending).collect()
     }
 
     /// Registers a client. Returns an error after a drain: a new client could get an identifier

@@ -87,16 +87,23 @@ pub(crate) enum PassStep<T> {
 /// The payloads that [`Engine::close`] takes out of a shard.
 #[must_use]
 pub(crate) struct TimersAtClose<T> {
-    /// The payloads of pending timers with their deadlines, in nanoseconds of the clock.
-    pending: Vec<(u64, T)>,
+    pending: Vec<TimerAtClose<T>>,
     /// The payloads of remotely cancelled timers.
     cancelled_payloads: Vec<T>,
+}
+
+/// A timer that was pending when its shard was closed.
+pub(crate) struct TimerAtClose<T> {
+    pub(crate) handle: TimerHandle,
+    /// The deadline, in nanoseconds of the clock.
+    pub(crate) due: u64,
+    pub(crate) payload: T,
 }
 
 impl<T> TimersAtClose<T> {
     /// Drops the payloads of cancelled timers, and frees memory of ended shards. Either may run
     /// user code. Returns the pending timers.
-    pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<(u64, T)> {
+    pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<TimerAtClose<T>> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
         }
@@ -1089,7 +1096,7 @@ impl<T> Engine<T> {
             self.stats.counts.added += 1;
             self.stats.live += 1;
         }
-        let nanos = match swept {
+        let due = match swept {
             SweepOutcome::HandedBack { has_new_deadline: true } => {
                 self.clock.tick.round_up(node.requested_deadline().load_nanos())
             }
@@ -1103,7 +1110,9 @@ impl<T> Engine<T> {
         } else {
             self.stats.live -= 1;
             self.stats.counts.handed_back += 1;
-            found.pending.extend(payload.map(|payload| (nanos, payload)));
+            let generation = node.state().generation();
+            let handle = self.handle_template.with_index_and_generation(index, generation);
+            found.pending.extend(payload.map(|payload| TimerAtClose { handle, due, payload }));
         }
     }
 
@@ -1335,8 +1344,8 @@ impl<T> Drop for Engine<T> {
             // If a pending timer was due at or before the last turn, another thread has usually
             // added or reset the timer after that turn. This timer counts as overdue since the time
             // `remote_due`.
-            let due =
-                pending.iter().map(|&(due, _)| if due > last_turn { due } else { remote_due });
+            let due = pending.iter().map(|timer| timer.due);
+            let due = due.map(|due| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);
             // A timer of a wheel that never had a driver would never fire, so its deadline is
             // irrelevant.
@@ -1350,8 +1359,8 @@ impl<T> Drop for Engine<T> {
                     .report_undriven_wheel(overdue.max(overdue_at_least), Some(pending.len()));
             });
         }
-        for (_, payload) in pending {
-            self.shared.hooks.drop_catching_panic(payload);
+        for timer in pending {
+            self.shared.hooks.drop_catching_panic(timer.payload);
         }
     }
 }

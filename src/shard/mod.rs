@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{Engine, PassStep};
+pub(crate) use self::engine::{Engine, PassStep, TimerAtClose};
 use self::expired::ExpiryTimes;
 pub use self::{
     expired::{Expired, Expiry},
@@ -1048,7 +1048,7 @@ impl<T> Shard<T> {
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.engine.close().drop_cancelled(&self.engine.shared).into_iter();
         let clock = &self.engine.clock.source;
-        pending.map(|(nanos, payload)| (clock.instant_at(nanos), payload)).collect()
+        pending.map(|timer| (clock.instant_at(timer.due), timer.payload)).collect()
     }
 
     /// Returns the counts of the shard's timers, messages and turns. Cost: one or two cache misses

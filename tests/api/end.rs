@@ -149,10 +149,10 @@ fn references_to_an_ended_wheel_and_to_its_successor_differ() {
 fn drain_returns_the_pending_timers_of_a_thread() {
     on_a_core(|clock| {
         let (begun, log) = (clock.now(), Log::new());
-        local_timer().add(TICK, log.writer("one-shot"));
-        local_timer().add_local(TICK * 2, log.writer("private"));
+        let one_shot = local_timer().add(TICK, log.writer("one-shot"));
+        let private = local_timer().add_local(TICK * 2, log.writer("private"));
         let (repeats, core) = (log.clone(), local_timer().shard_ref());
-        local_timer().add_periodic(TICK * 3, move || repeats.write("periodic"));
+        let periodic = local_timer().add_periodic(TICK * 3, move || repeats.write("periodic"));
         local_timer().add(TICK * 4, log.writer("cancelled")).cancel();
         // This destructor runs while the wheel is not borrowed.
         let at_drop = OnDrop({
@@ -169,6 +169,8 @@ fn drain_returns_the_pending_timers_of_a_thread() {
         pending.sort_unstable_by_key(PendingTimer::deadline);
         let deadlines: Vec<_> = pending.iter().map(PendingTimer::deadline).collect();
         assert_eq!(deadlines, [1, 2, 3, 6, 7].map(|ticks| begun + TICK * ticks));
+        let handles: Vec<_> = pending.iter().map(PendingTimer::handle).collect();
+        assert_eq!(handles, [one_shot, private.share(), periodic, moved, remote]);
         pending.into_iter().for_each(PendingTimer::run);
         assert_eq!(log.take(), ["one-shot", "private", "periodic"]);
         let counts = local_timer().counts();
