@@ -20,11 +20,22 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for a `Shard`. `thread` identifies the owner if `name` is empty. Writes to standard error if no
-/// subscriber can get the event. At the end of a thread, reports the number of `dropped` timers
-/// instead of an overdue timer. In this case, calls no subscriber, because the subscriber's
-/// thread-locals may be destroyed.
+/// Why a wheel that no loop drives is reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UndrivenIncident {
+    /// A timer is overdue.
+    Overdue,
+    /// The thread has ended, its wheel never had a turn, and this number of timers was dropped.
+    DroppedWithoutTurn(usize),
+    /// The thread has ended after the wheel's last turn, and this number of timers was dropped. At
+    /// least one of them was overdue.
+    DroppedAfterLastTurn(usize),
+}
+
+/// Reports a wheel that no loop drives. `overdue` is the time for which a timer is or was overdue.
+/// `is_thread_wheel` is false for a `Shard`. `thread` identifies the owner if `name` is empty.
+/// Writes to standard error if no subscriber can get the event. At the end of a thread, calls no
+/// subscriber, because the subscriber's thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven_wheel(
     shard: u32,
@@ -32,8 +43,9 @@ pub(crate) fn report_undriven_wheel(
     thread: Option<impl fmt::Debug>,
     overdue: Duration,
     is_thread_wheel: bool,
-    dropped: Option<usize>,
+    incident: UndrivenIncident,
 ) {
+    use UndrivenIncident::{DroppedAfterLastTurn, DroppedWithoutTurn, Overdue};
     let advice = if is_thread_wheel {
         "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, or \
          see `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their \
@@ -42,7 +54,9 @@ pub(crate) fn report_undriven_wheel(
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };
     #[cfg(feature = "tracing")]
-    if dropped.is_none() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+    if let Overdue = incident
+        && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>)
+    {
         tracing::error!(shard, name, ?overdue, advice, "a timer is overdue and no loop drives it");
         return;
     }
@@ -51,15 +65,19 @@ pub(crate) fn report_undriven_wheel(
         ("", None) => "an unnamed thread".to_owned(),
         _ => format!("thread '{name}'"),
     };
-    if let Some(timers) = dropped {
-        eprintln!(
+    match incident {
+        Overdue => eprintln!(
+            "corewheel: a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, \
+             and no loop drives it: {advice}"
+        ),
+        DroppedWithoutTurn(timers) => eprintln!(
             "corewheel: {owner} (shard {shard}) has ended and dropped {timers} pending \
-             timer(s), because no loop drove its wheel: {advice}"
-        );
-        return;
+             timer(s), because no loop turned its wheel: {advice}"
+        ),
+        DroppedAfterLastTurn(timers) => eprintln!(
+            "corewheel: {owner} (shard {shard}) has ended and dropped {timers} pending \
+             timer(s), at least one of them overdue by {overdue:?}: the wheel's loop was blocked \
+             or had ended"
+        ),
     }
-    eprintln!(
-        "corewheel: a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, \
-         and no loop drives it: {advice}"
-    );
 }

@@ -22,7 +22,7 @@ use crate::{
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
     limits::WAKE_QUEUE_DEPTH,
-    trace,
+    trace::{self, UndrivenIncident},
     util::{
         panics::catch_panic_silently,
         sync::{AtomicU64, Ordering},
@@ -159,17 +159,23 @@ impl Shared {
     #[inline(never)]
     fn report_if_overdue(&self) {
         if let Some(due) = self.turn_state().next_turn_due() {
-            self.report_undriven_wheel(self.clock.nanos().saturating_sub(due), None);
+            self.report_overdue_timer(self.clock.nanos().saturating_sub(due));
         }
+    }
+
+    /// Reports a timer that has been overdue for `overdue_nanos`, as
+    /// [`report_undriven_wheel`](Self::report_undriven_wheel) describes.
+    #[cold]
+    pub(crate) fn report_overdue_timer(&self, overdue_nanos: u64) {
+        self.report_undriven_wheel(overdue_nanos, UndrivenIncident::Overdue);
     }
 
     /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
     /// period. `overdue_nanos` is the lateness of the timer. After a report, reports nothing until
     /// a driver has registered and the wheel is without a driver again. The caller must hold no
-    /// borrow of corewheel's state. If the owner's thread is ending, `dropped` is the number of its
-    /// pending timers, which are dropped.
+    /// borrow of corewheel's state.
     #[cold]
-    pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, dropped: Option<usize>) {
+    pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, incident: UndrivenIncident) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
@@ -181,7 +187,7 @@ impl Shared {
                     thread,
                     overdue,
                     is_thread_wheel,
-                    dropped,
+                    incident,
                 );
             });
         }

@@ -255,7 +255,7 @@ impl WorkerWheel {
             drop(guard);
         }
         if let Some(overdue) = overdue_nanos {
-            self.shared.report_undriven_wheel(overdue, None);
+            self.shared.report_overdue_timer(overdue);
         }
         Some(added)
     }

@@ -494,7 +494,7 @@ impl ThreadWheel {
         };
         let (next_due, _) = self.with_engine(|engine| engine.publish_undriven());
         let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
-        self.shared.report_undriven_wheel(self.shared.clock.nanos().saturating_sub(next_due), None);
+        self.shared.report_overdue_timer(self.shared.clock.nanos().saturating_sub(next_due));
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
@@ -520,7 +520,7 @@ impl ThreadWheel {
                 let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next_due < new_deadline {
-                    self.shared.report_undriven_wheel(now.saturating_sub(next_due), None);
+                    self.shared.report_overdue_timer(now.saturating_sub(next_due));
                 }
             }
         }

@@ -42,6 +42,7 @@ use crate::{
         SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, UNDRIVEN_GRACE_NANOS, WAKE_QUEUE_DEPTH,
     },
     metrics::ShardMetrics,
+    trace::UndrivenIncident,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
     wheel::{Entry, RawWheel, Storage},
     when::{RequestedTime, When},
@@ -1349,14 +1350,17 @@ impl<T> Drop for Engine<T> {
             let due = due.min().unwrap_or(u64::MAX);
             // A timer of a wheel that never had a driver would never fire, so its deadline is
             // irrelevant.
-            let is_lost = self.stats.counts.turns == 0 && !pending.is_empty();
-            let overdue_at_least = if is_lost { UNDRIVEN_GRACE_NANOS } else { 0 };
+            let (overdue_at_least, incident) = match (self.stats.counts.turns, pending.len()) {
+                (0, 1..) => {
+                    (UNDRIVEN_GRACE_NANOS, UndrivenIncident::DroppedWithoutTurn(pending.len()))
+                }
+                (_, dropped) => (0, UndrivenIncident::DroppedAfterLastTurn(dropped)),
+            };
             // The function of a `Clock::from_fn` panics if it uses a thread-local that the exiting
             // thread has destroyed. A panic would end the process here.
             catch_panic_silently(|| {
                 let overdue = self.shared.clock.nanos().saturating_sub(due);
-                self.shared
-                    .report_undriven_wheel(overdue.max(overdue_at_least), Some(pending.len()));
+                self.shared.report_undriven_wheel(overdue.max(overdue_at_least), incident);
             });
         }
         for timer in pending {

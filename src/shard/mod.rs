@@ -1148,7 +1148,7 @@ impl<T> Shard<T> {
             return self.engine.insert(schedule, kind, call_site, payload);
         }
         let (next_due, now) = self.engine.publish_undriven();
-        self.engine.shared.report_undriven_wheel(now.saturating_sub(next_due), None);
+        self.engine.shared.report_overdue_timer(now.saturating_sub(next_due));
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
         let _ = self.engine.publish_undriven();

@@ -410,16 +410,21 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         "remote, installed",
         "run before",
         "remote, run before",
-        "run before, the thread ends",
     ];
     let expected = expected.map(|name| format!("'{name}'"));
     let expected = expected.iter().map(|name| (name.as_str(), "local_timer().turn()"));
     let thread = "local_timer().turn()";
-    let last =
-        [("'a shard'", "Shard::turn"), ("'corewheel-0'", thread), ("unnamed thread", thread)];
+    let blocked_or_ended = "at least one of them overdue by 1.";
+    let last = [
+        ("'run before, the thread ends'", blocked_or_ended),
+        ("'the loop is blocked'", blocked_or_ended),
+        ("'a shard'", "Shard::turn"),
+        ("'corewheel-0'", thread),
+        ("unnamed thread", thread),
+    ];
     let expected = expected.chain(last);
     assert_eq!(lines.len(), expected.clone().count(), "{text}");
-    assert!(lines[0].contains("dropped 2 pending timer(s)"), "{text}");
+    assert!(lines[0].contains("dropped 2 pending timer(s), because no loop turned"), "{text}");
     assert!(lines[lines.len() - 1].contains("an unnamed thread (ThreadId("), "{text}");
     for (line, (name, call)) in lines.into_iter().zip(expected) {
         assert!(line.contains(name) && line.contains(call), "{line}");
@@ -467,6 +472,14 @@ fn add_without_a_driver() {
         run();
         local_timer().add(millis(1), || ());
         thread::sleep(millis(1_100));
+    });
+    on_named_core("the loop is blocked", move || {
+        let blocks = async move {
+            sleep(DELAY).await;
+            local_timer().add(millis(1), || ());
+            thread::sleep(millis(1_100));
+        };
+        execute(Box::pin(blocks), [driver()]);
     });
     // Another loop drives the wheel before or after `run_until_empty`.
     for (before, after) in [(true, false), (false, true)] {
