@@ -1,6 +1,6 @@
 //! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
 //! feature or a subscriber, prints only incidents of one kind, to standard error. In these, no loop
-//! drives a wheel, so a timer is overdue or was dropped.
+//! drives a wheel, so a timer is overdue, was dropped or cannot fire.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
 //! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
@@ -30,6 +30,9 @@ pub(crate) enum UndrivenIncident {
     /// The thread has ended after the wheel's last turn, and this number of timers was dropped. At
     /// least one of them was overdue.
     DroppedAfterLastTurn(usize),
+    /// The thread runs a `Watcher`, which does not turn the thread's own wheel, and this wheel has
+    /// a timer.
+    UsedOnWatcher,
 }
 
 /// Reports a wheel that no loop drives. `overdue` is the time for which a timer is or was overdue.
@@ -45,8 +48,11 @@ pub(crate) fn report_undriven_wheel(
     is_thread_wheel: bool,
     incident: UndrivenIncident,
 ) {
-    use UndrivenIncident::{DroppedAfterLastTurn, DroppedWithoutTurn, Overdue};
-    let advice = if is_thread_wheel {
+    use UndrivenIncident::{DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnWatcher};
+    let advice = if let UsedOnWatcher = incident {
+        "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` and \
+         add through it"
+    } else if is_thread_wheel {
         "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, or \
          see `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their \
          `Watcher`"
@@ -54,11 +60,27 @@ pub(crate) fn report_undriven_wheel(
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };
     #[cfg(feature = "tracing")]
-    if let Overdue = incident
-        && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>)
-    {
-        tracing::error!(shard, name, ?overdue, advice, "a timer is overdue and no loop drives it");
-        return;
+    if !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+        match incident {
+            Overdue => {
+                return tracing::error!(
+                    shard,
+                    name,
+                    ?overdue,
+                    advice,
+                    "a timer is overdue and no loop drives it"
+                );
+            }
+            UsedOnWatcher => {
+                return tracing::error!(
+                    shard,
+                    name,
+                    advice,
+                    "a thread that runs a `Watcher` has a timer on its own wheel"
+                );
+            }
+            DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => (),
+        }
     }
     let owner = match (name, thread) {
         ("", Some(id)) => format!("an unnamed thread ({id:?})"),
@@ -78,6 +100,10 @@ pub(crate) fn report_undriven_wheel(
             "corewheel: {owner} (shard {shard}) has ended and dropped {timers} pending \
              timer(s), at least one of them overdue by {overdue:?}: the wheel's loop was blocked \
              or had ended"
+        ),
+        UsedOnWatcher => eprintln!(
+            "corewheel: {owner} runs a `Watcher`, so no loop drives the thread's own wheel (shard \
+             {shard}), which has a timer: {advice}"
         ),
     }
 }

@@ -177,6 +177,21 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert_one_is_overdue(&text, "no watcher");
 }
 
+#[test]
+fn a_timer_on_the_own_wheel_of_a_watchers_thread_is_reported_at_once() {
+    let text = logged(|_| {
+        let (timers, watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+        let shard = timers.shards()[0].clone();
+        shard.run(move || {
+            local_timer().add(TICK * 1_000, || ());
+            drop(timers); // ends `run`
+        });
+        watcher.run();
+    });
+    assert_eq!(text.matches("a thread that runs a `Watcher` has a timer").count(), 1, "{text}");
+    assert!(text.contains("ERROR") && text.contains("`ShardRef`"), "{text}");
+}
+
 /// A subscriber is user code: it may call the library (P5), and its panic is contained (P6).
 #[test]
 fn a_subscriber_may_use_the_wheel_and_panic() {

@@ -81,7 +81,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::RefreshHook,
     limits::{WATCHER_RETRY_DELAY, WHEEL_CLAIM_TRIES},
-    local::ShardRef,
+    local::{ShardRef, ThreadWheel},
     shard::{Engine, PassStep, PreparedSleep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
     when::When,
@@ -573,6 +573,9 @@ impl Watcher {
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
     /// `Timers` have been dropped.
     ///
+    /// The thread's own wheel, which [`local_timer`](crate::local_timer) returns, is not turned. A
+    /// timer on it is [reported](crate::metrics#wheels-without-a-loop).
+    ///
     /// # Examples
     ///
     /// ```
@@ -589,6 +592,7 @@ impl Watcher {
         self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_owner_parks());
         while !self.is_stopping() {
             self.turn();
+            ThreadWheel::report_timer_on_watcher();
             self.sleep_with(PreparedSleep::park_within);
         }
     }

@@ -30,6 +30,7 @@ use crate::{
     },
     error::{AddErrorReason, ConfigError},
     shard::{Engine, PassStep, PreparedSleep, TimerAtClose},
+    trace::UndrivenIncident,
     util::{panics::catch_panic_silently, sync::per_thread},
     when::When,
 };
@@ -496,6 +497,29 @@ impl ThreadWheel {
         let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
         self.shared.report_overdue_timer(self.shared.clock.nanos().saturating_sub(next_due));
         self.with_engine(|engine| engine.adds_until_loop_check())
+    }
+
+    /// Reports that this thread runs a `Watcher` and that the thread's own wheel has a timer.
+    /// Reports nothing if a loop drives this wheel. Creates no wheel.
+    #[cfg(feature = "futures")]
+    #[inline]
+    pub(crate) fn report_timer_on_watcher() {
+        if CurrentWheel::number().is_some() {
+            let _ = Self::with(Self::report_timer_on_watcher_slow);
+        }
+    }
+
+    #[cfg(feature = "futures")]
+    #[cold]
+    fn report_timer_on_watcher_slow(&self) {
+        if self.is_driven_or_ended() {
+            return;
+        }
+        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven());
+        if next_due.min(self.shared.gauges.remote_due_while_undriven()) < u64::MAX {
+            // The report need not wait for the grace period, because the timer cannot fire.
+            self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnWatcher);
+        }
     }
 
     /// Handles a new deadline of this thread's own when there is no announced sleep to end. If no

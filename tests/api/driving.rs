@@ -418,6 +418,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     let last = [
         ("'run before, the thread ends'", blocked_or_ended),
         ("'the loop is blocked'", blocked_or_ended),
+        ("'corewheel-watcher'", "capture a clone of the `ShardRef`"),
         ("'a shard'", "Shard::turn"),
         ("'corewheel-0'", thread),
         ("unnamed thread", thread),
@@ -481,6 +482,7 @@ fn add_without_a_driver() {
         };
         execute(Box::pin(blocks), [driver()]);
     });
+    add_in_callbacks_of_a_watcher();
     // Another loop drives the wheel before or after `run_until_empty`.
     for (before, after) in [(true, false), (false, true)] {
         on_named_core("run before, and turned", move || {
@@ -536,6 +538,26 @@ fn add_without_a_driver() {
     let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
     drop(cores.join());
     thread::spawn(|| local_timer().add(HOUR, must_not_run)).join().expect("no panic");
+}
+
+/// Only the timers that nothing will turn are reported, once.
+fn add_in_callbacks_of_a_watcher() {
+    let timers = Timers::per_worker().expect("a watcher");
+    let (sender, ran) = mpsc::channel();
+    let run = |callback: fn()| {
+        let sends = sender.clone();
+        timers.shards()[0].run(move || {
+            callback();
+            sends.send(()).expect("the test waits");
+        });
+        ran.recv().expect("the callback runs");
+    };
+    run(|| _ = local_timer().len());
+    run(|| {
+        local_timer().add(Duration::ZERO, || ());
+        local_timer().run_until_empty();
+    });
+    (0..2).for_each(|_| run(|| _ = local_timer().add(HOUR, must_not_run)));
 }
 
 // ---- `sleep_with` and `run_until`
