@@ -138,7 +138,7 @@ fn two_events_complete_an_operation_once() {
             let group = group();
             let purgatory = group.join(0, &[shard]);
             let events = group.clone();
-            on_another_thread(move || [0, 0].iter().for_each(|key| events.notify(key)));
+            on_another_thread(move || [0, 0].iter().for_each(|key| _ = events.notify(key)));
             local_timer().turn();
             (group, Op::new(), purgatory)
         });
@@ -255,7 +255,7 @@ fn two_cores(
     other.turn(&own);
     // Allocates the message nodes, so that two threads never allocate a table at the same time.
     let events = group.clone();
-    on_another_thread(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
+    on_another_thread(move || [0, 1, 0, 1].iter().for_each(|key| _ = events.notify(key)));
     other.turn(&own);
     local_timer().turn();
     assert!(op.add(&purgatory, keys).is_some());

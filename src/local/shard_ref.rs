@@ -274,13 +274,14 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. Ignores
-    /// the limit of live timers. Drops `callback` if the wheel has ended or all nodes are in use.
-    /// Wakes the owner if it sleeps, even if `callback` was dropped.
+    /// the limit of live timers. Drops `callback` and returns false if the wheel has ended or all
+    /// nodes are in use. Wakes the owner if it sleeps, even if `callback` was dropped.
     #[track_caller]
-    pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) -> bool {
         let due_at_once = TimerSchedule { due: 0, period: 0 };
         let added =
             self.shared.add(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
+        let is_added = added.is_ok();
         let wake = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
@@ -294,6 +295,7 @@ impl ShardRef {
         if let Some(asleep) = wake {
             self.shared.wake(asleep);
         }
+        is_added
     }
 
     #[inline(always)]

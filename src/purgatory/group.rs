@@ -11,7 +11,7 @@
 
 use std::{
     any::Any,
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     fmt, mem,
     rc::{self, Rc},
@@ -26,7 +26,7 @@ use crate::{
     cross_core::hooks::PanicPlace,
     limits::{PURGATORY_BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
     local::{ShardRef, ThreadWheel},
-    util::sync::{Ordering, SetOnce, fence, per_thread},
+    util::sync::{AtomicBool, Ordering, SetOnce, fence, per_thread},
 };
 
 type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
@@ -94,8 +94,20 @@ pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
 struct Group<K> {
     core_of: Box<KeyToCoreFn<K>>,
-    /// The shards of all cores, set by the first core that joins.
-    shards: SetOnce<Box<[ShardRef]>>,
+    /// Set by the first core that joins.
+    cores: SetOnce<Box<[Core]>>,
+}
+
+struct Core {
+    shard: ShardRef,
+    /// True once this core's purgatory has ended.
+    has_left: AtomicBool,
+}
+
+impl Core {
+    fn new(shard: &ShardRef) -> Self {
+        Self { shard: shard.clone(), has_left: AtomicBool::new(false) }
+    }
 }
 
 /// A function of the user that returns the core of a key. The destructor catches panics. An exiting
@@ -159,7 +171,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
         let core_of = CatchDropPanic(Some(core_of));
         let core_of = move |key: &K| core_of.0.as_ref().map_or(0, |core_of| core_of(key));
-        Self(Arc::new(Group { core_of: Box::new(core_of), shards: SetOnce::new() }))
+        Self(Arc::new(Group { core_of: Box::new(core_of), cores: SetOnce::new() }))
     }
 
     /// Reports an event on `key`: each core checks, in a turn, its operations that watch the key.
@@ -169,8 +181,15 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// call. On a core's own thread, prefer
     /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
-    /// If the key's core has ended, nothing happens. Cost: two allocations, a clone of the key, and
-    /// a request to the core.
+    /// Returns true if the event was handed over to the wheel of the key's core. This core handles
+    /// the event in a turn, unless its wheel or its purgatory ends earlier. In these cases, returns
+    /// false, and the event has no effect:
+    ///
+    /// * No core has joined the group.
+    /// * The purgatory of the key's core was dropped, or this core's wheel has ended.
+    /// * The wheel has no free node.
+    ///
+    /// Cost: two allocations, a clone of the key, and a request to the core.
     ///
     /// # Examples
     ///
@@ -189,12 +208,15 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// local_timer().run_until(|| purgatory.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn notify(&self, key: &K) {
-        let Some(shards) = self.0.shards() else { return };
+    pub fn notify(&self, key: &K) -> bool {
+        let Some(cores) = self.0.cores() else { return false };
+        let key_core = self.0.core_of(key, cores.len());
         // Events are never answered, so any core can be the batch's sender: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
-        self.0.send_batch(self.0.core_of(key, shards.len()), batch);
+        // Relaxed: the flag is only reported.
+        self.0.send_batch(key_core, batch)
+            && !cores[key_core as usize].has_left.load(Ordering::Relaxed)
     }
 
     /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
@@ -206,12 +228,12 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             shards[index].is_of_this_thread(),
             "shard {index} is not this thread's wheel, or has ended; join on that core's thread"
         );
-        let group_shards = self.0.shards.get_or_init(|| shards.into());
-        let (count, others) = (shards.len(), group_shards.len());
+        let cores = self.0.cores.get_or_init(|| shards.iter().map(Core::new).collect());
+        let (count, others) = (shards.len(), cores.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
-        let are_same = group_shards.iter().eq(shards);
+        let are_same = cores.iter().map(|core| &core.shard).eq(shards);
         assert!(are_same, "joined with other shards, or in another order, than other threads");
-        // SeqCst: pairs with the fence in `Group::shards`. This thread sets or reads the shards
+        // SeqCst: pairs with the fence in `Group::cores`. This thread sets or reads the cores
         // before the fence, and its operations check their conditions after the fence.
         fence(Ordering::SeqCst);
         Member {
@@ -219,6 +241,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             own_core: index as u32,
             core_count: count,
+            is_connected: Cell::new(false),
             unsent_batch_by_core: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
         }
@@ -226,17 +249,17 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 }
 
 impl<K: Send + 'static> Group<K> {
-    /// Returns the shards of all cores, if a core has joined.
-    fn shards(&self) -> Option<&[ShardRef]> {
-        let shards = self.shards.get().or_else(|| {
+    /// Returns all cores, if a core has joined.
+    fn cores(&self) -> Option<&[Core]> {
+        let cores = self.cores.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
-            // first, the load below finds the shards. Otherwise this thread's fence comes first.
+            // first, the load below finds the cores. Otherwise this thread's fence comes first.
             // Then the later checks of the joining core's operations see everything that this
             // thread wrote before `notify`.
             fence(Ordering::SeqCst);
-            self.shards.get()
+            self.cores.get()
         });
-        shards.map(|shards| &**shards)
+        cores.map(|cores| &**cores)
     }
 
     #[inline]
@@ -247,11 +270,10 @@ impl<K: Send + 'static> Group<K> {
         (if core < core_count { core } else { core % core_count }) as u32
     }
 
-    /// Sends a batch to a core, which handles it in a turn.
-    fn send_batch(&self, dest_core: u32, batch: Batch<K>) {
-        if let Some(shard) = self.shards().and_then(|shards| shards.get(dest_core as usize)) {
-            shard.run_ignoring_limit(move || batch.deliver());
-        }
+    /// Sends a batch to a core, which handles it in a turn. Returns false if the batch was dropped.
+    fn send_batch(&self, dest_core: u32, batch: Batch<K>) -> bool {
+        let core = self.cores().and_then(|cores| cores.get(dest_core as usize));
+        core.is_some_and(|core| core.shard.run_ignoring_limit(move || batch.deliver()))
     }
 
     fn send_undelivered_replies(self: &Arc<Self>, dest_core: u32, replies: Vec<Message<K>>) {
@@ -320,6 +342,7 @@ pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     own_core: u32,
     core_count: usize,
+    is_connected: Cell<bool>,
     /// For each core, the batch that is being filled.
     unsent_batch_by_core: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
@@ -384,6 +407,16 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
+    /// Records that this core's purgatory has ended, unless the purgatory has never connected.
+    pub(super) fn leave(&self) {
+        if self.is_connected.get()
+            && let Some(cores) = self.group.cores()
+        {
+            // Relaxed: the flag is only reported.
+            cores[self.own_core as usize].has_left.store(true, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn send_unsent_batches(&self) {
         for (dest_core, index) in (0..).zip(0..self.core_count) {
             let batch = self.unsent_batch_by_core.borrow_mut()[index].take();
@@ -411,6 +444,7 @@ impl<K: Send + 'static> Member<K> {
         });
         // An exiting thread receives nothing.
         let watches = watches.unwrap_or_else(|| Some(Vec::new()));
+        self.is_connected.set(watches.is_some());
         // Panics outside the closure, because the panic hook is user code, which may run a turn.
         watches.expect(
             "this thread has joined the group before; use a group for each type of operation",

@@ -1120,6 +1120,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
 
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
+        member.leave();
         // Collects the operations first: sending a message may call a wake hook, and the hook may
         // use the table.
         let remote_watchers: Vec<_> = self.table.borrow().remote_watchers().collect();

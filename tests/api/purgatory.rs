@@ -436,6 +436,24 @@ fn events_are_sent_in_batches() {
 }
 
 #[test]
+fn notify_returns_whether_the_event_reaches_the_wheel_of_the_keys_core() {
+    let cores = JoinedCores::start(4, &[]);
+    assert!(!cores.group.notify(&0), "no core has joined");
+    cores.join(0);
+    assert!(cores.group.notify(&0) && cores.group.notify(&1), "core 1 may join later");
+    cores.join(1);
+    cores.join(2);
+    let (group, shards) = (cores.group.clone(), cores.cores.shards.clone());
+    cores.on(1, move |_| assert!(panics(|| group.join::<Op>(1, &shards)), "the second join"));
+    assert!(cores.group.notify(&1), "the first purgatory of the core lives");
+    cores.cores.on(1, |own| *own = None);
+    assert!(!cores.group.notify(&1), "the core has dropped its purgatory");
+    cores.on(2, |_| drop(local_timer().drain()));
+    assert!(!cores.group.notify(&2), "the core's wheel has ended");
+    assert!(cores.group.notify(&0));
+}
+
+#[test]
 fn a_turn_of_a_drained_wheel_sends_events() {
     let cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);

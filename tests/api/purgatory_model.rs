@@ -201,7 +201,7 @@ impl Model {
             watching.for_each(|live| live.must_end |= live.seen.is_set());
         }
         match random.u32(..4) {
-            0 => self.own.group.notify(&key),
+            0 => _ = self.own.group.notify(&key),
             1 if key % CORES == core => {
                 self.own.on(core, move |own| _ = own.check_and_complete(&key));
             }
