@@ -179,9 +179,10 @@ pub use self::{
     error::{AddError, AddErrorReason, ConfigError, InsideCallback},
     gauges::Counts,
     local::{
-        LocalTimer, ShardRef, Turn, local_timer,
+        LocalTimer, ShardRef, Turn,
+        drained_timer::DrainedTimer,
+        local_timer,
         owned_timer::{OwnedTimer, TimerEnd},
-        pending::PendingTimer,
     },
     shard::{Expired, Expiry, PreparedSleep, Shard},
     when::When,

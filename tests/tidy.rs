@@ -28,11 +28,11 @@ const ORDER: &[(&str, &str)] = &[
     ),
     ("metrics", "live_report watch export"),
     ("shard", "expired stats sleep engine"),
-    ("local", "client thread_wheel shard_ref owned_timer pending timer_fd cores"),
+    ("local", "client thread_wheel shard_ref owned_timer drained_timer timer_fd cores"),
     ("purgatory", "operation hash records table group"),
     (
         "future",
-        "waker_callback backend sleep timeout interval worker_wheels timers drive virtual_time",
+        "waker_callback backend sleep timeout interval claimable_wheels timers drive virtual_time",
     ),
 ];
 

@@ -298,7 +298,7 @@ impl TimerHandle {
     /// effects of the callback's runs. So the caller can free data that the callback's body uses.
     /// Data that the destructors of the captures use must stay, because these destructors may run
     /// later. Exception: after a drain of the wheel,
-    /// [`PendingTimer::run`](crate::PendingTimer::run) may still run the callback, and this call
+    /// [`DrainedTimer::run`](crate::DrainedTimer::run) may still run the callback, and this call
     /// does not wait for that run. Returns the answer of [`cancel`](Self::cancel):
     /// [`Cancel::Running`] means that the callback was running.
     ///

@@ -83,6 +83,7 @@
 //! removes it. So a wheel at its limit may refuse the new timer.
 
 mod backend;
+mod claimable_wheels;
 mod drive;
 mod interval;
 mod sleep;
@@ -90,19 +91,18 @@ mod timeout;
 mod timers;
 mod virtual_time;
 mod waker_callback;
-mod worker_wheels;
 
 use std::time::{Duration, Instant};
 
 pub use self::{
     backend::Backend,
+    claimable_wheels::Watcher,
     drive::drive,
     interval::{Interval, MissedTickBehavior},
     sleep::Sleep,
     timeout::{Timeout, TimeoutError},
     timers::{Remote, Timers},
     virtual_time::{JoinHandle, VirtualTime},
-    worker_wheels::Watcher,
 };
 use crate::{clock::tick::saturating_nanos, local::local_timer};
 

@@ -13,8 +13,8 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
+    claimable_wheels::{ClaimableWheel, ClaimableWheels, Watcher},
     waker_callback::{WakerCallback, with_wake_on_drop},
-    worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
 use crate::local::cores::{Cores, CoresBuilder};
@@ -93,7 +93,7 @@ struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// The wheels that [`Timers::per_worker`] has made. `None` for other `Timers`, whose wheels
     /// belong to threads.
-    worker_wheels: Option<Arc<WorkerWheels>>,
+    claimable_wheels: Option<Arc<ClaimableWheels>>,
     /// Stops the threads or the watcher when the last clone of this `Arc` is dropped. `None` for
     /// [`Timers::new`], because the caller's threads turn the wheels.
     _stop_on_drop: Option<Arc<dyn Send + Sync>>,
@@ -191,7 +191,7 @@ impl Timers {
         let cores = builder.start(|core| core.run_timers())?;
         Ok(Self::from_wheel_set(&WheelSet {
             shards: cores.shards().into(),
-            worker_wheels: None,
+            claimable_wheels: None,
             _stop_on_drop: Some(Arc::new(CallOnDrop(move || cores.stop()))),
         }))
     }
@@ -264,11 +264,11 @@ impl Timers {
         wheels: usize,
         config: impl FnMut(usize) -> Config,
     ) -> Result<(Self, Watcher), ConfigError> {
-        let wheels = WorkerWheels::new(wheels, config)?;
+        let wheels = ClaimableWheels::new(wheels, config)?;
         let watcher = Watcher(Arc::clone(&wheels));
         let timers = Self::from_wheel_set(&WheelSet {
             shards: Arc::clone(&wheels.shards),
-            worker_wheels: Some(Arc::clone(&wheels)),
+            claimable_wheels: Some(Arc::clone(&wheels)),
             _stop_on_drop: Some(Arc::new(CallOnDrop(move || wheels.stop_watcher()))),
         });
         Ok((timers, watcher))
@@ -302,7 +302,7 @@ impl Timers {
         assert!(!shards.is_empty(), "`Timers::new` needs at least one wheel");
         Self::from_wheel_set(&WheelSet {
             shards: shards.into(),
-            worker_wheels: None,
+            claimable_wheels: None,
             _stop_on_drop: None,
         })
     }
@@ -500,7 +500,7 @@ impl Timers {
 
     #[inline]
     fn choose_wheel(&self) -> Remote {
-        let own = if self.0[0].worker_wheels.is_some() { None } else { self.own_wheel_index() };
+        let own = if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
         let wheel_index = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
         Remote { wheel_set: Arc::clone(&self.0[wheel_index]), wheel_index }
     }
@@ -519,8 +519,8 @@ impl Remote {
     /// Returns the wheel at `index` if [`Timers::per_worker`] has made the wheels, otherwise
     /// `None`.
     #[inline]
-    fn worker_wheel(&self, index: usize) -> Option<&WorkerWheel> {
-        Some(&self.wheel_set.worker_wheels.as_ref()?.wheels[index])
+    fn claimable_wheel(&self, index: usize) -> Option<&ClaimableWheel> {
+        Some(&self.wheel_set.claimable_wheels.as_ref()?.wheels[index])
     }
 
     /// Tries to add a timer to each wheel, beginning with this wheel, until a wheel accepts the
@@ -536,7 +536,7 @@ impl Remote {
         let (first, wheel_count) = (self.wheel_index, self.wheel_set.shards.len());
         for index in (first..wheel_count).chain(0..first) {
             let converted_nanos = self.convert_to_clock_of(index, *nanos);
-            let wheel = self.worker_wheel(index);
+            let wheel = self.claimable_wheel(index);
             let added =
                 wheel.and_then(|wheel| wheel.try_add(converted_nanos, call_site, &mut callback));
             let added = added.unwrap_or_else(|| {
@@ -568,7 +568,7 @@ impl Remote {
     }
 
     fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        match self.worker_wheel(self.wheel_index) {
+        match self.claimable_wheel(self.wheel_index) {
             Some(wheel) => wheel.try_reset_to_nanos(handle, nanos),
             None => handle.reset(When::at_nanos(nanos)),
         }
@@ -621,7 +621,7 @@ impl BackendOps for Remote {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(OneShotClosure(move || waker.run()));
-        if let Some(wheel) = self.worker_wheel(self.wheel_index)
+        if let Some(wheel) = self.claimable_wheel(self.wheel_index)
             && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut callback)
         {
             return Ok(handle);
@@ -637,7 +637,7 @@ impl BackendOps for Remote {
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        match self.worker_wheel(self.wheel_index) {
+        match self.claimable_wheel(self.wheel_index) {
             Some(wheel) => wheel.is_pending(handle),
             None => handle.is_pending(),
         }
@@ -645,7 +645,7 @@ impl BackendOps for Remote {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> bool {
-        let cancelled = with_wake_on_drop(false, || match self.worker_wheel(self.wheel_index) {
+        let cancelled = with_wake_on_drop(false, || match self.claimable_wheel(self.wheel_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
         });

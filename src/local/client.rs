@@ -16,7 +16,7 @@ pub(crate) trait WheelClient {
     fn expire(&self, client_index: u32);
 
     /// Sends the client's queued messages to other cores.
-    fn flush(&self);
+    fn flush_messages(&self);
 
     /// Frees some surplus memory, or all surplus memory before a long sleep. Returns true if the
     /// next turn must call `trim` again.
@@ -81,7 +81,7 @@ mod tests {
     impl WheelClient for NoopClient {
         fn expire(&self, _: u32) {}
 
-        fn flush(&self) {}
+        fn flush_messages(&self) {}
 
         fn trim(&self, _: bool) -> bool {
             false

@@ -7,8 +7,8 @@
 mod client;
 #[cfg(feature = "cores")]
 pub(crate) mod cores;
+pub(crate) mod drained_timer;
 pub(crate) mod owned_timer;
-pub(crate) mod pending;
 mod shard_ref;
 mod thread_wheel;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::pending::PendingTimer;
+use self::drained_timer::DrainedTimer;
 pub use self::shard_ref::ShardRef;
 pub(crate) use self::{
     client::{ClientId, WheelClient},
@@ -984,7 +984,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
-    pub fn drain(self) -> Vec<PendingTimer> {
+    pub fn drain(self) -> Vec<DrainedTimer> {
         // A drain inside a turn would be unsound: see `Drop for ThreadWheel`. So the assertion asks
         // the wheel itself, not `CurrentWheel`.
         assert!(

@@ -219,7 +219,7 @@ impl OwnedTimer {
 
     fn fire(self) {
         // After a drain of the wheel, the program may drop the `OwnedTimer`, and then run the
-        // drained `PendingTimer`.
+        // drained `DrainedTimer`.
         if self.shared.is_owned_timer_dropped.get() {
             return;
         }
@@ -267,8 +267,8 @@ impl OwnedTimer {
         self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())
     }
 
-    /// Returns true if the timer is [pending](TimerStatus::Pending). Returns false if it is running,
-    /// has ended, or was never armed. Cost: constant.
+    /// Returns true if the timer is [pending](TimerStatus::Pending). Returns false if it is
+    /// running, has ended, or was never armed. Cost: constant.
     ///
     /// # Examples
     ///

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ClientId, PendingTimer, ShardRef, Turn, WheelClient, client::Clients};
+use super::{ClientId, DrainedTimer, ShardRef, Turn, WheelClient, client::Clients};
 use crate::{
     config::Config,
     cross_core::{
@@ -29,7 +29,7 @@ use crate::{
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{Engine, PassStep, PreparedSleep, TimerAtClose},
+    shard::{Engine, PreparedSleep, TimerAtClose, UserCodeStep},
     trace::UndrivenIncident,
     util::{panics::catch_panic_silently, sync::per_thread},
     when::When,
@@ -645,12 +645,12 @@ impl ThreadWheel {
             self.with_engine(|engine| engine.consume_messages(collected, OwnerSlab::needs_drop))
         {
             match step {
-                PassStep::Cancelled(index) => {
+                UserCodeStep::Cancelled(index) => {
                     let callback =
                         self.with_engine(|engine| engine.take_payload_cancelled_remotely(index));
                     self.shared.hooks.drop_catching_panic(callback);
                 }
-                PassStep::Due(claimed) => {
+                UserCodeStep::Due(claimed) => {
                     *fired += 1;
                     if let Some(ended) = self.run_callback(claimed) {
                         self.with_engine(|engine| engine.finish_run(ended));
@@ -781,14 +781,14 @@ impl ThreadWheel {
 
     /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
     /// progress.
-    pub(super) fn drain(&self) -> Vec<PendingTimer> {
+    pub(super) fn drain(&self) -> Vec<DrainedTimer> {
         self.flush_clients();
         // `close` frees this shard's number, which a later shard may reuse. This thread must not
         // seem to own the later shard.
         CurrentWheel::set(None);
         self.driver.set(DriverState::Ended);
         let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
-        let to_pending = |TimerAtClose { handle, due, payload: callback }| PendingTimer {
+        let to_pending = |TimerAtClose { handle, due, payload: callback }| DrainedTimer {
             handle,
             deadline: self.shared.clock.instant_at(due),
             callback,
@@ -840,7 +840,7 @@ impl ThreadWheel {
     #[inline]
     pub(super) fn flush_clients(&self) {
         if self.flush_requested.replace(false) {
-            self.for_each_client(|client| client.flush());
+            self.for_each_client(|client| client.flush_messages());
         }
     }
 

@@ -92,7 +92,7 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{CheckOutcome, EventWalk, KeyWatchers, Table, WatchOnOtherCore, Watcher},
+    table::{CheckOutcome, EventWalk, KeyWatchers, Table, WatchOnOtherCore, WatchingOperation},
 };
 use crate::{
     cross_core::hooks::PanicPlace,
@@ -516,8 +516,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         let hash = self.0.hash_builder.hash_u32(key);
         let table = self.0.table.borrow();
         let own_id = |watcher| match watcher {
-            Watcher::Local(index) => table.id_at(index),
-            Watcher::Remote { .. } => None,
+            WatchingOperation::Local(index) => table.id_at(index),
+            WatchingOperation::Remote { .. } => None,
         };
         let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
@@ -873,14 +873,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let mut table = self.table.borrow_mut();
             match table.step(&mut event) {
-                Some(Watcher::Local(index)) => {
+                Some(WatchingOperation::Local(index)) => {
                     let operation = table.check_out(index);
                     drop(table);
                     if let Some(operation) = operation {
                         completed += usize::from(self.check(index, operation));
                     }
                 }
-                Some(Watcher::Remote { core, operation, watch }) => {
+                Some(WatchingOperation::Remote { core, operation, watch }) => {
                     drop(table);
                     self.add_message_to_batch(
                         core,
@@ -1136,7 +1136,7 @@ impl<K: WatchKey, Op: DelayedOperation> WheelClient for Inner<K, Op> {
         self.complete(index, Completion::Expired);
     }
 
-    fn flush(&self) {
+    fn flush_messages(&self) {
         if let Some(member) = &self.member {
             member.send_unsent_batches();
         }

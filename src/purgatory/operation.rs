@@ -128,7 +128,7 @@ pub enum Completion {
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
     /// The operation's timeout has elapsed, or the program has [drained](crate::LocalTimer::drain)
-    /// the wheel and then [run](crate::PendingTimer::run) the operation's timer.
+    /// the wheel and then [run](crate::DrainedTimer::run) the operation's timer.
     Expired,
 }
 

@@ -200,14 +200,14 @@ pub(super) struct WatchOnOtherCore {
 
 /// The result of looking up a key before adding a watch. Contains the key, its hash, and the first
 /// existing watch on the key, or `NONE`.
-pub(super) struct KeyLookup<K> {
+pub(super) struct KeyEntry<K> {
     pub(super) key: K,
     hash: u32,
     first_watch: WatchIndex,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watcher {
+pub(super) enum WatchingOperation {
     /// The index of an operation of this core.
     Local(u32),
     /// An operation of another `core`, and the operation's watch on this core.
@@ -683,7 +683,7 @@ impl<K, Op> Table<K, Op> {
     /// check the operation, or ask the operation's core to check it. Returns `None` if no watch
     /// remains that was added before the event began.
     #[inline]
-    pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<Watcher> {
+    pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchingOperation> {
         if mem::take(&mut event.is_suspended) {
             event.next_watch = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
@@ -696,21 +696,25 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline]
-    fn next_watcher(&self, event: &mut EventWalk) -> Option<Watcher> {
+    fn next_watcher(&self, event: &mut EventWalk) -> Option<WatchingOperation> {
         let reached = mem::replace(&mut event.next_watch, WatchIndex::NONE);
         let (number, watcher, watch) = if reached.is_extra() {
             let extra = self.extra_watches.get(reached.index())?;
             let (number, &ExtraWatch { operation, operation_core: core, .. }) =
                 (extra.id_number?, extra);
             let watcher = if core == LOCAL_OPERATION {
-                Watcher::Local(operation.index)
+                WatchingOperation::Local(operation.index)
             } else {
-                Watcher::Remote { core, operation, watch: Id { number, index: reached.index() } }
+                WatchingOperation::Remote {
+                    core,
+                    operation,
+                    watch: Id { number, index: reached.index() },
+                }
             };
             (number, watcher, &extra.watch)
         } else {
             let parked = self.operations.get(reached.index())?;
-            (parked.id_number?, Watcher::Local(reached.index()), &parked.inline_watch)
+            (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
         };
         // This watch and all later watches of the ring were added during the event, so the event
         // ends here.
@@ -848,8 +852,8 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Looks up a key. During an add, only this lookup calls the key's `Eq`, so `Eq` cannot panic
     /// while the table changes.
     #[inline]
-    pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyLookup<K> {
-        KeyLookup { first_watch: self.find_key(hash, &key), key, hash }
+    pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyEntry<K> {
+        KeyEntry { first_watch: self.find_key(hash, &key), key, hash }
     }
 
     /// Inserts a parked operation at `index`, which must be the
@@ -861,7 +865,7 @@ impl<K: Eq, Op> Table<K, Op> {
         index: u32,
         operation: Op,
         timer: LocalHandle,
-        entry: Option<KeyLookup<K>>,
+        entry: Option<KeyEntry<K>>,
     ) -> Id {
         let (number, watch_index) = (self.next_id_number(), WatchIndex::inline(index));
         let inline_watch =
@@ -913,7 +917,7 @@ impl<K: Eq, Op> Table<K, Op> {
         id_number: NonZeroU64,
         operation_core: u32,
         operation: Id,
-        entry: KeyLookup<K>,
+        entry: KeyEntry<K>,
     ) -> u32 {
         let index = self.extra_watches.vacant_index();
         let new_watch = self.make_watch(WatchIndex::extra(index), entry);
@@ -928,8 +932,8 @@ impl<K: Eq, Op> Table<K, Op> {
     /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring; the second
     /// copy of the key is dropped later.
     #[inline]
-    fn make_watch(&mut self, index: WatchIndex, entry: KeyLookup<K>) -> Watch<K> {
-        let KeyLookup { key, hash, first_watch } = entry;
+    fn make_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
+        let KeyEntry { key, hash, first_watch } = entry;
         self.totals.watches += 1;
         if first_watch != WatchIndex::NONE {
             let previous = self.append_to_ring(first_watch, index);
@@ -1004,7 +1008,7 @@ impl<K: Eq, Op> Table<K, Op> {
         &self,
         hash: u32,
         key: &Q,
-    ) -> impl Iterator<Item = Watcher>
+    ) -> impl Iterator<Item = WatchingOperation>
     where
         K: Borrow<Q>,
     {
@@ -1079,8 +1083,8 @@ mod tests {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
-                Watcher::Local(index) => table.id_at(index).expect("in use"),
-                Watcher::Remote { operation, .. } => operation,
+                WatchingOperation::Local(index) => table.id_at(index).expect("in use"),
+                WatchingOperation::Remote { operation, .. } => operation,
             })
             .collect()
     }
@@ -1166,7 +1170,7 @@ mod tests {
 
     /// Takes a step of an event, checks the operation in, and returns its index.
     fn step(table: &mut TestTable, event: &mut EventWalk) -> Option<u32> {
-        let Watcher::Local(index) = table.step(event)? else { return None };
+        let WatchingOperation::Local(index) = table.step(event)? else { return None };
         let operation = table.check_out(index)?;
         table.check_in(index, operation);
         Some(index)

@@ -77,7 +77,7 @@ pub(crate) struct Engine<T> {
 /// A step that a pass returns to its caller: the caller must drop a payload or run a timer. Either
 /// step runs user code, during which a thread's wheel must not borrow its engine.
 #[must_use]
-pub(crate) enum PassStep<T> {
+pub(crate) enum UserCodeStep<T> {
     /// Another thread has cancelled the timer of this node. The caller
     /// [takes the payload](Engine::take_payload_cancelled_remotely) at once, and then drops it.
     Cancelled(u32),
@@ -626,7 +626,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
         if self.stats.in_pass {
-            self.publish_abandoned_pass();
+            self.record_abandoned_pass();
         }
         self.clock.previous_turn_start =
             mem::replace(&mut self.clock.turn_start, self.clock.latest.min);
@@ -653,7 +653,7 @@ impl<T> Engine<T> {
     }
 
     #[cold]
-    fn publish_abandoned_pass(&mut self) {
+    fn record_abandoned_pass(&mut self) {
         self.stats.counts.turns_behind += u64::from(self.is_behind());
         self.stats.was_behind = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
@@ -1118,21 +1118,21 @@ impl<T> Engine<T> {
     }
 
     #[cold]
-    pub(super) fn next_message_step(&mut self) -> Option<PassStep<T>> {
+    pub(super) fn next_message_step(&mut self) -> Option<UserCodeStep<T>> {
         self.consume_messages(&mut 0, |_| true)
     }
 
     /// Consumes messages of the pass's current phase within the budget. Stops at the first message
-    /// that requires a [`PassStep`] by the caller, and returns this step. If no message requires a
-    /// step, ends the urgent phase and returns `None`. Adds the number of remotely cancelled timers
-    /// to `collected`. If `wants_payload` returns true, the caller must take and drop the payload
-    /// of the cancelled timer.
+    /// that requires a [`UserCodeStep`] by the caller, and returns this step. If no message
+    /// requires a step, ends the urgent phase and returns `None`. Adds the number of remotely
+    /// cancelled timers to `collected`. If `wants_payload` returns true, the caller must take and
+    /// drop the payload of the cancelled timer.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-    ) -> Option<PassStep<T>> {
+    ) -> Option<UserCodeStep<T>> {
         loop {
             // The node's page is in the owner's table. The owner adopted the page of a remotely
             // added timer when it put the message about the add into FIFO order.
@@ -1171,7 +1171,7 @@ impl<T> Engine<T> {
                     if has_payload {
                         self.dropped_remote_cancel.set(true);
                         if mem::needs_drop::<T>() && wants_payload(node) {
-                            return Some(PassStep::Cancelled(index));
+                            return Some(UserCodeStep::Cancelled(index));
                         }
                     }
                     self.free(index, generation);
@@ -1218,17 +1218,17 @@ impl<T> Engine<T> {
                             let due = self.clock.tick.start_nanos(current);
                             let claimed = node.claimed(run, due);
                             self.count_overtaken_run(&claimed, deadline);
-                            return Some(PassStep::Due(claimed));
+                            return Some(UserCodeStep::Due(claimed));
                         }
                     }
                     if let Some(claimed) = self.apply_remote_reset_slow(index, periodic) {
-                        return Some(PassStep::Due(claimed));
+                        return Some(UserCodeStep::Due(claimed));
                     }
                 }
                 ConsumedMessage::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_remote_reset(index, periodic) {
-                        return Some(PassStep::Due(claimed));
+                        return Some(UserCodeStep::Due(claimed));
                     }
                 }
                 ConsumedMessage::ResetInProgress { .. } | ConsumedMessage::Nothing => (),
@@ -1269,8 +1269,8 @@ impl<T> Engine<T> {
             // mailbox. So this code requests a pass.
             self.stats.was_behind = true;
             self.request_pass();
-            debug_assert!(!matches!(step, Some(PassStep::Due(_))), "a message about a cancel");
-            if let Some(PassStep::Cancelled(index)) = step {
+            debug_assert!(!matches!(step, Some(UserCodeStep::Due(_))), "a message about a cancel");
+            if let Some(UserCodeStep::Cancelled(index)) = step {
                 return Ok(Some(self.take_payload_cancelled_remotely(index)));
             }
         }
@@ -1314,7 +1314,7 @@ impl Engine<Callback> {
 
     /// Returns the next callback for the caller to run or drop, if a pass has begun. If no callback
     /// is left, ends the pass and returns `None`.
-    pub(crate) fn next_callback_step(&mut self) -> Option<PassStep<Callback>> {
+    pub(crate) fn next_callback_step(&mut self) -> Option<UserCodeStep<Callback>> {
         if !self.stats.in_pass {
             return None;
         }
@@ -1324,7 +1324,7 @@ impl Engine<Callback> {
             return Some(step);
         }
         if let Some(claimed) = self.claim_next_due() {
-            return Some(PassStep::Due(claimed));
+            return Some(UserCodeStep::Due(claimed));
         }
         if self.backlog.may_have_low_messages()
             && let Some(step) = self.next_message_step()

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{Engine, PassStep, TimerAtClose};
+pub(crate) use self::engine::{Engine, TimerAtClose, UserCodeStep};
 use self::expired::ExpiryTimes;
 pub use self::{
     expired::{Expired, Expiry},
@@ -1216,8 +1216,8 @@ impl<T> Shard<T> {
     fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
             match self.engine.next_message_step()? {
-                PassStep::Due(claimed) => return Some(claimed),
-                PassStep::Cancelled(index) => {
+                UserCodeStep::Due(claimed) => return Some(claimed),
+                UserCodeStep::Cancelled(index) => {
                     let payload = self.engine.take_payload_cancelled_remotely(index);
                     self.engine.shared.hooks.drop_catching_panic(payload);
                 }

@@ -43,16 +43,16 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.len(),
             "`len` differs from the number of entries with a slot"
         );
-        let far = linked.iter().filter(|location| location.far_slot().is_some());
-        let far_entries: u32 = self.far_counts_by_slot.iter().sum();
+        let in_upper = linked.iter().filter(|location| location.upper_slot().is_some());
+        let upper_entries: u32 = self.upper_counts_by_slot.iter().sum();
         assert_eq!(
-            far.count(),
-            far_entries as usize,
-            "`far_counts_by_slot` differs from the entries of the upper levels"
+            in_upper.count(),
+            upper_entries as usize,
+            "`upper_counts_by_slot` differs from the entries of the upper levels"
         );
         assert_eq!(
-            self.far_total, far_entries,
-            "`far_total` differs from the sum of `far_counts_by_slot`"
+            self.upper_total, upper_entries,
+            "`upper_total` differs from the sum of `upper_counts_by_slot`"
         );
     }
 
@@ -72,9 +72,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             );
         } else {
             assert_eq!(
-                count_at(Location::in_far_slot(slot)),
-                self.far_count_in(slot) as usize,
-                "`far_counts_by_slot` differs from the entries of slot {slot}"
+                count_at(Location::in_upper_slot(slot)),
+                self.upper_count_in(slot) as usize,
+                "`upper_counts_by_slot` differs from the entries of slot {slot}"
             );
         }
         for &index in &entries {
@@ -85,8 +85,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Checks that `level` covers an entry's slot, and that a pass will visit the slot. Also checks
-    /// that the slot starts at or before the deadline. A `NEAR` entry's slot must start exactly at
-    /// the deadline.
+    /// that the slot starts at or before the deadline. A `FIRST_LEVEL` entry's slot must start
+    /// exactly at the deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
         let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level).start
@@ -98,8 +98,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, current + slots_ahead);
         assert!(start <= deadline, "the entry would fire late");
         assert!(
-            start == deadline || location != Location::NEAR,
-            "the slot starts before the deadline, but the entry is `NEAR`"
+            start == deadline || location != Location::FIRST_LEVEL,
+            "the slot starts before the deadline, but the entry is `FIRST_LEVEL`"
         );
         let is_covered =
             Geometry::<LEVEL_BITS, LEVELS>::covers(level, self.current, start.max(self.current));

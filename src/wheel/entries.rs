@@ -166,7 +166,7 @@ impl<T> Entries<T> {
             && let Some(index) = self.allocate_index_fast()
         {
             let entry = self.fill(index, value);
-            wheel.link_new_near(self, entry, deadline);
+            wheel.link_new_in_first_level(self, entry, deadline);
             Ok(entry.key())
         } else {
             self.insert_slow(wheel, deadline, value)
@@ -203,7 +203,9 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        if !self.entry(key.index).location().get().is_near() || self.free_places.has_last_freed() {
+        if !self.entry(key.index).location().get().is_in_first_level()
+            || self.free_places.has_last_freed()
+        {
             return self.remove_slow(wheel, key);
         }
         let entry = Self::find_in_pages(&self.pages, key)?;
@@ -215,7 +217,7 @@ impl<T> Entries<T> {
         Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
         // The unlink comes last, when the function needs few other values, so that the function
         // saves fewer registers.
-        wheel.unlink_near(self, entry);
+        wheel.unlink_from_first_level(self, entry);
         Some(value)
     }
 

@@ -8,8 +8,7 @@
 //!
 //! A ring has room for the current revolution and at least one following revolution. A level
 //! *covers* the ticks of the revolutions in its ring. The *upper levels* are all levels except the
-//! first. An upper level covers only the current and the next revolution. In names, *near* means
-//! the first level, and *far* an upper level.
+//! first. An upper level covers only the current and the next revolution.
 
 use core::ops::Range;
 
@@ -29,9 +28,9 @@ pub(super) struct Geometry<const LEVEL_BITS: u32, const LEVELS: usize>;
 
 impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// The number of slots of the first level.
-    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_EXTRA_BITS);
+    pub(super) const FIRST_LEVEL_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_EXTRA_BITS);
     /// The number of slots of each upper level.
-    pub(super) const FAR_SLOT_COUNT: usize = 2 << LEVEL_BITS;
+    pub(super) const UPPER_SLOT_COUNT: usize = 2 << LEVEL_BITS;
     /// A check at compile time: a wheel with an invalid geometry does not compile.
     pub(super) const ASSERT_VALID: () = {
         assert!(LEVEL_BITS >= 1 && LEVEL_BITS <= 14, "a revolution has 2 to 2^14 slots");
@@ -66,7 +65,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
     pub(super) const fn position(level: usize, number: u64) -> u32 {
-        let ring = if level == 0 { Self::NEAR_SLOT_COUNT } else { Self::FAR_SLOT_COUNT };
+        let ring = if level == 0 { Self::FIRST_LEVEL_SLOT_COUNT } else { Self::UPPER_SLOT_COUNT };
         (number & (ring as u64 - 1)) as u32
     }
 
@@ -75,34 +74,34 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) fn slot_indices_of(level: usize) -> Range<u32> {
         if level == 0 {
-            0..Self::NEAR_SLOT_COUNT as u32
+            0..Self::FIRST_LEVEL_SLOT_COUNT as u32
         } else {
-            Self::far_slot(level, 0)..Self::far_slot(level + 1, 0)
+            Self::upper_slot(level, 0)..Self::upper_slot(level + 1, 0)
         }
     }
 
     /// Returns the index of the slot that covers `tick` in the first level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A slot of the first level has at most 20 bits.
-    pub(super) fn near_slot_at(tick: u64) -> u32 {
-        tick as u32 & (Self::NEAR_SLOT_COUNT as u32 - 1)
+    pub(super) fn first_level_slot_at(tick: u64) -> u32 {
+        tick as u32 & (Self::FIRST_LEVEL_SLOT_COUNT as u32 - 1)
     }
 
     /// Returns the index of slot `number` of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    pub(super) const fn far_slot(level: usize, number: u64) -> u32 {
-        let first = Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT;
+    pub(super) const fn upper_slot(level: usize, number: u64) -> u32 {
+        let first = Self::FIRST_LEVEL_SLOT_COUNT + (level - 1) * Self::UPPER_SLOT_COUNT;
         first as u32 + Self::position(level, number)
     }
 
     /// The index of the *late* slot, which the module `raw` defines.
-    pub(super) const LATE_SLOT: u32 = Self::far_slot(LEVELS, 0);
+    pub(super) const LATE_SLOT: u32 = Self::upper_slot(LEVELS, 0);
 
     /// Returns the last tick that the first level covers when the time is `now`.
-    pub(super) fn last_near_tick(now: u64) -> u64 {
+    pub(super) fn last_first_level_tick(now: u64) -> u64 {
         let revolution_start = Self::slot_start(1, Self::slot_number(1, now));
-        revolution_start.saturating_add(Self::NEAR_SLOT_COUNT as u64 - 1)
+        revolution_start.saturating_add(Self::FIRST_LEVEL_SLOT_COUNT as u64 - 1)
     }
 
     /// Returns true if `level` covers `deadline` when the time is `now`.
@@ -111,7 +110,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
         debug_assert!(now <= deadline);
         let revolution = |tick| Self::slot_number(level, tick) >> LEVEL_BITS;
         if level == 0 {
-            deadline <= Self::last_near_tick(now)
+            deadline <= Self::last_first_level_tick(now)
         } else {
             revolution(deadline) - revolution(now) <= 1
         }
@@ -121,12 +120,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// deadline. In the returned level, the deadline's slot is at least two slots after the current
     /// slot. So a new entry never goes to the next slot, which may be cascading.
     #[inline]
-    pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
-        if Self::covers(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }
+    pub(super) fn upper_level_of(now: u64, deadline: u64) -> usize {
+        if Self::covers(1, now, deadline) { 1 } else { Self::upper_level_of_slow(now, deadline) }
     }
 
     #[cold]
-    fn far_level_of_slow(now: u64, deadline: u64) -> usize {
+    fn upper_level_of_slow(now: u64, deadline: u64) -> usize {
         let covers = |&level: &usize| Self::covers(level, now, deadline);
         (2..LEVELS).find(covers).expect("the last level covers all")
     }
@@ -139,9 +138,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     /// Returns the slots of upper levels that start at `tick`.
     #[inline]
-    pub(super) fn far_slots_starting_at(tick: u64) -> impl Iterator<Item = u32> {
+    pub(super) fn upper_slots_starting_at(tick: u64) -> impl Iterator<Item = u32> {
         (1..=Self::highest_level_starting_at(tick))
-            .map(move |level| Self::far_slot(level, Self::slot_number(level, tick)))
+            .map(move |level| Self::upper_slot(level, Self::slot_number(level, tick)))
     }
 }
 
@@ -152,21 +151,21 @@ mod tests {
     type Tiny = Geometry<2, 32>;
 
     #[test]
-    fn far_level_of_returns_the_lowest_level_that_covers() {
+    fn upper_level_of_returns_the_lowest_level_that_covers() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
             for deadline in
-                (now..now + ticks).filter(|&deadline| deadline > Tiny::last_near_tick(now))
+                (now..now + ticks).filter(|&deadline| deadline > Tiny::last_first_level_tick(now))
             {
-                let level = Tiny::far_level_of(now, deadline);
+                let level = Tiny::upper_level_of(now, deadline);
                 let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
-                assert!(ahead < Tiny::FAR_SLOT_COUNT as u64, "two slot numbers share a position");
+                assert!(ahead < Tiny::UPPER_SLOT_COUNT as u64, "two slot numbers share a position");
                 assert!(ahead > 1, "the current or the next slot");
                 assert!(!Tiny::covers(level - 1, now, deadline), "a lower level covers");
             }
         }
-        assert_eq!(Geometry::<11, 6>::far_level_of(0, u64::MAX), 5);
-        assert_eq!(Geometry::<3, 22>::far_level_of(0, u64::MAX), 20);
+        assert_eq!(Geometry::<11, 6>::upper_level_of(0, u64::MAX), 5);
+        assert_eq!(Geometry::<3, 22>::upper_level_of(0, u64::MAX), 20);
     }
 
     #[test]

@@ -35,7 +35,8 @@ impl Prefetcher {
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
         for coming_tick in self.checked_until_tick.max(tick).saturating_add(1)..=last {
-            let first = slots.first(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(coming_tick));
+            let first =
+                slots.first(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(coming_tick));
             if first != 0 {
                 self.walker_cursors[self.next_walker] = first;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;

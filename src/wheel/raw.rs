@@ -68,7 +68,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
     /// The last tick that the first level covers.
-    last_near_tick: u64,
+    last_first_level_tick: u64,
     pub(super) stage: PassStage,
     /// True if, in some upper level, the slot after the current one may have entries. These entries
     /// cascade in portions.
@@ -84,9 +84,9 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
-    pub(super) far_counts_by_slot: Box<[u32]>,
-    /// The sum of `far_counts_by_slot`.
-    pub(super) far_total: u32,
+    pub(super) upper_counts_by_slot: Box<[u32]>,
+    /// The sum of `upper_counts_by_slot`.
+    pub(super) upper_total: u32,
     /// How often an entry was linked, reset, relinked, unlinked or returned.
     pub(crate) touched: u64,
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
@@ -118,19 +118,20 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             current: now,
             pass_end: now,
             idle_until: 0,
-            last_near_tick: Geometry::<LEVEL_BITS, LEVELS>::last_near_tick(now),
+            last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
             stage: PassStage::Done,
             cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
             prefetcher: Prefetcher::default(),
             len: 0,
-            far_counts_by_slot: vec![
+            upper_counts_by_slot: vec![
                 0;
-                (LEVELS - 1) * Geometry::<LEVEL_BITS, LEVELS>::FAR_SLOT_COUNT
+                (LEVELS - 1)
+                    * Geometry::<LEVEL_BITS, LEVELS>::UPPER_SLOT_COUNT
             ]
             .into_boxed_slice(),
-            far_total: 0,
+            upper_total: 0,
             touched: 0,
             slots: Slots::new(),
         }
@@ -153,25 +154,25 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.len += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
-        } else if deadline <= self.last_near_tick {
-            self.link_near(storage, entry, deadline, deadline, Location::NEAR);
+        } else if deadline <= self.last_first_level_tick {
+            self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
         } else {
-            self.link_far(storage, entry, deadline, deadline);
+            self.link_in_upper_level(storage, entry, deadline, deadline);
         }
     }
 
     /// Returns true if a new entry with this deadline goes to the first level. If so, the caller
-    /// can use [`link_new_near`](Self::link_new_near), which has fewer branches than
-    /// [`link`](Self::link).
+    /// can use [`link_new_in_first_level`](Self::link_new_in_first_level), which has fewer branches
+    /// than [`link`](Self::link).
     #[inline]
     pub(super) fn goes_to_first_level(&self, deadline: u64) -> bool {
-        deadline > self.pass_end && deadline <= self.last_near_tick
+        deadline > self.pass_end && deadline <= self.last_first_level_tick
     }
 
     /// Links an unlinked entry into the first level. The deadline must satisfy
     /// [`goes_to_first_level`](Self::goes_to_first_level).
     #[inline(always)]
-    pub(super) fn link_new_near<S: Storage>(
+    pub(super) fn link_new_in_first_level<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -179,7 +180,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     ) {
         self.touched += 1;
         self.len += 1;
-        self.link_near(storage, entry, deadline, deadline, Location::NEAR);
+        self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
     }
 
     #[cold]
@@ -199,9 +200,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.unlink_keeping_len(storage, entry);
     }
 
-    /// Unlinks an entry for whose location [`is_near`](Location::is_near) returns true.
+    /// Unlinks an entry for whose location [`is_in_first_level`](Location::is_in_first_level)
+    /// returns true.
     #[inline]
-    pub(super) fn unlink_near<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
+    pub(super) fn unlink_from_first_level<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
         self.touched += 1;
         entry.location().set(Location::UNLINKED);
@@ -225,7 +227,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         {
             self.touched += 1;
             entry.deadline().set(deadline);
-        } else if is_later && location == Location::NEAR {
+        } else if is_later && location == Location::FIRST_LEVEL {
             self.relink_from_crowded_slot(storage, entry, deadline);
         } else {
             self.relink_now(storage, entry, deadline);
@@ -233,11 +235,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Makes an entry postponable, and counts it in its slot. Returns false if the entry is not
-    /// `NEAR`, or if the slot has counted the maximum.
+    /// `FIRST_LEVEL`, or if the slot has counted the maximum.
     #[inline]
     fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(entry.deadline().get());
-        let is_postponable = location == Location::NEAR && self.slots.try_count_postponable(slot);
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(entry.deadline().get());
+        let is_postponable =
+            location == Location::FIRST_LEVEL && self.slots.try_count_postponable(slot);
         if is_postponable {
             entry.location().set(Location::POSTPONABLE);
         }
@@ -249,8 +252,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        let is_near = entry.location().get().is_near();
-        if is_near && Slots::<LEVEL_BITS, LEVELS>::is_alone(entry.links()) {
+        let is_in_first_level = entry.location().get().is_in_first_level();
+        if is_in_first_level && Slots::<LEVEL_BITS, LEVELS>::is_alone(entry.links()) {
             self.slots.unlink(storage, entry.links());
             self.link_after_reset(storage, entry, deadline);
         } else {
@@ -280,7 +283,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Otherwise, links the entry as postponable into the slot of the new deadline. In both cases,
     /// the entry's next reset to a later deadline only stores the deadline. If the new deadline's
     /// slot is crowded too, tries a pseudo-random earlier slot. If both slots are crowded, links
-    /// the entry as `NEAR` into the slot of its deadline.
+    /// the entry as `FIRST_LEVEL` into the slot of its deadline.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -294,15 +297,23 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let half = (deadline - self.pass_end).div_ceil(2);
         let ticks_earlier = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
         for tick in [deadline, deadline - ticks_earlier] {
-            if tick > self.last_near_tick {
-                return self.link_far(storage, entry, deadline, tick);
+            if tick > self.last_first_level_tick {
+                return self.link_in_upper_level(storage, entry, deadline, tick);
             }
-            if self.slots.try_count_postponable(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(tick))
+            if self
+                .slots
+                .try_count_postponable(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick))
             {
-                return self.link_near(storage, entry, deadline, tick, Location::POSTPONABLE);
+                return self.link_in_first_level(
+                    storage,
+                    entry,
+                    deadline,
+                    tick,
+                    Location::POSTPONABLE,
+                );
             }
         }
-        self.link_near(storage, entry, deadline, deadline, Location::NEAR);
+        self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
     }
 
     /// Resets an entry to another deadline, or links it if it is in no slot.
@@ -330,8 +341,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         deadline: u64,
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(deadline);
-        if deadline > self.last_near_tick || !self.slots.can_count_postponable(slot) {
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(deadline);
+        if deadline > self.last_first_level_tick || !self.slots.can_count_postponable(slot) {
             self.reset_or_link(storage, entry, deadline);
             return false;
         }
@@ -345,7 +356,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let is_counted = self.slots.try_count_postponable(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
         self.touched += 1;
-        self.link_near(storage, entry, deadline, deadline, Location::POSTPONABLE);
+        self.link_in_first_level(storage, entry, deadline, deadline, Location::POSTPONABLE);
         true
     }
 
@@ -385,17 +396,17 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
     #[inline]
     fn link_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        if deadline <= self.last_near_tick {
-            self.link_near(storage, entry, deadline, deadline, Location::NEAR);
+        if deadline <= self.last_first_level_tick {
+            self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
         } else {
-            self.link_far(storage, entry, deadline, deadline);
+            self.link_in_upper_level(storage, entry, deadline, deadline);
         }
     }
 
     /// Links an entry into the first level's slot of `slot_tick`. `slot_tick` must be at most
     /// `deadline`.
     #[inline(always)]
-    fn link_near<S: Storage>(
+    fn link_in_first_level<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -403,7 +414,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         slot_tick: u64,
         location: Location,
     ) {
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(slot_tick);
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(slot_tick);
         if slot_tick < self.idle_until {
             self.idle_until = slot_tick;
         }
@@ -415,48 +426,48 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Links an entry into the slot of `slot_tick` in the lowest upper level that covers this tick.
     /// `slot_tick` must be at most `deadline`.
     #[inline(never)]
-    fn link_far<S: Storage>(
+    fn link_in_upper_level<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
         deadline: u64,
         slot_tick: u64,
     ) {
-        let slot = self.prepare_far_slot(slot_tick);
-        self.far_counts_by_slot[slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT] +=
-            1;
-        self.far_total += 1;
+        let slot = self.prepare_upper_slot(slot_tick);
+        self.upper_counts_by_slot
+            [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] += 1;
+        self.upper_total += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
-        entry.location().set(Location::in_far_slot(slot));
+        entry.location().set(Location::in_upper_slot(slot));
     }
 
     /// Returns the slot of `tick` in the lowest upper level that covers `tick`. Also lowers
     /// `idle_until` to at most the slot's start, because the caller links an entry into the slot.
     #[inline]
-    fn prepare_far_slot(&mut self, tick: u64) -> u32 {
-        let level = Geometry::<LEVEL_BITS, LEVELS>::far_level_of(self.current, tick);
+    fn prepare_upper_slot(&mut self, tick: u64) -> u32 {
+        let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
         self.idle_until =
             self.idle_until.min(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
-        Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number)
+        Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
     }
 
     /// Unlinks an entry, without updating `len` and `touched`.
     #[inline]
     fn unlink_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let location = entry.location().replace(Location::UNLINKED);
-        if location.is_near() {
+        if location.is_in_first_level() {
             self.slots.unlink(storage, entry.links());
         } else {
-            self.unlink_late_or_far(storage, entry, location);
+            self.unlink_late_or_upper(storage, entry, location);
         }
     }
 
     /// Unlinks an entry that was linked into the late slot or an upper level, without updating
     /// `len` and `touched`.
     #[inline(never)]
-    fn unlink_late_or_far<S: Storage>(
+    fn unlink_late_or_upper<S: Storage>(
         &mut self,
         storage: &S,
         entry: S::Entry<'_>,
@@ -465,10 +476,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if location == Location::LATE {
             self.slots.update_last_late_before_unlinking(entry);
         }
-        if let Some(slot) = location.far_slot() {
-            self.far_counts_by_slot
-                [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT] -= 1;
-            self.far_total -= 1;
+        if let Some(slot) = location.upper_slot() {
+            self.upper_counts_by_slot
+                [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] -= 1;
+            self.upper_total -= 1;
         }
         self.slots.unlink(storage, entry.links());
     }
@@ -503,15 +514,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
     /// pass. The late entries keep the location `LATE`. If the first level does not cover the
     /// deadline, the slot belongs to an upper level. Late entries in an upper level's slot cascade
-    /// with the slot's other entries, but `far_counts_by_slot` does not count them.
+    /// with the slot's other entries, but `upper_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_deadline_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
-        let slot = if tick <= self.last_near_tick {
+        let slot = if tick <= self.last_first_level_tick {
             self.idle_until = self.idle_until.min(tick);
-            Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(tick)
+            Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick)
         } else {
-            self.prepare_far_slot(tick)
+            self.prepare_upper_slot(tick)
         };
         self.slots.splice_late_into(storage, slot);
         if tick == self.current && self.stage == PassStage::Done {
@@ -546,7 +557,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                     }
                 }
             }
-            let slot = Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(self.current);
+            let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current);
             let first = self.slots.first(slot);
             if first == 0 {
                 self.stage = PassStage::Done;
@@ -608,7 +619,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.cascade_pending {
             self.cascade_portions(storage);
         }
-        if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(next_tick)) {
+        if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(next_tick)) {
             self.update_idle_until();
         } else {
             self.stage = PassStage::Expire;
@@ -623,9 +634,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let enters_revolution = !self.is_in_current_revolution(new_current);
         self.current = new_current;
         if enters_revolution {
-            self.last_near_tick = Geometry::<LEVEL_BITS, LEVELS>::last_near_tick(new_current);
+            self.last_first_level_tick =
+                Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(new_current);
             self.cascade_pending =
-                (1..LEVELS).any(|level| !self.slots.is_empty(self.far_slot_after_current(level)));
+                (1..LEVELS).any(|level| !self.slots.is_empty(self.upper_slot_after_current(level)));
         }
         if self.cascade_pending && new_current == self.pass_end {
             self.cascade_portions(storage);
@@ -670,7 +682,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// false if the budget is used up first.
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
-        for slot in Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current) {
+        for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current) {
             if !self.cascade_up_to(storage, slot, u64::MAX) {
                 return false;
             }
@@ -688,13 +700,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.cascade_pending = false;
         // The slots that start at `current` may still have entries. These entries also cascade in
         // this pass, so their number is subtracted from the maximum.
-        let due_counts = Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current)
-            .map(|slot| u64::from(self.far_count_in(slot)));
+        let due_counts = Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
+            .map(|slot| u64::from(self.upper_count_in(slot)));
         let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());
         // Of the entries in the slots visited so far, the number that this pass does not cascade.
         let mut left = 0;
         for level in 1..LEVELS {
-            let slot = self.far_slot_after_current(level);
+            let slot = self.upper_slot_after_current(level);
             if self.slots.is_empty(slot) {
                 continue;
             }
@@ -704,7 +716,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
             );
             let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
-            let entries = u64::from(self.far_count_in(slot));
+            let entries = u64::from(self.upper_count_in(slot));
             let ticks_between = next_start - 1 - previous_portion_tick;
             let share = entries
                 .div_ceil(ticks_between)
@@ -720,14 +732,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.last_cascade_tick = self.current;
     }
 
-    pub(super) fn far_count_in(&self, slot: u32) -> u32 {
-        self.far_counts_by_slot[slot as usize - Geometry::<LEVEL_BITS, LEVELS>::NEAR_SLOT_COUNT]
+    pub(super) fn upper_count_in(&self, slot: u32) -> u32 {
+        self.upper_counts_by_slot
+            [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT]
     }
 
     /// Returns the slot after an upper level's current slot.
-    fn far_slot_after_current(&self, level: usize) -> u32 {
+    fn upper_slot_after_current(&self, level: usize) -> u32 {
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current) + 1;
-        Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number)
+        Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
     }
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
@@ -754,19 +767,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.len == 0 {
             return None;
         }
-        let has_near = self.far_total < self.len;
-        let near = if has_near { self.next_occupied_slot_number(0) } else { None };
-        match near {
+        let has_entries = self.upper_total < self.len;
+        let first_level = if has_entries { self.next_occupied_slot_number(0) } else { None };
+        match first_level {
             // A slot of an upper level starts only where a revolution of the first level starts. So
-            // no upper level's slot starts between `current` and `near`, which are in one
+            // no upper level's slot starts between `current` and `tick`, which are in one
             // revolution.
-            Some(near) if self.is_in_current_revolution(near) => Some(near),
+            Some(tick) if self.is_in_current_revolution(tick) => Some(tick),
             _ => {
                 let start = |level| {
                     let number = self.next_occupied_slot_number(level)?;
                     Some(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number))
                 };
-                (1..LEVELS).filter_map(start).chain(near).min()
+                (1..LEVELS).filter_map(start).chain(first_level).min()
             }
         }
     }
@@ -796,7 +809,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the next tick at which a pass must cascade a portion in advance. Ignores the final
     /// portion, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
-        if self.far_total <= CASCADED_AHEAD_PER_TURN_MAX {
+        if self.upper_total <= CASCADED_AHEAD_PER_TURN_MAX {
             return None;
         }
         let mut total_entries = 0;
@@ -804,7 +817,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level)?;
                 total_entries +=
-                    self.far_count_in(Geometry::<LEVEL_BITS, LEVELS>::far_slot(level, number));
+                    self.upper_count_in(Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number));
                 let portions = u64::from(
                     total_entries.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
                 );
@@ -824,7 +837,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn has_work_at_current(&self) -> bool {
         let is_busy = |slot| !self.slots.is_empty(slot);
         self.stage != PassStage::Done
-            && (is_busy(Geometry::<LEVEL_BITS, LEVELS>::near_slot_at(self.current))
-                || Geometry::<LEVEL_BITS, LEVELS>::far_slots_starting_at(self.current).any(is_busy))
+            && (is_busy(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current))
+                || Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
+                    .any(is_busy))
     }
 }

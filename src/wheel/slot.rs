@@ -301,7 +301,7 @@ mod tests {
             } else {
                 self.slots.link(&self.entries, slot, entry);
             }
-            entry.location().set(Location::NEAR);
+            entry.location().set(Location::FIRST_LEVEL);
             index
         }
 

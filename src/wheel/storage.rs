@@ -51,23 +51,23 @@ impl Location {
     /// In the late slot, or in the slot into which the late slot was spliced.
     pub(super) const LATE: Self = Self(2);
     /// In the slot of its deadline in the first level.
-    pub(super) const NEAR: Self = Self(3);
+    pub(super) const FIRST_LEVEL: Self = Self(3);
     /// In a slot of the first level, and counted by the slot as postponable. The entry's deadline
     /// may be later than the slot's tick.
     pub(super) const POSTPONABLE: Self = Self(4);
     // The values are ordered so that each predicate below is one comparison.
-    const FAR_FLAG: u32 = 1 << 31;
+    const UPPER_SLOT_FLAG: u32 = 1 << 31;
 
     /// Returns the location of an entry that was linked into `slot` of an upper level.
     #[inline]
-    pub(super) fn in_far_slot(slot: u32) -> Self {
-        Self(Self::FAR_FLAG | slot)
+    pub(super) fn in_upper_slot(slot: u32) -> Self {
+        Self(Self::UPPER_SLOT_FLAG | slot)
     }
 
     /// Returns the upper level's slot into which the entry was linked, if any.
     #[inline]
-    pub(super) fn far_slot(self) -> Option<u32> {
-        (self.0 & Self::FAR_FLAG != 0).then_some(self.0 & !Self::FAR_FLAG)
+    pub(super) fn upper_slot(self) -> Option<u32> {
+        (self.0 & Self::UPPER_SLOT_FLAG != 0).then_some(self.0 & !Self::UPPER_SLOT_FLAG)
     }
 
     /// Returns true if the entry's slot can start before the entry's deadline.
@@ -79,9 +79,10 @@ impl Location {
     /// Returns true if the entry was linked into a slot of the first level. Returns false for a
     /// late entry that was spliced into a slot of the first level.
     #[inline]
-    pub(super) fn is_near(self) -> bool {
-        // As a signed number, a value with the bit `FAR_FLAG` is negative, so it is below `NEAR`.
-        self.0.cast_signed() >= Self::NEAR.0.cast_signed()
+    pub(super) fn is_in_first_level(self) -> bool {
+        // As a signed number, a value with the bit `UPPER_SLOT_FLAG` is negative, so it is below
+        // `FIRST_LEVEL`.
+        self.0.cast_signed() >= Self::FIRST_LEVEL.0.cast_signed()
     }
 
     #[inline]

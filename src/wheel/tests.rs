@@ -121,7 +121,7 @@ fn a_pass_after_a_late_one_is_short() {
             let missed = if now == 60 + late { late } else { 0 };
             assert!(wheel.touched() - before <= (1 + missed) * MAX, "at {now}, {late} late");
         }
-        assert_eq!(wheel.raw.far_total, 0);
+        assert_eq!(wheel.raw.upper_total, 0);
     }
 }
 

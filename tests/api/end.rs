@@ -15,7 +15,7 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, ConfigError, Counts, ManualClock, PendingTimer, Shard,
+    AddErrorReason, Cancel, Config, ConfigError, Counts, DrainedTimer, ManualClock, Shard,
     ShardRef, TimerHandle, Turn, Wheel, future::drive, local_timer, purgatory::Purgatory,
 };
 
@@ -166,12 +166,12 @@ fn drain_returns_the_pending_timers_of_a_thread() {
 
         let mut pending = local_timer().drain();
         assert_eq!(log.take(), ["dropped"]);
-        pending.sort_unstable_by_key(PendingTimer::deadline);
-        let deadlines: Vec<_> = pending.iter().map(PendingTimer::deadline).collect();
+        pending.sort_unstable_by_key(DrainedTimer::deadline);
+        let deadlines: Vec<_> = pending.iter().map(DrainedTimer::deadline).collect();
         assert_eq!(deadlines, [1, 2, 3, 6, 7].map(|ticks| begun + TICK * ticks));
-        let handles: Vec<_> = pending.iter().map(PendingTimer::handle).collect();
+        let handles: Vec<_> = pending.iter().map(DrainedTimer::handle).collect();
         assert_eq!(handles, [one_shot, private.share(), periodic, moved, remote]);
-        pending.into_iter().for_each(PendingTimer::run);
+        pending.into_iter().for_each(DrainedTimer::run);
         assert_eq!(log.take(), ["one-shot", "private", "periodic"]);
         let counts = local_timer().counts();
         assert_eq!((counts.added, counts.handed_back, counts.live), (7, 5, 0));
@@ -201,7 +201,7 @@ fn a_drained_timer_does_not_reach_another_purgatory() {
         let other = Purgatory::new();
         assert!(other.try_complete_else_watch(seen.op(), [1], TICK).is_err());
         assert_eq!(pending.len(), 1);
-        assert!(!panics(|| pending.into_iter().for_each(PendingTimer::run)));
+        assert!(!panics(|| pending.into_iter().for_each(DrainedTimer::run)));
     });
 }
 
@@ -213,7 +213,7 @@ fn a_drained_timer_may_run_after_the_end_of_its_operation() {
         (0..20_000).for_each(|key| _ = add_waiting(&own, seen.op(), [key], 5));
         let pending = local_timer().drain();
         assert_eq!((pending.len(), own.drain().len()), (20_000, 20_000));
-        pending.into_iter().for_each(PendingTimer::run);
+        pending.into_iter().for_each(DrainedTimer::run);
         assert_eq!(seen.ended(), []);
     });
 }

@@ -3,7 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, OwnedTimer, PendingTimer, TimerEnd, TimerStatus, When,
+    AddErrorReason, Cancel, Config, DrainedTimer, OwnedTimer, TimerEnd, TimerStatus, When,
     local_timer,
 };
 
@@ -150,7 +150,7 @@ fn a_dropped_timer_does_not_run_after_a_drain() {
         let pending = local_timer().drain();
         drop(timer);
         assert_eq!(pending.len(), 2);
-        pending.into_iter().for_each(PendingTimer::run);
+        pending.into_iter().for_each(DrainedTimer::run);
         assert_eq!((runs.get(), kept_runs.get()), (0, 1));
     });
 }

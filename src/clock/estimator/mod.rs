@@ -97,7 +97,7 @@ struct AnchorWindow {
 
 /// The progress of measuring the counter's rate.
 #[derive(Clone, Copy, Debug)]
-enum Calibration {
+enum CalibrationState {
     NoAnchor,
     /// The rate is being measured between the anchor `since` and a later anchor. `previous_rate` is
     /// the rate measured before `since`. Two consecutive rates that agree end the calibration.
@@ -115,7 +115,7 @@ enum Calibration {
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
     window: AnchorWindow,
-    state: Calibration,
+    state: CalibrationState,
     recent_faults: u32,
     last_fault_nanos: u64,
 }
@@ -129,7 +129,7 @@ impl ClockEstimator {
             anchor,
             rate: Rate { min: 0, max: 0 },
         };
-        Self { window, state: Calibration::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
+        Self { window, state: CalibrationState::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
     }
 
     /// Returns bounds on the clock's time at `count`. Returns `None` if the caller must read the
@@ -160,16 +160,18 @@ impl ClockEstimator {
     pub(super) fn update(&mut self, anchor: Anchor) -> bool {
         self.window.last_count = u64::MAX;
         match self.state {
-            Calibration::NoAnchor => {
-                self.state = Calibration::Calibrating { since: anchor, previous_rate: None }
+            CalibrationState::NoAnchor => {
+                self.state = CalibrationState::Calibrating { since: anchor, previous_rate: None }
             }
-            Calibration::Calibrating { since, previous_rate } => {
+            CalibrationState::Calibrating { since, previous_rate } => {
                 self.advance_calibration(since, previous_rate, anchor);
             }
-            Calibration::Calibrated { previous, rate } if rate.is_consistent(previous, anchor) => {
+            CalibrationState::Calibrated { previous, rate }
+                if rate.is_consistent(previous, anchor) =>
+            {
                 self.set_anchor(rate, anchor);
             }
-            Calibration::Calibrated { .. } => return self.record_fault(anchor),
+            CalibrationState::Calibrated { .. } => return self.record_fault(anchor),
         }
         true
     }
@@ -183,13 +185,13 @@ impl ClockEstimator {
                 self.set_anchor(rate.with_margin(), anchor);
             }
             (_, rate) => {
-                self.state = Calibration::Calibrating { since: anchor, previous_rate: rate }
+                self.state = CalibrationState::Calibrating { since: anchor, previous_rate: rate }
             }
         }
     }
 
     fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
-        self.state = Calibration::Calibrated { previous: anchor, rate };
+        self.state = CalibrationState::Calibrated { previous: anchor, rate };
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
         if bracket.is_some_and(|bracket| bracket <= window_counts / BRACKET_DIVISOR) {
@@ -208,7 +210,7 @@ impl ClockEstimator {
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;
         self.recent_faults = if is_forgiven { 1 } else { self.recent_faults + 1 };
         self.last_fault_nanos = anchor.clock_nanos;
-        self.state = Calibration::Calibrating { since: anchor, previous_rate: None };
+        self.state = CalibrationState::Calibrating { since: anchor, previous_rate: None };
         self.recent_faults < FAULTS_MAX
     }
 }

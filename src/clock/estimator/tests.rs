@@ -155,7 +155,7 @@ fn a_calibration_has_a_minimum_length() {
         for nanos in [0, length] {
             assert!(estimator.update(anchor(nanos * 3, nanos, nanos * 3)));
         }
-        let Calibration::Calibrating { previous_rate, .. } = estimator.state else {
+        let CalibrationState::Calibrating { previous_rate, .. } = estimator.state else {
             panic!("calibrated after one rate")
         };
         assert_eq!(previous_rate.is_some(), is_measured, "in {length} ns");
@@ -166,12 +166,12 @@ fn a_calibration_has_a_minimum_length() {
 fn calibration_ends_when_two_rates_agree() {
     let mut machine = SimulatedMachine::new(3);
     for factor in [1, 1, 2, 2] {
-        assert!(!matches!(machine.estimator.state, Calibration::Calibrated { .. }));
+        assert!(!matches!(machine.estimator.state, CalibrationState::Calibrated { .. }));
         machine.speed = factor * COUNTS_PER_MICROSECOND;
         machine.advance(CALIBRATION_MIN_NANOS);
         machine.read_and_check();
     }
-    assert!(matches!(machine.estimator.state, Calibration::Calibrated { .. }));
+    assert!(matches!(machine.estimator.state, CalibrationState::Calibrated { .. }));
 }
 
 #[test]

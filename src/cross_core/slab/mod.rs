@@ -237,7 +237,7 @@ impl Slab {
     #[inline]
     fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
         let slot = self.pages.get(page_number)?;
-        slot.pointer_ordering.before_load();
+        slot.pointer_ordering.acquire_before_load();
         Some(PagePtr(slot.page.load(pinned)?))
     }
 

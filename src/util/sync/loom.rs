@@ -103,10 +103,10 @@ impl<T> SetOnce<T> {
 /// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer. A
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
-/// Callers access the pointer immediately after `before_store` or `before_load`. Loom switches
-/// threads only before its own operations, so no other thread runs between the call and the access.
-/// So the access uses the newest pointer. `before_store` and `before_load` use a read-modify-write,
-/// which likewise reads the newest value of `changes`.
+/// Callers access the pointer immediately after `before_store` or `acquire_before_load`. Loom
+/// switches threads only before its own operations, so no other thread runs between the call and
+/// the access. So the access uses the newest pointer. `before_store` and `acquire_before_load` use
+/// a read-modify-write, which likewise reads the newest value of `changes`.
 #[derive(Debug, Default)]
 pub(crate) struct EpochPointerOrdering {
     changes: AtomicU32,
@@ -116,12 +116,12 @@ impl EpochPointerOrdering {
     pub(crate) fn before_store(&self) {
         if !EPOCH_USES_LOOM {
             // AcqRel: the ordering of the pointer's swap or compare-and-swap; pairs with the
-            // Acquire in `before_load`, and with other calls of `before_store`.
+            // Acquire in `acquire_before_load`, and with other calls of `before_store`.
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    pub(crate) fn before_load(&self) {
+    pub(crate) fn acquire_before_load(&self) {
         if !EPOCH_USES_LOOM {
             // Acquire: imitates the pointer's Acquire load, which loom does not see; pairs with the
             // Release in `before_store`.

@@ -65,7 +65,7 @@ impl EpochPointerOrdering {
     pub(crate) fn before_store(&self) {}
 
     #[inline]
-    pub(crate) fn before_load(&self) {}
+    pub(crate) fn acquire_before_load(&self) {}
 }
 
 /// Does nothing; loom's version asserts that no thread reads a value after `forbid_reads`.

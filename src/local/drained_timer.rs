@@ -20,13 +20,13 @@ use crate::cross_core::{callback::Callback, handle::TimerHandle};
 /// }
 /// ```
 #[must_use = "dropping it drops the callback"]
-pub struct PendingTimer {
+pub struct DrainedTimer {
     pub(super) handle: TimerHandle,
     pub(super) deadline: Instant,
     pub(super) callback: Callback,
 }
 
-impl PendingTimer {
+impl DrainedTimer {
     /// Returns the handle of the timer. The handle is stale, but still identifies the timer, for
     /// example in a map.
     ///
@@ -69,13 +69,13 @@ impl PendingTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{PendingTimer, local_timer};
+    /// use corewheel::{DrainedTimer, local_timer};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     /// let is_flushed = Rc::new(Cell::new(false));
     /// let flushes = Rc::clone(&is_flushed);
     /// local_timer().add_periodic(Duration::from_secs(1), move || flushes.set(true));
-    /// local_timer().drain().into_iter().for_each(PendingTimer::run);
+    /// local_timer().drain().into_iter().for_each(DrainedTimer::run);
     /// assert!(is_flushed.get());
     /// ```
     pub fn run(self) {
@@ -83,9 +83,9 @@ impl PendingTimer {
     }
 }
 
-impl fmt::Debug for PendingTimer {
+impl fmt::Debug for DrainedTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingTimer")
+        f.debug_struct("DrainedTimer")
             .field("handle", &self.handle)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()

@@ -82,14 +82,14 @@ use crate::{
     gauges::RefreshHook,
     limits::{WATCHER_RETRY_DELAY, WHEEL_CLAIM_TRIES},
     local::{ShardRef, ThreadWheel},
-    shard::{Engine, PassStep, PreparedSleep},
+    shard::{Engine, PreparedSleep, UserCodeStep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
     when::When,
 };
 
 /// A wheel that threads claim for one operation at a time. Two wheels share no cache line.
 #[repr(align(128))]
-pub(super) struct WorkerWheel {
+pub(super) struct ClaimableWheel {
     is_claimed: AtomicBool,
     claimed_state: Exclusive<UnsafeCell<OwnerState>>,
     shared: Arc<Shared>,
@@ -109,14 +109,14 @@ struct OwnerState {
 
 // SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` require. An
 // `Engine` may be sent to another thread if all its payloads are `Send`.
-unsafe impl Send for WorkerWheel {}
+unsafe impl Send for ClaimableWheel {}
 
 // SAFETY: `claimed_state` is reached through `ClaimGuard` alone, by the one thread that has claimed
 // the wheel. The other fields are `Sync`.
-unsafe impl Sync for WorkerWheel {}
+unsafe impl Sync for ClaimableWheel {}
 
 /// A wheel that this thread has claimed. Dropping the guard releases the wheel.
-struct ClaimGuard<'w>(&'w WorkerWheel);
+struct ClaimGuard<'w>(&'w ClaimableWheel);
 
 impl Deref for ClaimGuard<'_> {
     type Target = OwnerState;
@@ -149,7 +149,7 @@ impl Drop for ClaimGuard<'_> {
     }
 }
 
-impl WorkerWheel {
+impl ClaimableWheel {
     fn new(config: Config) -> Result<(Self, ShardRef), ConfigError> {
         let mut engine = Engine::new(config, Slab::for_callbacks())?;
         let shared = Arc::clone(&engine.shared);
@@ -354,13 +354,13 @@ impl WorkerWheel {
         }
         while let Some(step) = guard.engine.next_callback_step() {
             guard = match step {
-                PassStep::Due(claimed) => {
+                UserCodeStep::Due(claimed) => {
                     drop(guard);
                     let run = || claimed.callback().run();
                     self.shared.hooks.catch_panic(PanicPlace::Callback, run);
                     self.claim_and_finish_run(claimed)
                 }
-                PassStep::Cancelled(index) => {
+                UserCodeStep::Cancelled(index) => {
                     let callback = guard.engine.take_payload_cancelled_remotely(index);
                     drop(guard);
                     self.drop_cancelled(callback);
@@ -431,32 +431,32 @@ impl WorkerWheel {
 }
 
 /// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
-pub(super) struct WorkerWheels {
-    pub(super) wheels: Vec<WorkerWheel>,
+pub(super) struct ClaimableWheels {
+    pub(super) wheels: Vec<ClaimableWheel>,
     pub(super) shards: Arc<[ShardRef]>,
     /// True once all clones and futures of the `Timers` have been dropped.
     is_stopping: AtomicBool,
 }
 
-impl WorkerWheels {
+impl ClaimableWheels {
     pub(super) fn new(
         wheel_count: usize,
         config: impl FnMut(usize) -> Config,
     ) -> Result<Arc<Self>, ConfigError> {
-        let pairs = (0..wheel_count.max(1)).map(config).map(WorkerWheel::new);
+        let pairs = (0..wheel_count.max(1)).map(config).map(ClaimableWheel::new);
         let (wheels, shards): (Vec<_>, Vec<_>) = pairs.collect::<Result<_, _>>()?;
         let is_stopping = AtomicBool::new(false);
-        let worker_wheels = Arc::new(Self { wheels, shards: shards.into(), is_stopping });
-        for (index, wheel) in worker_wheels.wheels.iter().enumerate() {
-            let worker_wheels = Arc::downgrade(&worker_wheels);
+        let claimable_wheels = Arc::new(Self { wheels, shards: shards.into(), is_stopping });
+        for (index, wheel) in claimable_wheels.wheels.iter().enumerate() {
+            let claimable_wheels = Arc::downgrade(&claimable_wheels);
             let refresh = move || {
-                if let Some(worker_wheels) = worker_wheels.upgrade() {
-                    worker_wheels.wheels[index].publish_counts();
+                if let Some(claimable_wheels) = claimable_wheels.upgrade() {
+                    claimable_wheels.wheels[index].publish_counts();
                 }
             };
             let _ = wheel.shared.gauges.refresh.set(RefreshHook(Box::new(refresh)));
         }
-        Ok(worker_wheels)
+        Ok(claimable_wheels)
     }
 
     pub(super) fn stop_watcher(&self) {
@@ -496,7 +496,7 @@ impl WorkerWheels {
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
 #[must_use = "timers wait until the watcher runs; dropping it ends the wheels"]
-pub struct Watcher(pub(super) Arc<WorkerWheels>);
+pub struct Watcher(pub(super) Arc<ClaimableWheels>);
 
 impl Watcher {
     /// Fires the due timers of all wheels. Skips a wheel that another thread is using. If timers
@@ -514,7 +514,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn turn(&mut self) {
-        handle::run_worker_turn(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
+        handle::run_worker_turn(|| self.0.wheels.iter().for_each(ClaimableWheel::try_turn));
     }
 
     /// Announces a sleep, calls `wait` with the timeout of the sleep, and ends the announcement
@@ -543,7 +543,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
-        let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce_sleep).collect();
+        let sleeps: Vec<_> = self.0.wheels.iter().map(ClaimableWheel::announce_sleep).collect();
         let timeout_of = |sleep: &Option<_>| {
             sleep.as_ref().map_or(Some(WATCHER_RETRY_DELAY), PreparedSleep::timeout)
         };
@@ -600,7 +600,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        with_wake_on_drop(true, || self.0.wheels.iter().for_each(WorkerWheel::close));
+        with_wake_on_drop(true, || self.0.wheels.iter().for_each(ClaimableWheel::close));
     }
 }
 
@@ -648,7 +648,7 @@ mod tests {
                 assert!(sleep.poll_elapsed(&mut Context::from_waker(&waker)).is_pending());
                 sleep
             };
-            let drop_sleep_while_claimed = |wheels: &WorkerWheels| {
+            let drop_sleep_while_claimed = |wheels: &ClaimableWheels| {
                 let sleep = pending_sleep();
                 let _claimed = wheels.wheels[0].try_claim().expect("no other thread");
                 drop(sleep);
