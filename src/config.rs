@@ -114,8 +114,8 @@ impl Config {
         self
     }
 
-    /// Reserves memory for `timers` timers that the owner adds, at most 16 million. More timers can
-    /// be added at any time.
+    /// Reserves memory for `timers` timers (at most 16 million) that the owner adds. More timers
+    /// can be added at any time.
     ///
     /// # Examples
     ///
@@ -141,16 +141,17 @@ impl Config {
     /// At the limit, an add on the owner's thread first removes remotely cancelled timers, which
     /// would otherwise count.
     ///
-    /// The check of a remote add ([`ShardRef`](crate::ShardRef)) uses the number of live timers at
-    /// the owner's latest turn or announcement of a sleep. Remote adds can exceed the limit by the
-    /// number of timers that the owner has added since that turn or announcement. A cancelled timer
-    /// counts until the owner removes it. But the check of a remote add ignores up to 1,024
-    /// cancelled timers in the owner's mailbox. The check also ignores up to 1,024 cancelled timers
-    /// that the owner has taken out of the mailbox but not yet removed.
+    /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the live count that the
+    /// owner published last, in a turn or at the announcement of a sleep. Remote adds can exceed
+    /// the limit by the number of timers that the owner has added since the publication. A
+    /// cancelled timer counts until the owner removes it. But for a remote add, up to 1,024
+    /// cancelled timers do not count if their cancels are queued in the owner's mailbox. For a
+    /// remote add, up to 1,024 cancelled timers also do not count if their cancels are out of the
+    /// mailbox but not yet processed.
     ///
-    /// The check of a remote add still counts a cancelled timer whose remote add or reset is
-    /// queued. A timer or closure whose remote add is queued counts in the check of remote adds,
-    /// but not in the check of the owner's adds.
+    /// For a remote add, a cancelled timer counts if a remote add or reset of this timer is still
+    /// queued. A timer or closure whose remote add is queued counts for other remote adds, but not
+    /// for an add by the owner.
     ///
     /// # Examples
     ///
@@ -223,9 +224,9 @@ impl Config {
     ///
     /// The canceller usually drops the callback itself if the timer was added through a
     /// [`ShardRef`](crate::ShardRef). The owner drops all other callbacks. If the owner's sleep is
-    /// longer than `time`, the first cancel whose callback the owner must drop ends the sleep.
-    /// After a turn that drops such a callback, sleeps that begin within the next `time` last at
-    /// most `time`. These rules cause at most two extra wake-ups per `time`.
+    /// longer than `time`, the first cancel whose callback the owner must drop ends the sleep. If a
+    /// turn drops a callback for a remote cancel, each sleep that begins within `time` after the
+    /// turn lasts at most `time`. These rules cause at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep: the callback stays until the next turn.
@@ -250,10 +251,10 @@ impl Config {
     /// write to an eventfd or a `mio::Waker`.
     ///
     /// A call of the hook between the announcement and the start of the sleep must also end the
-    /// sleep. A wake-up calls the hook, if there is one. It [unparks](std::thread::Thread::unpark)
-    /// the thread if there is no hook, or if the thread has ever called
-    /// [`PreparedSleep::park`](crate::PreparedSleep::park). An unpark does not end a wait for I/O
-    /// or for a channel.
+    /// sleep. A wake-up calls the hook, if there is one. A wake-up
+    /// [unparks](std::thread::Thread::unpark) the thread only if there is no hook, or if the thread
+    /// has ever called [`PreparedSleep::park`](crate::PreparedSleep::park). An unpark does not end
+    /// a wait for I/O or for a channel.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
@@ -262,8 +263,8 @@ impl Config {
     /// the hook.
     ///
     /// The hook may send requests to any shard. A request that wakes a shard calls that shard's
-    /// hook at once, inside the running hook. A nested call is omitted if it would be more than 32
-    /// hooks deep, or inside a call of the same hook for the same sleep.
+    /// hook at once, inside the running hook. A nested call is omitted if the calling thread is
+    /// inside 32 hooks, or inside a call of the same hook for the same sleep.
     ///
     /// # Examples
     ///

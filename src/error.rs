@@ -306,7 +306,8 @@ impl Error for ConfigError {}
 /// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is out of range.
 /// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread already has or had a wheel, or is
 ///   exiting.
-/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards would exist.
+/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): the process would have more than 16,384
+///   shards.
 ///
 /// # Examples
 ///

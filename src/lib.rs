@@ -22,13 +22,13 @@
 //!
 //! # Where to begin
 //!
-//! The [guide] begins with a first timer and ends with a tuned server. It
+//! The [guide] begins with a first timer and ends with a tuned server. The guide also
 //! [compares](guide::comparison) corewheel with other timers, and shows how to
 //! [migrate](guide::moving) from tokio, Netty, Java, Kafka and Go. The parts of the crate are:
 //!
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
-//!   dropped, and [`LocalHandle`] stays on its thread.
+//!   dropped. [`LocalHandle`] works only on the timer's own thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
 //! * [`When`]: the time argument of an add or a reset, which is a delay or an instant. Slack lets
 //!   timers share ticks; spread distributes timers over ticks.
@@ -67,9 +67,9 @@
 //! in the next turn. A timer that a callback adds never fires in the turn that runs the callback. A
 //! timer that is due after more than 584 years (2^64 ns) never fires.
 //!
-//! Timers fire in tick order, regardless of which thread added them, unless an earlier turn has
-//! already processed their ticks. The order within a tick is unspecified. A turn processes at most
-//! 1,024 messages from other threads, or more to finish a
+//! Timers fire in tick order, regardless of which thread added them. A timer fires out of order if
+//! an earlier turn has already processed its tick. The order within a tick is unspecified. A turn
+//! processes at most 1,024 messages from other threads, or more to finish a
 //! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. The remaining messages wait for the next
 //! turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the wheel
 //! uses the clock's highest reading until the clock has passed that reading.

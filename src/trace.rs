@@ -1,6 +1,6 @@
 //! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
-//! feature or a subscriber, prints only incidents of one kind, to standard error. In these, no loop
-//! drives a wheel, so a timer is overdue, was dropped or cannot fire.
+//! feature or a subscriber, reports only a wheel that no loop drives, and prints the report to
+//! standard error. A timer of this wheel is overdue, was dropped or cannot fire.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
 //! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
@@ -28,14 +28,14 @@ pub(crate) enum UndrivenIncident {
     /// The thread has ended, its wheel never had a turn, and this number of timers was dropped.
     DroppedWithoutTurn(usize),
     /// The thread has ended after the wheel's last turn, and this number of timers was dropped. At
-    /// least one of them was overdue.
+    /// least one of these timers was overdue.
     DroppedAfterLastTurn(usize),
     /// The thread runs a `Watcher`, which does not turn the thread's own wheel, and this wheel has
     /// a timer.
     UsedOnWatcher,
 }
 
-/// Reports a wheel that no loop drives. `overdue` is the time for which a timer is or was overdue.
+/// Reports a wheel that no loop drives. `overdue` says how long a timer is or was overdue.
 /// `is_thread_wheel` is false for a `Shard`. `thread` identifies the owner if `name` is empty.
 /// Writes to standard error if no subscriber can get the event. At the end of a thread, calls no
 /// subscriber, because the subscriber's thread-locals may be destroyed.

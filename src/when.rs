@@ -51,6 +51,7 @@ pub struct When {
     pub(crate) spread_range: Duration,
 }
 
+/// The requested deadline of a timer, without slack and spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedTime {
     After(Duration),
@@ -107,8 +108,8 @@ impl When {
     /// Lets the wheel postpone the deadline by up to `slack`.
     ///
     /// Of the future ticks within the slack, the wheel chooses the one divisible by the largest
-    /// power of two. Timers with slack often share such ticks. A reset of a timer that shares its
-    /// tick with many timers may cause an extra wake-up of the loop, at an earlier tick.
+    /// power of two. Timers with slack often share such ticks. If many timers share a tick and one
+    /// of them is reset, the loop may wake up one more time, before the new deadline.
     ///
     /// # Examples
     ///
@@ -133,10 +134,10 @@ impl When {
     /// virtual: the wheels of a [`ManualClock`](crate::ManualClock) get the same fractions in each
     /// run of a test.
     ///
-    /// The fractions are not independent random numbers: consecutive fractions of each wheel have
-    /// the same distance, modulo one. So two wheels that spread the same number of timers keep
-    /// their distance. For an election, or contention between a few parties, draw the delay from
-    /// your own random numbers.
+    /// The fractions are not independent random numbers: each fraction of a wheel is the wheel's
+    /// previous fraction plus a constant, modulo one. So if two wheels spread the same number of
+    /// timers, the difference between their fractions stays constant. For an election, or
+    /// contention between a few parties, draw the delay from your own random numbers.
     ///
     /// # Examples
     ///
@@ -199,7 +200,7 @@ impl SpreadSequence {
         self.0.store(seed.wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
     }
 
-    /// Returns the delay of the next timer whose spread is `range`.
+    /// Advances the sequence, and returns the delay of a timer with the spread `range`.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
     /// for any number of timers.

@@ -1,10 +1,10 @@
 //! Checks remote adds against a shard's limit of live timers.
 //!
 //! The owner checks its own adds against its exact count of live timers. A remote add is accepted
-//! if the sum of these counts is below the limit:
+//! if the result of this calculation is below the limit:
 //!
-//! * The live count that the owner published last. This count omits up to 1,024 cancelled timers
-//!   with a message in the backlog (`mailbox::backlog`).
+//! * The live count that the owner published last: all live timers, minus up to 1,024 cancelled
+//!   timers with a message in the backlog (`mailbox::backlog`).
 //! * Plus the *reserved count*: the number of remote timers that the owner has not yet admitted.
 //! * Minus the number of cancelled timers with a message in the mailbox, at most 1,024.
 //!
@@ -20,12 +20,13 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
+/// The limit of a shard's live timers, and the counts that a remote add compares with it.
 #[derive(Debug)]
 pub(crate) struct AdmissionLimit {
     limit: u32,
     /// Packs the reserved count into the upper half, and the published live count into the lower
-    /// half. An adder must read both at once. With two reads, a timer that the owner admits between
-    /// the reads could be counted twice.
+    /// half. An adder must load both counts in one operation. Otherwise a timer that the owner
+    /// admits between two loads could be counted twice.
     counts: AtomicU64,
 }
 
@@ -39,13 +40,14 @@ impl AdmissionLimit {
     /// Reserves room for a remote timer. [`release`](Self::release) or
     /// [`publish_admission`](Self::publish_admission) ends the reservation. Returns false if there
     /// is no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract from
-    /// the live and reserved counts.
+    /// the sum of the live and reserved counts.
     pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `publish`, so that no cancelled timer is subtracted twice. Once the
-        // live count omits a cancelled timer, `cancelled_in_mailbox` does not count this timer.
+        // Acquire: pairs with `publish`, so that each cancelled timer is subtracted only once. If
+        // the owner has already subtracted a timer from this live count, `cancelled_in_mailbox` no
+        // longer counts the timer.
         let before = self.counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
         let occupied = (before >> 32) + (before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);

@@ -14,7 +14,8 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the call site of the calling function, which must be `#[track_caller]`.
+    /// Returns the place where the calling function was called. The calling function must be
+    /// `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {
@@ -25,9 +26,9 @@ impl CallSite {
     }
 }
 
-/// The call that added a timer, and the time of the add. For a remote timer, the time is the
-/// owner's latest clock reading at the admission of the timer. In a node without a timer, the
-/// record has no meaning.
+/// Records which call added a timer, and when. For a remote timer, the time is the owner's latest
+/// clock reading at the admission of the timer. In a node without a timer, the record has no
+/// meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 

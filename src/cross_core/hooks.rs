@@ -2,8 +2,8 @@
 //! `ARCHITECTURE.md`).
 //!
 //! A hook may call `process::exit`, which drops the thread's wheel. Scoped threads that the hook
-//! started may still use the hook's captures. So each call holds a reference-counted clone of its
-//! hook or waker. If the call exits the process, the clone is never dropped.
+//! started may still use the hook's captures. So a thread calls a hook or a waker through its own
+//! reference-counted clone. If the hook exits the process, this clone is never dropped.
 
 use std::{
     any::Any,
@@ -73,13 +73,13 @@ pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
     /// The destructor of a callback or payload that was dropped after a cancel or at the end of its
-    /// wheel. Includes the destructors of a purgatory's keys and operations, of a purgatory group's
-    /// function, and of the waker of a task that drives the wheel.
+    /// wheel. Also stands for the destructors of a purgatory's keys and operations, of the function
+    /// of a purgatory group, and of a driver task's waker.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation that was checking its condition or completing. Includes code of the
-    /// operation's key, such as `hash`.
+    /// A delayed operation that was checking its condition or completing. Also stands for code of
+    /// the operation's key, such as `hash`.
     Operation,
 }
 
@@ -148,6 +148,7 @@ impl fmt::Debug for PanicReport<'_> {
 pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
+/// The user's hooks of a shard, and the means to wake the shard's owner.
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
     /// The thread to unpark if there is no wake hook, or if the owner has ever called
@@ -157,8 +158,9 @@ pub(crate) struct Hooks {
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
-    /// before it announces a sleep, so a thread that sees the sleep also sees the waker. Unlike a
-    /// `SetOnce` of `util::sync`, a `OnceLock` adds no step to the loom models.
+    /// before it announces a sleep, so a thread that sees the announcement also sees the waker. The
+    /// field is a `OnceLock`, because a `SetOnce` of `util::sync` would add steps to the loom
+    /// models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
@@ -192,7 +194,7 @@ impl Hooks {
     /// panicked or was omitted. A call is omitted in these cases:
     ///
     /// - This thread is already inside a hook of this shard that was called for the same sleep.
-    /// - This thread is inside the maximum number of nested hooks.
+    /// - This thread is already inside `NESTED_HOOKS_MAX` nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn try_wake(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
@@ -240,9 +242,9 @@ impl Hooks {
     }
 
     /// Calls `hook`, unless this thread is inside `NESTED_HOOKS_MAX` hooks, or inside a hook of
-    /// this shard for the same sleep. So a hook that sends a request to its own shard is not called
-    /// recursively for one sleep. Detects recursion through another shard's hook too. Returns false
-    /// if `hook` was not called or panicked.
+    /// this shard for the same sleep. So if a hook sends a request to its own shard, the request
+    /// does not call the hook again for the same sleep. Detects recursion through another shard's
+    /// hook too. Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));
         let mut has_returned = false;

@@ -1,8 +1,8 @@
 //! The table of shards, in which a handle finds its shard by number.
 //!
-//! The number of an ended shard may be reused. A new shard with the same number continues the
-//! generations of the old shard. So timers with the same shard number and index never share a
-//! generation, and a stale handle matches no later timer.
+//! The number of an ended shard may be reused. A new shard with the same number uses generations
+//! above all generations of the old shard. So timers with the same shard number and index never
+//! share a generation, and a stale handle matches no later timer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,12 +27,14 @@ constant! {
     };
 }
 
+/// The shards of the process, by number.
 struct Registry {
     shards: [EpochArc<Shared>; SHARDS_MAX as usize],
-    /// Locked only to create, end or list shards. No operation of a handle takes this lock.
+    /// Locked only to create, end or list shards. Operations on handles never take this lock.
     free_numbers: Mutex<FreeNumbers>,
 }
 
+/// The numbers that new shards can get.
 #[derive(Debug)]
 struct FreeNumbers {
     reusable: Vec<NumberAssignment>,
@@ -68,9 +70,9 @@ impl FreeNumbers {
     }
 }
 
-/// Assigns a shard its number, and its serial number, which no other shard of the process has.
-/// After this call, handles with this number find the shard. Returns the shard, and the generation
-/// at which its timers start: 1, or more if an ended shard had the same number.
+/// Assigns a shard its number, and a serial number that is unique in the process. After this call,
+/// handles with this number find the shard. Returns the shard, and the generation at which its
+/// timers start: 1, or more if an ended shard had the same number.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = REGISTRY.free_numbers();
     let assigned = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;

@@ -8,11 +8,11 @@ use std::{
 };
 
 /// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. If a client has
-/// requested a flush, the wheel flushes every client at the end of the turn or before a sleep. If a
-/// client has requested a trim, the wheel trims every client at the end of the turn or before a
-/// long sleep.
+/// requested a flush of its queued messages, the wheel flushes every client at the turn's end or
+/// before a sleep. If a client has requested a trim of its memory, the wheel trims every client at
+/// the turn's end or before a long sleep.
 pub(crate) trait WheelClient {
-    /// Handles the firing of the client's timer `client_index`.
+    /// Completes the client's operation `client_index`, because the operation's timer has fired.
     fn expire(&self, client_index: u32);
 
     /// Sends the client's queued messages to other cores.
@@ -23,6 +23,7 @@ pub(crate) trait WheelClient {
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 
+/// Identifies a client of a wheel. A later client may get the identifier of a removed client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(u32);
 
@@ -31,8 +32,8 @@ pub(crate) struct ClientId(u32);
 pub(super) struct Clients {
     /// The clients, indexed by identifier; `None` for a free identifier.
     by_id: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free identifiers. `remove` shortens `by_id`, so some free identifiers may be beyond the
-    /// end of `by_id`; `add` ignores these.
+    /// The free identifiers. Some may be beyond the end of `by_id`, because `remove` shortens
+    /// `by_id`. `add` discards identifiers beyond the end.
     free_ids: BinaryHeap<Reverse<u32>>,
 }
 
@@ -44,15 +45,16 @@ impl Clients {
             *vacant = Some(client);
             return ClientId(id);
         }
-        // `by_id` has no vacant element: even the lowest of `free_ids`, if any, is beyond its end.
+        // All free identifiers, if any, are beyond the end of `by_id`, so `by_id` has no vacant
+        // element.
         self.free_ids.clear();
         self.by_id.push(Some(client));
         let last = u32::try_from(self.by_id.len() - 1);
         ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
     }
 
-    /// Removes a client, frees its identifier, and cuts off the end of `by_id` after the last
-    /// client. If no client is left, frees all memory.
+    /// Removes a client, frees its identifier, and truncates `by_id` after the last remaining
+    /// client. If no client remains, frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
         self.free_ids.push(Reverse(id));
@@ -66,7 +68,7 @@ impl Clients {
         self.by_id.get(id as usize)?.as_ref()?.upgrade()
     }
 
-    /// Returns every identifier up to that of the last client, free identifiers included.
+    /// Returns the identifiers from zero up to the last client's, including the free identifiers.
     pub(super) fn ids_up_to_last(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.by_id.len())
     }

@@ -65,7 +65,7 @@ use crate::{
 /// ```
 #[must_use = "if this is dropped, the threads run on and no thread joins them"]
 pub struct Cores<R> {
-    /// The result of a thread is `None` only if the start has failed; then no `Cores` value exists.
+    /// A thread returns `None` only if the start failed. In that case, no `Cores` value exists.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned_core_by_thread: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
@@ -96,6 +96,7 @@ pub struct Core {
     shared: Arc<CoresShared>,
 }
 
+/// The state that the threads of a [`Cores`] share.
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
@@ -103,10 +104,11 @@ struct CoresShared {
     is_stop_requested: AtomicBool,
 }
 
+/// Tells whether a thread has processed a stop request, and holds the wakers of the waiting tasks.
 #[derive(Debug, Default)]
 struct StopState {
-    /// True once the thread has processed the request to stop, or the request was dropped because
-    /// the thread cannot process it.
+    /// True if the thread has processed the stop request. Also true if the request was dropped,
+    /// because the wheel had ended or had no free node.
     is_processed: AtomicBool,
     /// The wakers of the futures of [`Core::stopped`], keyed by the number of the future.
     wakers: Mutex<BTreeMap<u64, Waker>>,
@@ -120,17 +122,19 @@ impl CoresShared {
 
 impl StopState {
     fn wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
-        // No critical section panics half-way, so the map behind a poisoned lock is consistent.
+        // No critical section panics in the middle of a change, so the map is consistent even if
+        // the lock is poisoned.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The number of messages in a request to stop. The callback of each message sends the next
-/// message. Messages run in FIFO order, so the first message runs after all earlier requests of a
-/// caller on another thread. But a closure that a thread sends to itself is a due timer, and a turn
-/// runs due timers after messages. If the thread then stops itself, the first message may run
-/// before this closure. The second message may run in the turn of the first, but the third always
-/// runs in a later turn.
+/// The number of messages that one stop request sends to a thread, one after the other. The
+/// callback of each message sends the next message. Messages are processed in FIFO order. So if
+/// another thread calls `stop`, all its earlier requests are processed before the first message.
+/// But a closure that a thread submits to itself is a due timer, and a turn fires due timers after
+/// it has processed messages. So if this thread then calls `stop`, the first message may run before
+/// the closure. The second message may run in the turn of the first, but the third always runs in a
+/// later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
@@ -165,7 +169,7 @@ impl Drop for PendingStop {
     }
 }
 
-/// The registration of a future of [`Core::stopped`].
+/// Keeps the waker of a [`Core::stopped`] future registered until this value is dropped.
 struct StopWaiter<'c> {
     core: &'c Core,
     number: Option<u64>,
@@ -326,15 +330,16 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Both `Relaxed`: the flags publish no other data, and may be seen late.
+        // Both `Relaxed`: the flags publish no other data, and this thread may see their new values
+        // late.
         self.stop_state().is_processed.load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
                 && self.shared.shards[self.index].has_ended()
     }
 
     /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
-    /// executor, may await `stopped`. If the thread drains its wheel after a stop request, a
-    /// waiting task is woken when the drained timers are dropped.
+    /// executor, may await `stopped`. If the thread drains its wheel before it has processed a stop
+    /// request, dropping the drained timers wakes the waiting tasks.
     ///
     /// # Examples
     ///
@@ -485,7 +490,7 @@ impl<R> Cores<R> {
     /// If a thread's wheel has ended, or has no free node for the request, `is_stopping` returns
     /// true at once.
     ///
-    /// In the counts of each wheel, the request counts as up to three timers.
+    /// Each wheel's counts include up to three timers for the request.
     ///
     /// # Examples
     ///
@@ -634,9 +639,9 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if a thread cannot be started, or its wheel cannot be created. For a wheel,
-    /// [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no thread has entered
-    /// `run`, and all started threads have ended.
+    /// Returns an error if a thread cannot be started, or its wheel cannot be created. If a wheel
+    /// cannot be created, [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no
+    /// thread has entered `run`, and all started threads have ended.
     ///
     /// # Panics
     ///
@@ -752,7 +757,8 @@ mod tests {
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
     }
 
-    /// The loop has checked `is_stopping`, and announces its next sleep after the call of `stop`.
+    /// Another thread calls `stop` after the loop has checked `is_stopping`, but before the loop
+    /// announces its next sleep.
     #[test]
     fn stop_before_the_announcement_ends_the_sleep_of_a_core_without_a_free_node() {
         let ((checked, is_checked), (stopped, is_stopped)) = (mpsc::channel(), mpsc::channel());

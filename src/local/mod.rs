@@ -109,15 +109,15 @@ pub struct Turn {
     /// Number of callbacks that ran, including each run of a periodic timer. In [`Counts`], runs of
     /// periodic timers are in [`runs`](Counts::runs), not in [`fired`](Counts::fired).
     pub fired: usize,
-    /// Number of remotely cancelled timers that this turn freed, except periodic timers that were
-    /// cancelled during a run.
+    /// Number of remotely cancelled timers that this turn freed. A periodic timer that was
+    /// cancelled during its own run does not count.
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
     /// Number of times that a wheel entry was linked, reset, moved, unlinked or fired in the turn.
     pub touched: u64,
-    /// True if the turn left timers or requests to the next turn, because of the budget or a
-    /// maximum of remote requests per turn.
+    /// True if due timers or remote requests remain for the next turn, because this turn reached
+    /// its budget or the maximum of requests.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -135,9 +135,9 @@ impl fmt::Display for Turn {
 impl LocalTimer {
     /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
     /// [`When`]. The deadline is rounded up to a tick. The callback runs in the first turn that
-    /// begins at or after the deadline, or later if the budget of this turn defers it. A callback
-    /// with a zero delay runs in the next turn. A callback with a delay of more than 584 years
-    /// never runs.
+    /// begins at or after the deadline, unless that turn's budget defers the callback to a later
+    /// turn. A callback with a zero delay runs in the next turn. A callback with a delay of more
+    /// than 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
     /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
@@ -322,10 +322,11 @@ impl LocalTimer {
     /// Fires the due timers, in three steps:
     ///
     /// 1. The turn consumes remote adds and resets in FIFO order. The turn runs the closures of
-    ///    [`ShardRef::run`] at once. The turn also fires added or reset timers that were already
-    ///    due at the previous turn.
-    /// 2. Timers fire in tick order, regardless of which thread added them, unless an earlier turn
-    ///    has already processed their ticks. The order within a tick is unspecified.
+    ///    [`ShardRef::run`] at once. If the previous turn has already processed the tick of an
+    ///    added or reset timer, this timer fires at once.
+    /// 2. Timers fire in tick order, regardless of which thread added them. A timer fires out of
+    ///    order if an earlier turn has already processed its tick. The order within a tick is
+    ///    unspecified.
     /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks. A
     ///    timer cancelled during the turn may stay until the next turn.
     ///
@@ -465,16 +466,15 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread. A
-    /// wake-up calls the hook of [`Config::on_wake`], if there is one. It unparks the thread if
-    /// there is no hook, or if the thread has ever called [`PreparedSleep::park`]. The urgent
-    /// requests are:
+    /// wake-up calls the hook of [`Config::on_wake`], if there is one. A wake-up unparks the thread
+    /// only if there is no hook, or if the thread has ever called [`PreparedSleep::park`]. The
+    /// urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
     ///   [`Config::drop_within`].
-    /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
-    /// - A remote add that is refused because the wheel is full, if messages wait in the wheel's
-    ///   mailbox.
+    /// - One in every 1,024 queued adds and resets, and one in every 1,024 queued cancels.
+    /// - A remote add that a full wheel refuses, unless the wheel's mailbox is empty.
     /// - An add or reset by this thread after the announcement, with a deadline before the end of
     ///   the sleep.
     /// - A message to or from a purgatory of this thread.
@@ -634,12 +634,12 @@ impl LocalTimer {
     /// a driver. A loop also registers itself by its first call of [`turn`](Self::turn),
     /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
     ///
-    /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If no driver is left
-    /// after the drop, the next turn of a loop registers this loop as a driver.
+    /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. After the last driver
+    /// is dropped, a loop that runs a turn becomes the driver.
     ///
     /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
-    /// overdue by 100 ms is reported once. An add or reset on any thread, or the end of this
-    /// thread, reports the timer. The threshold for the report is 1 s instead if a driver is
+    /// overdue by 100 ms causes one report. An add or reset on this wheel by any thread, or the end
+    /// of this thread, makes the report. The threshold is 1 s instead of 100 ms if a driver is
     /// registered, a [`Config`] is installed, or [`run_until`](Self::run_until) has returned. With
     /// the threshold of 1 s, only some of this thread's adds check for an overdue timer. After the
     /// last driver is dropped, the threshold is 100 ms again. If a thread ends without ever having
@@ -658,7 +658,8 @@ impl LocalTimer {
     /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
-        // If this thread cannot have a wheel, its futures report that error when polled.
+        // Ignores an error: if this thread cannot have a wheel, each poll of its futures reports
+        // the error.
         let _ = ThreadWheel::with(ThreadWheel::register_loop);
     }
 
@@ -810,8 +811,8 @@ impl LocalTimer {
     }
 
     /// Returns the number of live timers, and the age of the oldest, for each call site that added
-    /// timers. The report omits a periodic timer during its own run. If the thread is exiting or
-    /// cannot have a wheel, the report is empty. Needs the feature `origins`.
+    /// timers. A periodic timer whose callback is running is not in the report. If the thread is
+    /// exiting or cannot have a wheel, the report is empty. Needs the feature `origins`.
     ///
     /// Cost: proportional to the largest number of live timers so far.
     ///
@@ -835,8 +836,8 @@ impl LocalTimer {
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. The deadline
-    /// of a periodic timer is the time of its next run. For a deadline that had elapsed at the add
-    /// or reset, the result may be a different tick, but not after the tick of the add or reset.
+    /// of a periodic timer is the time of its next run. If the deadline had already elapsed at the
+    /// add or reset, returns some tick up to the tick of the add or reset.
     ///
     /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
     /// wheel. While another thread resets the timer, returns the old deadline or the new one.
@@ -985,8 +986,9 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<DrainedTimer> {
-        // A drain inside a turn would be unsound: see `Drop for ThreadWheel`. So the assertion asks
-        // the wheel itself, not `CurrentWheel`.
+        // A drain inside a turn would be unsound, because it would replace the state `InTurn`,
+        // which `Drop for ThreadWheel` checks. So the assertion reads the state of the wheel
+        // itself, not `CurrentWheel`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"

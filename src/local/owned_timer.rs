@@ -63,7 +63,8 @@ use crate::{
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
     shared: Rc<OwnedTimerState<OwnedCallback>>,
-    /// True for the value that `new` returned; false for the reference that a callback gets.
+    /// True for the `OwnedTimer` that `new` returned. False for the temporary `OwnedTimer` that a
+    /// callback gets by reference.
     is_owner: bool,
     not_send: PhantomData<*const UseOwnedTimerHandle>,
 }
@@ -76,7 +77,7 @@ type OwnedCallback = dyn FnMut(&OwnedTimer);
 
 /// The state that the `OwnedTimer` and the armed callback share.
 struct OwnedTimerState<F: ?Sized> {
-    /// The handle of the latest arming. It stays set after the timer has ended.
+    /// The handle of the latest arming, kept even after the timer has ended.
     latest_handle: Cell<Option<LocalHandle>>,
     /// True if the timer has fired since its latest arming.
     has_fired: Cell<bool>,
@@ -196,8 +197,8 @@ impl OwnedTimer {
         let shared = Rc::clone(state);
         let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire();
         let added = local_timer().try_add_local(when, fire);
-        // The add may have run user code: a destructor, or the wake hook. This code may have armed
-        // the timer too, or run a turn that fired it.
+        // The add may have run user code, such as a destructor or the wake hook. The user code may
+        // itself have armed this timer, or may have run a turn that fired the timer.
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_inside => state.latest_handle.set(Some(timer)),
@@ -205,7 +206,8 @@ impl OwnedTimer {
                 state.latest_handle.replace(Some(timer)).map(LocalHandle::cancel);
             }
             Ok(_) => (), // this timer fired first
-            // The arming by this user code may have used up the limit of live timers.
+            // The add may be refused because the user code's arming has reached the limit of live
+            // timers.
             Err(_) if was_armed_inside && try_reset() => return Ok(true),
             Err(refused) => {
                 if !was_armed_inside {
@@ -218,8 +220,8 @@ impl OwnedTimer {
     }
 
     fn fire(self) {
-        // After a drain of the wheel, the program may drop the `OwnedTimer`, and then run the
-        // drained `DrainedTimer`.
+        // After a drain, a program may drop the `OwnedTimer`, and then run its `DrainedTimer`. This
+        // run must not call the callback.
         if self.shared.is_owned_timer_dropped.get() {
             return;
         }
@@ -328,8 +330,8 @@ impl OwnedTimer {
         self.shared.latest_handle.get()?.time_left()
     }
 
-    /// Returns how the timer ended after its latest arming. Returns `None` while it is pending or
-    /// running, and before it is first armed.
+    /// Returns how the timer ended after its latest arming. Returns `None` if the timer is pending
+    /// or running, or was never armed.
     ///
     /// # Examples
     ///
@@ -359,8 +361,8 @@ impl OwnedTimer {
     ///
     /// A cancel through this handle ends only this arming: the owner's next [`arm`](Self::arm) arms
     /// the timer again. If another thread must end the timer for good, for example to close a
-    /// connection, use [`LocalTimer::add`](crate::LocalTimer::add). Then
-    /// [`TimerHandle::reset`] returns false after the cancel.
+    /// connection, use [`LocalTimer::add`](crate::LocalTimer::add). A timer that was added by
+    /// `LocalTimer::add` stays ended: after a cancel, [`TimerHandle::reset`] returns false.
     ///
     /// # Examples
     ///
@@ -384,8 +386,9 @@ impl Drop for OwnedTimer {
         if self.is_owner {
             self.shared.is_owned_timer_dropped.set(true);
         }
-        // `self` may be the reference that the callback got. The callback may have dropped the
-        // `OwnedTimer`, and then armed the timer through this reference.
+        // `self` may be the temporary `OwnedTimer` that `fire` lends to the callback. The callback
+        // may have dropped the program's `OwnedTimer`, and then armed the timer through the
+        // temporary one.
         if self.shared.is_owned_timer_dropped.get() {
             self.cancel();
         }

@@ -218,14 +218,14 @@ impl ShardRef {
     ///
     /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
     /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. Each turn
-    /// puts at most 4,096 closures, adds and resets into FIFO order. If a turn takes a larger batch
-    /// out of the mailbox, no part of this batch is processed until the whole batch is in order.
-    /// Closures that the owner itself submits run in no particular order.
+    /// puts at most 4,096 closures, adds and resets into FIFO order. So a batch of more than 4,096
+    /// requests takes several turns to put into order. No request of such a batch is processed
+    /// until the whole batch is in order. Closures that the owner itself submits run in no
+    /// particular order.
     ///
-    /// A full wheel refuses closures too. A program that sets a
-    /// [`Config::limit`](crate::Config::limit) can still cancel timers by their handles. For other
-    /// commands, use your own queue, and wake the owner by [`unpark`](std::thread::Thread::unpark)
-    /// or your own waker.
+    /// A full wheel refuses closures too, but never a cancel by a handle. If your program sets a
+    /// [`Config::limit`](crate::Config::limit), send commands other than cancels through your own
+    /// queue, and wake the owner by [`unpark`](std::thread::Thread::unpark) or your own waker.
     ///
     /// # Panics
     ///
@@ -314,9 +314,9 @@ impl ShardRef {
         self.add_remote(schedule, call_site, OneShotClosure(callback))
     }
 
-    /// Adds to this thread's wheel. Not inlined, so that the code of callers contains only the
-    /// remote path. Converts `when` itself: a conversion in the caller would also make the remote
-    /// path build the `When` in memory.
+    /// Adds to this thread's wheel. Not inlined, so that callers contain only the code of the
+    /// remote path. Converts `when` here, not in the caller, so that the remote path need not build
+    /// the `When` in memory.
     #[inline(never)]
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,
@@ -367,17 +367,17 @@ impl ShardRef {
     /// Returns the number of pending timers of the wheel.
     ///
     /// The answer is computed from the counts that the owner last published. The owner publishes
-    /// its counts before each announced sleep, and about every 64 turns. A remotely added timer is
-    /// missing until the owner has consumed the add and then published its counts. Remotely
-    /// cancelled timers are subtracted, except those with a queued remote reset. So during an
+    /// its counts before each announced sleep, and about every 64 turns. A remotely added timer
+    /// counts once the owner has consumed the add and has then published its counts. A remotely
+    /// cancelled timer does not count, unless a remote reset of this timer is queued. So during an
     /// announced sleep, the answer is exact if:
     ///
     /// - No remote add or reset is queued.
     /// - Fewer than 3,072 remotely cancelled timers wait for their removal.
     /// - The owner has not added or cancelled a timer since the announcement.
     ///
-    /// A wheel of `Timers::per_worker` publishes its counts for this call, unless another thread is
-    /// using the wheel at this moment. Once the wheel has ended, the answer is zero.
+    /// For a wheel of `Timers::per_worker`, this call first publishes the counts, unless another
+    /// thread is using the wheel. Once the wheel has ended, the answer is zero.
     ///
     /// Cost: some loads.
     ///
@@ -425,8 +425,8 @@ impl ShardRef {
         self.shared.mailbox.is_closed()
     }
 
-    /// Returns true if this reference is to the current thread's wheel. Compares not only the
-    /// shard's number, because an earlier wheel may have had the same number.
+    /// Returns true if this reference is to the current thread's wheel. Compares the wheels, not
+    /// only their shard numbers, because a later wheel may reuse the number of an ended wheel.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);

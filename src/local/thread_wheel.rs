@@ -1,5 +1,5 @@
-//! The implementation of `local_timer()`. The wheel of a thread is an [`Engine`], which is borrowed
-//! for one step at a time. Callbacks run between two steps.
+//! The implementation of `local_timer()`. A thread's wheel is an [`Engine`] in a `RefCell`. Each
+//! step of an operation borrows the engine, and callbacks run between the steps.
 
 #![allow(unsafe_code)]
 
@@ -56,12 +56,14 @@ enum DriverState {
     Registered,
     /// The thread has a configuration, so a loop is expected, but no driver has registered.
     Expected,
-    /// Neither a driver nor a loop is known, or a driving task is polling its sleep.
+    /// The wheel has no driver, and none is expected. Also the state while a driving task polls its
+    /// own sleep.
     Undriven,
     /// The wheel was drained.
     Ended,
 }
 
+/// Replaces the state `InTurn` by `BetweenTurns` at the end of a turn, even if the turn panics.
 struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 
 impl Drop for TurnGuard<'_> {
@@ -88,7 +90,7 @@ impl Drop for DriverRegistration {
     }
 }
 
-/// Ends the temporary state `Undriven` of [`ThreadWheel::poll_driver_sleep`], even if the poll
+/// Restores the state `BetweenTurns` when the poll in [`ThreadWheel::poll_driver_sleep`] returns or
 /// panics.
 struct DriverPollGuard;
 
@@ -102,6 +104,7 @@ impl Drop for DriverPollGuard {
     }
 }
 
+/// Identifies a task of `future::drive` among the tasks that drive one wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DriverTaskId(u32);
 
@@ -111,16 +114,16 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// The number of cancelled callbacks that are being dropped in their nodes.
+    /// The number of cancels in progress that drop a callback in place, in its timer's node.
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of driving tasks. A task adds its waker before it announces a sleep.
-    /// `wake_other_drivers` wakes these tasks and empties the list.
+    /// `wake_other_drivers` calls all the wakers and empties the list.
     driver_task_wakers: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
-    /// True if a loop has called `register_driver`, or was driving the wheel before a task or
-    /// `TimerFd` registered.
+    /// True if the user's loop has called `register_driver`, or already drove the wheel when the
+    /// first task or `TimerFd` registered.
     has_user_loop: Cell<bool>,
     /// The thread's purgatories.
     clients: RefCell<Clients>,
@@ -141,7 +144,8 @@ pub(crate) struct ThreadWheel {
 /// Selects one in every `one_in` callbacks for measurement; zero selects none.
 struct CallbackSampler {
     one_in: u32,
-    /// The number of callbacks up to and including the next selected one.
+    /// Decreases by one for each callback. At zero, the sampler selects the callback and restarts
+    /// at `one_in`.
     countdown: Cell<u32>,
 }
 
@@ -204,10 +208,10 @@ impl ThreadWheel {
         let local = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or
         // during `process::exit`. If `action` calls `process::exit`, that call never returns, so
-        // `action` cannot use the dropped wheel. Other threads cannot use it either: user code gets
-        // no reference into the wheel, except to the captures in a node, and `drop` then leaks the
-        // nodes. The destructor first clears `THREAD_WHEEL_PTR`. The reference does not leave this
-        // call.
+        // `action` cannot use the dropped wheel. Other threads cannot use the dropped wheel either:
+        // user code gets references only to a callback's captures in a node. While references to
+        // captures may exist, `drop` leaks the nodes. The destructor first clears
+        // `THREAD_WHEEL_PTR`. `action` cannot keep the reference beyond this call.
         Ok(action(unsafe { local.as_ref() }))
     }
 
@@ -291,7 +295,7 @@ impl ThreadWheel {
         reset_to.ok().flatten()
     }
 
-    /// Runs one step with the engine borrowed. The step must not call user code, except the
+    /// Borrows the engine and calls `step` with it. `step` must not call user code, except the
     /// function of a `Clock::from_fn`.
     #[inline(always)]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
@@ -311,8 +315,8 @@ impl ThreadWheel {
         unsafe { local.as_ref() }.add(kind, call_site, when, callback)
     }
 
-    /// Adds a timer, and ends an announced sleep that would miss its deadline. Takes the callback
-    /// unless the add is refused.
+    /// Adds a timer, and ends an announced sleep that would miss its deadline. Takes `callback` out
+    /// of the `Option`, unless the add is refused.
     #[inline(always)]
     pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
@@ -343,8 +347,9 @@ impl ThreadWheel {
         Ok(self.engine.borrow_mut())
     }
 
-    /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows some adds without
-    /// another check. If the wheel is full, removes remotely cancelled timers until there is room.
+    /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows a number of adds
+    /// before the next check. If the wheel is full, removes remotely cancelled timers until there
+    /// is room.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -403,8 +408,8 @@ impl ThreadWheel {
         self.driver.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_undriven());
         self.mark_undriven();
-        // Checks after the fence F1 (`parker`): a thread that has missed `mark_undriven` has
-        // published nothing, but this thread sees its request.
+        // A remote thread that has not seen `mark_undriven` does not publish its deadline. But
+        // after the fence F1 (see `parker`), this thread sees the request of the remote thread.
         if let Some(due) = self.with_engine(|engine| engine.earliest_waiting_request()) {
             self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
         }
@@ -517,7 +522,7 @@ impl ThreadWheel {
         }
         let (next_due, _) = self.with_engine(|engine| engine.publish_undriven());
         if next_due.min(self.shared.gauges.remote_due_while_undriven()) < u64::MAX {
-            // The report need not wait for the grace period, because the timer cannot fire.
+            // The lateness `u64::MAX` skips the grace period, because the timer will never fire.
             self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnWatcher);
         }
     }
@@ -534,8 +539,7 @@ impl ThreadWheel {
                 self.announced_until.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_undriven();
-                    // Allows one add without a check. The second add from now checks for an overdue
-                    // timer.
+                    // The next add does not check for an overdue timer, but the add after it does.
                     let _ = engine.grant_add_allowance(1);
                 });
             }
@@ -551,7 +555,7 @@ impl ThreadWheel {
     }
 
     /// Reads the clock. A *pass* is the part of a turn that consumes messages and fires timers. If
-    /// the turn certainly needs no pass, counts the turn and returns the number of live timers.
+    /// the turn certainly needs no pass, finishes the turn and returns the number of live timers.
     /// Otherwise the caller must call [`run_pass`](Self::run_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
@@ -580,10 +584,10 @@ impl ThreadWheel {
         Self::with(is_idle).unwrap_or(Some(0))
     }
 
-    /// Runs a turn at the latest reading of the clock.
+    /// Runs a turn with a pass. Uses the latest reading of the clock, and takes no new reading.
     #[inline(never)]
     pub(super) fn run_pass(budget: usize) -> Turn {
-        // `with` would copy the result, so this function dereferences the pointer.
+        // Does not call `with`, because `with` would copy the result.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
@@ -599,7 +603,8 @@ impl ThreadWheel {
             local.consume_messages(&mut fired, &mut collected);
         }
         let mut ended = None;
-        // In one borrow, finishes a run and claims the next timer.
+        // Finishes the previous timer's run and claims the next due timer, under one borrow of the
+        // engine.
         while let Some(claimed) = local.with_engine(|engine| {
             if let Some(ended) = ended.take() {
                 engine.finish_run(ended);
@@ -758,8 +763,8 @@ impl ThreadWheel {
     }
 
     /// Publishes that the loop's next turn is due at `next_turn`, and returns the time until then.
-    /// Returns zero if another flush is pending: the latest flush may have called a wake hook,
-    /// which may have queued messages of a purgatory.
+    /// Returns zero if a flush is pending, because a wake hook that the previous flush called may
+    /// have queued more messages.
     fn publish_wake_up_time(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_wake_up_time(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
@@ -949,8 +954,9 @@ impl ThreadWheel {
     /// Adds a timer of a client, due at `when`. Returns `None` if the timer was not added. Before
     /// another attempt, the client must call [`engine_with_room`](Self::engine_with_room), which
     /// makes room or returns the reason for the refusal. While the timer is pending, the client
-    /// must not reuse `client_index`. Once the client no longer borrows its own state, it must call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
+    /// must not reuse `client_index`. After the add, the client must end the borrow of its own
+    /// state, and then call [`wake_for_client_timer`](Self::wake_for_client_timer), which may call
+    /// the wake hook.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -1016,9 +1022,9 @@ impl ThreadWheel {
         values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
     }
 
-    /// Reports a panic to this thread's wheel. For the panic of an operation, creates a wheel if
-    /// there is none. For the panic of a destructor, creates none: the destructor of a purgatory
-    /// key may panic on a thread that uses no timers.
+    /// Reports a panic to this thread's wheel. If the thread has no wheel, creates one. But creates
+    /// none for a panic of a destructor, because a purgatory key may be dropped on a thread that
+    /// uses no timers.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
@@ -1050,13 +1056,14 @@ impl Drop for ThreadWheel {
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
             // A callback or its destructor has called `process::exit`. Scoped threads that the
             // callback started may still use the callback's captures in the timer's node. So the
-            // nodes are leaked. While a callback runs, the state is `InTurn`: `drain` is refused.
+            // nodes are leaked. The state is `InTurn` whenever a callback runs, because `drain` is
+            // refused during a turn.
             mem::forget(Arc::clone(&self.shared));
         }
         if let DriverState::Expected = self.driver.get() {
             self.shared.gauges.shorten_overdue_grace();
         }
-        // Destructors that run from here on use handles as a remote thread would.
+        // From here on, a destructor on this thread that uses a handle acts as a remote thread.
         CurrentWheel::set(None);
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {

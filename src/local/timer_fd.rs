@@ -58,10 +58,10 @@ use crate::{
 /// no longer make the descriptor readable. If the thread has another `TimerFd`, the drop makes the
 /// descriptor readable. The loop then calls [`turn`](Self::turn) of the other `TimerFd`, which arms
 /// the descriptor again. Dropping a task of [`drive`](crate::future::drive) also makes the
-/// descriptor readable, for the same purpose.
+/// descriptor readable, so that the loop calls `turn`.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
-/// its wheel exists. It is non-blocking, and is closed by `exec`.
+/// its wheel exists. The descriptor is non-blocking, and `exec` closes the descriptor.
 ///
 /// # Examples
 ///
@@ -172,7 +172,8 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks within `budget`, as [`LocalTimer::turn_within`] does, and arms the
-    /// descriptor. If the turn leaves timers or requests, the descriptor is readable at once.
+    /// descriptor. If due timers or requests remain after the turn, the descriptor is readable
+    /// again at once.
     ///
     /// # Examples
     ///

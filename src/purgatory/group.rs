@@ -39,13 +39,14 @@ type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// watch the key. This core also notifies the other cores whose operations watch the key.
 ///
 /// A core's purgatory ends when its last clone is dropped, at the latest when its thread exits.
-/// Then the operations of other cores that watch its keys are checked once more. Later events on
+/// Then the other cores check all their operations that watch keys of this core. Later events on
 /// these keys have no effect, but the operations keep their other watches and their timeouts.
 ///
 /// Before you [drain](crate::LocalTimer::drain) a core's wheel,
-/// [drain](crate::purgatory::Purgatory::drain) the core's purgatory and drop all clones, even
-/// clones in a `thread_local!`. A drained wheel receives no messages. So after its drain, events
-/// that other threads report on the core's keys cause no check until the purgatory ends.
+/// [drain](crate::purgatory::Purgatory::drain) the core's purgatory and drop all clones of this
+/// purgatory, even clones in a `thread_local!`. A drained wheel receives no messages. If you drain
+/// the wheel first, events that other threads report on the core's keys cause no check until the
+/// purgatory ends.
 ///
 /// A core's wheel has at most 2^25 - 1 nodes. While all nodes are in use, all messages from other
 /// cores to this core are lost: events, watches and removals of watches. A watch whose removal is
@@ -92,12 +93,14 @@ type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// ```
 pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
+/// The state that the clones of a [`PurgatoryGroup`] share.
 struct Group<K> {
     core_of: Box<KeyToCoreFn<K>>,
     /// Set by the first core that joins.
     cores: SetOnce<Box<[Core]>>,
 }
 
+/// A core of a group: its wheel, and whether its purgatory has ended.
 struct Core {
     shard: ShardRef,
     /// True once this core's purgatory has ended.
@@ -110,9 +113,9 @@ impl Core {
     }
 }
 
-/// A function of the user that returns the core of a key. The destructor catches panics. An exiting
-/// thread often drops the last reference to a group, and a panic in an exiting thread would end the
-/// process. The `Option` is `None` only during the drop.
+/// Holds the user's function that returns the core of a key. The destructor catches panics, because
+/// it often runs in an exiting thread, where a panic would abort the process. The `Option` is
+/// `None` only during the drop.
 struct CatchDropPanic<F>(Option<F>);
 
 impl<F> Drop for CatchDropPanic<F> {
@@ -123,8 +126,8 @@ impl<F> Drop for CatchDropPanic<F> {
 
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates a group that spreads the keys over the cores by a hash with a [random
-    /// secret](crate::purgatory::Purgatory#keys). If your requests should run on the core of their
-    /// key, use [`by`](Self::by).
+    /// secret](crate::purgatory::Purgatory#keys). To run each request on the core of its key,
+    /// choose these cores yourself with [`by`](Self::by).
     ///
     /// # Examples
     ///
@@ -181,9 +184,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// call. On a core's own thread, prefer
     /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
-    /// Returns true if the event was handed over to the wheel of the key's core. This core handles
-    /// the event in a turn, unless its wheel or its purgatory ends earlier. In these cases, returns
-    /// false, and the event has no effect:
+    /// Returns true if the event was passed to the wheel of the key's core. This core handles the
+    /// event in a turn, unless its wheel or its purgatory ends earlier. Returns false in the
+    /// following cases, in which the event has no effect:
     ///
     /// * No core has joined the group.
     /// * The purgatory of the key's core was dropped, or this core's wheel has ended.
@@ -214,13 +217,13 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         // Events are never answered, so any core can be the batch's sender: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
-        // Relaxed: the flag is only reported.
+        // Relaxed: the flag changes only the returned value.
         self.0.send_batch(key_core, batch)
             && !cores[key_core as usize].has_left.load(Ordering::Relaxed)
     }
 
     /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
-    /// except after an earlier join of this thread, which [`Member::connect`] detects.
+    /// with one exception: [`Member::connect`] detects an earlier join of this thread.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -302,6 +305,7 @@ impl<K> fmt::Debug for PurgatoryGroup<K> {
     }
 }
 
+/// A message from a core's purgatory to the purgatory of another core.
 #[derive(Debug)]
 pub(super) enum Message<K> {
     /// Requests a watch on a key of the receiver, for an operation of the sender.
@@ -310,10 +314,10 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Requests the removal of a watch on a key of the receiver, for an operation of another core.
     Unwatch { watch: Id },
-    /// Requests a check of the receiver's operation. If an event on a key of the sender is the
-    /// reason, `watch` is the operation's watch on this key. If `watch` is `None`, no more events
-    /// arrive for one of the operation's keys. The purgatory of the key's core has ended, or could
-    /// not add the watch.
+    /// Requests a check of the receiver's operation. After an event on a key of the sender, `watch`
+    /// is the operation's watch on this key. If `watch` is `None`, one of the operation's keys
+    /// causes no more events. Either the key's core could not add the watch, or its purgatory has
+    /// ended.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -407,12 +411,12 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
-    /// Records that this core's purgatory has ended, unless the purgatory has never connected.
+    /// If this core's purgatory has ever connected, records that it has ended.
     pub(super) fn leave(&self) {
         if self.is_connected.get()
             && let Some(cores) = self.group.cores()
         {
-            // Relaxed: the flag is only reported.
+            // Relaxed: the flag changes only the value that `PurgatoryGroup::notify` returns.
             cores[self.own_core as usize].has_left.store(true, Ordering::Relaxed);
         }
     }
@@ -431,8 +435,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Makes `receiver` the receiver of the group's messages on this thread. Returns the watches
-    /// that other cores have requested so far. Panics if the thread has joined before, because
-    /// messages to the first purgatory would reach the second.
+    /// that other cores have requested so far. Panics if the thread has joined the group before,
+    /// because only one purgatory of a thread can receive the group's messages.
     #[track_caller]
     pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
@@ -456,6 +460,7 @@ impl<K: Send + 'static> Member<K> {
 /// messages' [undelivered replies](Message::undelivered_reply) to the sending core.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
+/// The contents of a [`Batch`].
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the replies.
@@ -483,7 +488,8 @@ impl<K: Send + 'static> Batch<K> {
     }
 
     /// Passes the batch to this thread's receiver. If the receiver has ended, drops the batch. If
-    /// the thread has not joined the group, buffers the watches and drops the other messages.
+    /// the thread has not joined the group, buffers the `Watch` messages and drops the other
+    /// messages.
     fn deliver(mut self) {
         let BatchContent { group, sender_core, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| {

@@ -18,6 +18,7 @@ const MODULUS: u64 = (1 << 61) - 1;
 /// set, so it differs from a word that is not split.
 const SPLIT_THRESHOLD: u64 = 1 << 58;
 
+/// Creates the hashers of one purgatory or one group.
 pub(super) struct BuildKeyHasher {
     /// Below 2^60, so that the addition in [`KeyHasher::append_coefficient`] does not overflow.
     secret_point: u64,
@@ -44,6 +45,7 @@ impl BuildHasher for BuildKeyHasher {
     }
 }
 
+/// Hashes one key.
 pub(super) struct KeyHasher {
     secret_point: u64,
     /// The value of the polynomial so far, possibly plus a small multiple of the prime.
@@ -67,8 +69,8 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Marks the end of the chunk. Without the mark, a chunk with extra zero bytes at the
-            // end would give the same word.
+            // Marks the end of the chunk. Without the mark, two chunks that differ only in the
+            // number of zero bytes at the end would give equal words.
             word[chunk.len()] = 1;
             self.append_coefficient(u64::from_le_bytes(word));
         }

@@ -44,23 +44,23 @@
 //! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
-// parked operation ends when its timer fires. To end it earlier, the purgatory first cancels the
-// timer. Either the timer fires or the cancel succeeds, so the operation ends once. After the
-// thread's wheel has ended, every cancel fails. Then only a mark in the operation's record prevents
-// a second completion. While its `try_complete` runs, a parked operation is *checked out* of its
-// record. If the timer fires or `force_complete` is called during this check, `on_complete` runs
-// after the check.
+// parked operation ends when its timer fires. To end an operation earlier, the purgatory first
+// cancels its timer. Either the timer fires or the cancel succeeds, so the operation ends once.
+// After the thread's wheel has ended, every cancel of a timer fails. Then only a mark in the
+// operation's record prevents a second completion. While its `try_complete` runs, a parked
+// operation is *checked out* of its record. If the timer fires or `force_complete` is called during
+// this check, `on_complete` runs after the check.
 //
 // When an operation ends, its watches on this core are removed at once. Messages to other cores
 // remove the watches on these cores.
 //
 // A `PurgatoryGroup` determines the core of each key. The key's core stores all watches on the key,
 // even for operations of other cores. At each event on the key, this core sends a message to the
-// core of each watching operation. When the key's core has acknowledged a watch, the operation is
-// checked once more, because an event may have preceded the watch.
+// core of each watching operation. When the key's core has acknowledged a watch, the operation's
+// core checks the operation once more: an event may have preceded the watch.
 //
-// When a purgatory ends, other cores' operations that watch its keys are checked once more,
-// because they get no further events on these keys.
+// When a purgatory ends, the other cores check all their operations that watch keys of this
+// purgatory. Later events on these keys have no effect.
 
 mod group;
 mod hash;
@@ -114,13 +114,13 @@ use crate::{
 /// watch takes about 50 bytes. To these numbers, add the size of a key for each watch. The hash
 /// table takes up to 32 bytes per key. If the number of keys falls, the table shrinks later.
 ///
-/// There are three kinds of records: operations, further watches, and links to watches on other
-/// cores. Each kind has its own pages of up to 1,024 records. A single record in use keeps its
-/// whole page allocated. Up to eight empty pages of each kind are kept, so repeated bursts of up to
-/// 8,192 operations can reuse these pages. After every 64 turns, one empty page of each kind is
-/// freed if it was not needed during these turns. If the hash table was much too large throughout
-/// these turns, it shrinks in small steps. Before an announced sleep of a second or more, all empty
-/// pages are freed, and the table shrinks at once.
+/// A record holds an operation with its first watch, an additional watch, or a link to a watch on
+/// another core. Each kind of record has its own pages of up to 1,024 records. A single record in
+/// use keeps its whole page allocated. Up to eight empty pages of each kind are kept, so repeated
+/// bursts of up to 8,192 operations can reuse these pages. After every 64 turns, one empty page of
+/// each kind is freed if it was not needed during these turns. If the hash table was much too large
+/// throughout these turns, it shrinks in small steps. Before an announced sleep of a second or
+/// more, all empty pages are freed, and the table shrinks at once.
 ///
 /// # Keys
 ///
@@ -179,13 +179,14 @@ per_thread! {
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
 /// The first call creates the purgatory, which ends with the thread. It is in no group. If a
-/// closure of [`ShardRef::run`](crate::ShardRef::run) must use a group's purgatory, keep a clone of
-/// this purgatory in a `thread_local!`. In an exiting thread, a call may return a new, empty
-/// purgatory.
+/// closure for [`ShardRef::run`](crate::ShardRef::run) must use a purgatory of a group, keep a
+/// clone of this purgatory in a `thread_local!`. In an exiting thread, a call may return a new,
+/// empty purgatory.
 ///
-/// **The types select the purgatory, even if they are inferred.** For example, the key `7` alone is
-/// an `i32`. An operation that watches this key is not in the purgatory for keys of type `u64`. To
-/// name the types only once, write a function such as `purgatory` in the example.
+/// **The types select the purgatory, even if they are inferred.** For example, the key `7` is an
+/// `i32` unless something else determines its type. An operation that watches an `i32` key is not
+/// in the purgatory for keys of type `u64`. To name the types only once, write a function such as
+/// `purgatory` in the example.
 ///
 /// Cost after the first use: at most one comparison for each pair of types with a purgatory on this
 /// thread.
@@ -248,9 +249,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// that the condition holds, or until its timeout `when`. An event on one of the `keys` causes
     /// a check.
     ///
-    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. With
-    /// an instant, the timeout can count from the arrival of a request. If the instant has passed
-    /// and the condition does not hold, the operation expires in the next turn.
+    /// `when` is a delay or an instant, optionally with slack or spread; see [`When`]. With an
+    /// instant, the timeout can count from the arrival of a request. If the instant has passed and
+    /// the condition does not hold, the operation expires in the next turn.
     ///
     /// A key that occurs twice in `keys` gets two watches. An operation without keys completes by
     /// its timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If
@@ -320,10 +321,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         }
     }
 
-    /// Checks this core's operations that watch `key`, in the order in which their watches were
-    /// added, and completes those whose condition holds. Returns the number of operations that
-    /// these checks completed by their condition. An operation of another core is checked on its
-    /// own core, when a message about the event arrives there.
+    /// Checks this core's operations that watch `key`, and completes each operation whose condition
+    /// holds. The checks follow the order in which the watches were added. Returns the number of
+    /// operations that completed because their condition held. An operation of another core is
+    /// checked on its own core, when a message about the event arrives there.
     ///
     /// **In a group, this call finds no operations and returns 0 if the key belongs to another
     /// core**, even if operations of this core watch the key. For the keys of any core, use
@@ -359,11 +360,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
-    /// completed the operation by its condition.
+    /// completed the operation because its condition held.
     ///
-    /// A call inside the operation's own `try_complete` returns false. If this `try_complete` then
-    /// also returns false, the purgatory calls `try_complete` a second time. A call of `check`
-    /// inside the second `try_complete` has no effect.
+    /// A call inside the operation's own `try_complete` returns false. If the `try_complete` that
+    /// made the call returns false, the purgatory calls `try_complete` a second time. A call of
+    /// `check` inside the second `try_complete` has no effect.
     ///
     /// Cost: one call of `try_complete`. A completion also takes constant time per key that the
     /// operation watches.
@@ -401,8 +402,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.check_by_id(id)
     }
 
-    /// Reports an event on `key`: each core checks its operations that watch the key. Takes no
-    /// borrowed form of the key, because a clone of the key may be sent to another core.
+    /// Reports an event on `key`: each core checks its operations that watch the key. Requires a
+    /// `&K` instead of a borrowed form of the key, because a clone of the key may be sent to
+    /// another core.
     ///
     /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
     /// full, and at the latest when this thread next calls `turn` or prepares to sleep.
@@ -489,9 +491,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Removes the operations of this core that watch `key`, and returns them in the order in which
     /// their watches were added. `on_complete` does not run.
     ///
-    /// An operation whose `try_complete` is running stays. If the key belongs to another core, the
-    /// result is empty, because the watches on the key are on that core. `key` may be any borrowed
-    /// form of the purgatory's keys.
+    /// Does not remove an operation whose `try_complete` is running. If the key belongs to another
+    /// core, the result is empty, because the watches on the key are on that core. `key` may be any
+    /// borrowed form of the purgatory's keys.
     ///
     /// Cost: constant time per watch on `key`, and per watch of the removed operations.
     ///
@@ -526,7 +528,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
     ///
-    /// An operation whose `try_complete` is running stays.
+    /// Does not remove an operation whose `try_complete` is running.
     ///
     /// Cost: one step for each operation record, used or free, and constant time per watch.
     ///
@@ -638,16 +640,17 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates this thread's purgatory in the group. This thread's wheel must be `shards[index]`.
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
-    /// in the same order on each core. Call `join` once on each core. Until a core joins or ends,
-    /// watches on its keys are buffered. Buffered watches remain even after the watching operations
-    /// have ended. So a core should add few operations before the other cores have joined.
+    /// in the same order on each core. Call `join` once on each core. A core that has not joined
+    /// yet buffers the watches on its keys. Buffered watches remain even after the watching
+    /// operations have ended. So a core should add few operations before the other cores have
+    /// joined.
     ///
     /// # Panics
     ///
     /// - If `index` is out of range.
     /// - If `shards[index]` is not this thread's wheel, or this wheel has ended.
     /// - If this thread has joined the group before.
-    /// - If another core has joined with other wheels, or in another order.
+    /// - If the first core that joined has passed a different list of shards.
     ///
     /// # Examples
     ///
@@ -702,13 +705,15 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
+/// The state that the clones of a [`Purgatory`] share.
+///
 /// No field is borrowed while an operation's own code runs. But the table may be borrowed while
 /// keys are hashed or compared, so their `Hash`, `Eq` and `Borrow` must not use the purgatory.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// The number of events, plus the number of parked operations that ended without an event. If
-    /// the number changes during an add, the add checks the condition again.
+    /// Incremented at each event, and at each end of a parked operation that no event caused. If
+    /// the count changes during an add, the add checks the condition again.
     change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -865,8 +870,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Checks this core's operations that watch the key of an event, and asks other cores to check
-    /// theirs. Returns the number of operations that these checks completed by their condition.
+    /// Checks this core's operations that watch the key of an event. Sends messages to other cores
+    /// whose operations watch the key. Returns the number of this core's operations that completed
+    /// because their condition held.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
@@ -896,7 +902,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Checks an operation, unless it has ended. If the operation is checked out, requests another
-    /// check. Returns true if this call completed the operation by its condition.
+    /// check. Returns true if this call completed the operation because its condition held.
     fn check_by_id(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out_by_id(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
@@ -907,8 +913,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Checks the condition of `operation`, which was taken out of its record. Then completes the
-    /// operation or puts it back into its record. Returns true if the operation completed by its
-    /// condition.
+    /// operation or puts it back into its record. Returns true if the operation completed because
+    /// its condition held.
     #[inline(always)]
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;

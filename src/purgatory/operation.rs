@@ -41,32 +41,34 @@ pub trait DelayedOperation: 'static {
     ///
     /// The purgatory calls `try_complete`
     ///
-    /// - when the operation is added, and again if an event occurs or a waiting operation ends
-    ///   during the add,
+    /// - when the operation is added,
+    /// - at the end of the add, if an event has occurred or a waiting operation has ended during
+    ///   the add,
     /// - at events on the operation's keys,
     /// - when [`check`](crate::purgatory::Purgatory::check) is called,
-    /// - for each key of another core, when that core has added the watch, could not add it, or
-    ///   ends its purgatory.
+    /// - for each key of another core: after that core has added the watch or failed to add it, and
+    ///   when that core's purgatory ends.
     ///
     /// The purgatory does not call `try_complete` at the timeout: the operation expires even if its
-    /// condition holds by then. Write the state that `try_complete` reads before you report the
-    /// event, because perhaps no later check follows.
+    /// condition holds by then. Before you report an event, write the state that `try_complete`
+    /// reads: there may be no later check.
     ///
     /// `try_complete` must be quick, and must not call `turn`.
     ///
     /// `try_complete` may itself report an event on a key of this core. If its own operation
-    /// watches the key, `try_complete` is called a second time after it returns false. An event in
-    /// the second call causes no third call. Other operations that watch the key are checked inside
-    /// the call that reports the event. Nothing limits the depth of such nested checks.
+    /// watches the key, and this call of `try_complete` returns false, the purgatory calls
+    /// `try_complete` a second time. An event in the second call causes no third call. Other
+    /// operations that watch the key are checked inside the call that reports the event. Nothing
+    /// limits the depth of such nested checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
     /// the core where the operation was added.
     ///
     /// `on_complete` runs inside a turn, or inside a call of the purgatory: `notify`, a check,
-    /// `force_complete` or the add. So the caller must hold no borrow of a `RefCell` that
-    /// `on_complete` needs. A panic is caught and reported ([`Config::on_panic`]); the operation
-    /// counts as completed.
+    /// `force_complete` or the add. So code that calls `turn` or one of these methods must hold no
+    /// borrow of a `RefCell` that `on_complete` needs. A panic is caught and reported
+    /// ([`Config::on_panic`]); the operation counts as completed.
     ///
     /// [`Config::on_panic`]: crate::Config::on_panic
     ///
@@ -198,7 +200,7 @@ impl Id {
     pub(super) const NONE: Self = Self { number: NonZeroU64::MIN, index: u32::MAX };
 }
 
-/// Counts of the operations of one core.
+/// Counts of the operations, watches, keys and queued messages of one purgatory.
 ///
 /// # Examples
 ///

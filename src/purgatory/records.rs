@@ -19,6 +19,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const PAGE_LEN: usize = 1 << PURGATORY_PAGE_BITS;
 const PAGE_LEN_U32: u32 = 1 << PURGATORY_PAGE_BITS;
 
+/// A record that can be stored in [`Records`].
 pub(super) trait Record {
     /// A free record. Dropping it has no effect.
     const FREE: Self;
@@ -27,6 +28,7 @@ pub(super) trait Record {
     fn next_free(&mut self) -> &mut u32;
 }
 
+/// A pool of records. An index identifies each record.
 pub(super) struct Records<T> {
     pages: Vec<Page<T>>,
     /// The first free record of the current page, or [`NONE`].
@@ -47,7 +49,7 @@ pub(super) struct Records<T> {
 
 /// A page of records. If the page has no memory, `records` is empty.
 struct Page<T> {
-    /// The records of this page that were ever used, including free ones.
+    /// The records of this page that were ever in use. Some may be free now.
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Always [`NONE`] in the current page, whose free list
     /// begins at [`Records::first_free_in_current_page`].
@@ -206,8 +208,8 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if this was the page's last record in use. Such a page becomes a spare page, or
-    /// is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
+    /// Returns true if the page now has no record in use. The page then becomes a spare page, or
+    /// its memory is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
@@ -238,6 +240,7 @@ impl<T: Record> Records<T> {
     }
 }
 
+/// A record in use, with references to the fields of the pool that [`free`](Self::free) changes.
 pub(super) struct OccupiedRecord<'a, T> {
     pub(super) record: &'a mut T,
     index: u32,
@@ -247,9 +250,9 @@ pub(super) struct OccupiedRecord<'a, T> {
 }
 
 impl<'a, T: Record> OccupiedRecord<'a, T> {
-    /// Frees the record and returns it with an index or [`NONE`]. The caller must take the record's
-    /// contents. Then the caller must pass the index, unless it is `NONE`, to
-    /// [`put_in_free_list`](Records::put_in_free_list).
+    /// Frees the record and returns it. The caller must take the record's contents. Also returns
+    /// the index that the caller must then pass to [`put_in_free_list`](Records::put_in_free_list),
+    /// or [`NONE`].
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;

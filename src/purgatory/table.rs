@@ -35,11 +35,12 @@ use crate::{
     local::ThreadWheel,
 };
 
+/// The operations of one core, and the watches on its keys.
 pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     watches_on_other_cores: Records<WatchOnOtherCore>,
-    /// The first watch of the first key of each chain; see
+    /// For each chain, the first watch of the chain's first key; see
     /// [`chain_head_mut`](Self::chain_head_mut).
     chain_heads: Vec<WatchIndex>,
     /// The bit mask that reduces a hash to the number of its chain:
@@ -49,14 +50,14 @@ pub(super) struct Table<K, Op> {
     /// If there are at least this many keys, an add of a key first calls
     /// [`grow_chains`](Self::grow_chains). The value is:
     ///
-    /// - Zero while the table grows.
-    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed.
-    ///   This value also applies when a trim interval has ended with surplus chains, until an add
-    ///   calls `grow_chains`.
-    /// - Otherwise, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
+    /// - While the table grows: zero.
+    /// - While chains are removed: the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`].
+    ///   If a trim interval ends with surplus chains, this value also applies from then on, until
+    ///   an add calls `grow_chains`.
+    /// - Otherwise: the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
-    /// The cursors of the suspended events. The cursor of the outermost event is the first.
+    /// One cursor for each event that has a next watch, beginning with the outermost event.
     cursors: Vec<WatchIndex>,
     /// Keys that the table no longer needs, such as removed keys and second copies of a key. These
     /// keys are dropped while the table is not borrowed, because their destructors are user code.
@@ -84,8 +85,8 @@ struct ParkedOperation<K, Op> {
     /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
     /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. Each
-    /// `WatchOnOtherCore` links to the previous one. In a free record, the index of the next free
-    /// record.
+    /// `WatchOnOtherCore` links to the operation's previous `WatchOnOtherCore`. In a free record,
+    /// the index of the next free record.
     last_watch_on_other_core_index: u32,
     /// How the operation was completed, if not by its condition. If the operation was checked out
     /// at that time, [`end_check`](Table::end_check) returns this value.
@@ -108,7 +109,7 @@ struct FreedOperation<K> {
 struct Watch<K> {
     /// The key, if this is the first watch of the key.
     key: Option<K>,
-    /// The hash of `key`, or without meaning if `key` is `None`.
+    /// The hash of `key`. Has no meaning if `key` is `None`.
     hash: u32,
     /// The first watch of the next key in the chain. Used only in the first watch of a key.
     next_in_chain: WatchIndex,
@@ -206,6 +207,7 @@ pub(super) struct KeyEntry<K> {
     first_watch: WatchIndex,
 }
 
+/// An operation that watches a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchingOperation {
     /// The index of an operation of this core.
@@ -216,21 +218,24 @@ pub(super) enum WatchingOperation {
 
 /// The operations that watch the key of a new event.
 pub(super) enum KeyWatchers<Op> {
+    /// No operation watches the key.
     Unwatched,
     /// The key has one watch, the inline watch of this operation. The operation is now checked out.
     /// The caller must check the operation's condition.
     Single(u32, Op),
-    /// All other cases. The caller must call [`Table::step`] until the event's `is_suspended` is
-    /// false.
+    /// The key has several watches, an extra watch, or the watch of an operation that is checked
+    /// out. The caller must call [`Table::step`] until the event's `is_suspended` is false.
     Walk(EventWalk),
 }
 
+/// The result of a check, which determines the caller's next step.
 #[must_use]
 pub(super) enum CheckOutcome {
     /// The condition holds, and the table has removed the operation.
     /// `last_watch_on_other_core_index` may be [`NONE`].
     ConditionHeld { last_watch_on_other_core_index: u32 },
-    /// The operation was forced or expired during the check. The caller must remove it.
+    /// During the check, the operation was forced to complete, or its timer fired. The caller must
+    /// remove and complete the operation.
     ForcedOrExpired(Completion),
     /// Another check was requested during this check. The caller must check once more.
     CheckAgain,
@@ -252,8 +257,7 @@ impl<K, Op> ParkedOperation<K, Op> {
     /// caller must end the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
-        // The timer's callback is the wheel's own and has no destructor, so nothing must be
-        // dropped.
+        // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
         ThreadWheel::cancel_private(self.timer.handle, |_| ()).is_some()
             || self.completion.is_none() && ThreadWheel::has_ended()
     }
@@ -330,7 +334,7 @@ impl<K, Op> Table<K, Op> {
     ///
     /// A second check follows if the operation still waits and another check was requested during
     /// the first check. There is no third check, so the checks end even if each check requests
-    /// another.
+    /// another check.
     #[inline(always)]
     pub(super) fn end_check(
         &mut self,
@@ -478,7 +482,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the watch after `index` in its ring, or `NONE` if `index` is the last watch.
+    /// Returns `next`, the watch after the watch `index` in the ring. Returns `NONE` if `index` is
+    /// the last watch of the ring.
     #[inline]
     fn next_unless_last(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
@@ -575,7 +580,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns a mutable reference to the head of a hash's chain: the index of the chain's first
     /// watch. The low bits of the hash are the number of the chain. If the chain does not exist
-    /// yet, its [parent](Self::parent_chain) has the chain's keys.
+    /// yet, its [parent](Self::parent_chain) contains the chain's keys.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -587,9 +592,10 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns the chain that has the keys of a missing `chain`: clears the highest bit of `chain`.
-    /// Marked cold, so that the compiler emits a branch instead of a conditional move. The branch
-    /// is rarely taken, because the number of chains is usually a power of two.
+    /// For a `chain` that does not exist yet, returns the chain that contains its keys: clears the
+    /// highest bit of `chain`. Marked cold, so that the compiler emits a branch instead of a
+    /// conditional move. The branch is rarely taken, because the number of chains is usually a
+    /// power of two.
     #[cold]
     fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
@@ -659,9 +665,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes at most `max_chains` chains, and then frees at most `max_bytes` of surplus memory of
-    /// the array of chains. The removal is complete when there are no [surplus
-    /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
+    /// Removes at most `max_chains` chains. Then shrinks the array of chains by at most
+    /// `max_bytes`, if the array has surplus capacity. The removal is complete when there are no
+    /// [surplus chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_chains(&mut self, max_chains: usize, max_bytes: usize) {
         for _ in 0..max_chains {
             if !self.has_surplus_chains() && self.chain_heads.len().is_power_of_two() {
@@ -681,7 +687,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Moves an event to its next watch, and returns the operation of this watch. The caller must
     /// check the operation, or ask the operation's core to check it. Returns `None` if no watch
-    /// remains that was added before the event began.
+    /// remains, or if all remaining watches were added after the event began.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchingOperation> {
         if mem::take(&mut event.is_suspended) {
@@ -809,7 +815,7 @@ pub(super) struct EventWalk {
     next_watch: WatchIndex,
     /// True while a cursor of the table points to the event's next watch.
     pub(super) is_suspended: bool,
-    /// The latest number that the table had assigned when the event began.
+    /// The latest id number that the table had assigned when the event began.
     last_id_number_at_start: NonZeroU64,
 }
 
@@ -976,8 +982,8 @@ impl<K: Eq, Op> Table<K, Op> {
         K: Borrow<Q>,
     {
         let mut index = self.chain_head(hash);
-        // Repeats the search of `find_key`, whose result would need a second lookup of an inline
-        // watch's record.
+        // Repeats the code of `find_key`: a call would require a second lookup of an inline watch's
+        // record.
         while let Some(parked) = self.operations.get_mut(index.0) {
             let watch = &parked.inline_watch;
             if watch.is_first_of(hash, key) {
@@ -1223,7 +1229,8 @@ mod tests {
         for _ in 0..10 * PURGATORY_TRIM_INTERVAL_TURNS {
             assert!(table.trim(false), "there is memory to free");
             add_and_remove(&mut table, 100);
-            // The first page has room for two more records than a later page.
+            // In a unit test, the first page has room for four records, and each later page for
+            // two.
             let now = capacities(&table);
             assert!(now.iter().zip(large).all(|(&now, large)| now + 2 >= large), "{now:?}");
         }
