@@ -6,7 +6,7 @@ use crate::{
     clock::{Clock, tick::TickLength},
     cross_core::hooks::{PanicHook, PanicReport, WakeHook},
     error::ConfigError,
-    limits::TICK_MAX,
+    limits::TICK_DURATION_MAX,
 };
 
 /// The configuration of a thread's wheel or of a [`Shard`](crate::Shard).
@@ -309,7 +309,7 @@ impl Config {
 
     pub(crate) fn tick_length(&self) -> Result<TickLength, ConfigError> {
         let tick = self.tick;
-        if tick > TICK_MAX {
+        if tick > TICK_DURATION_MAX {
             return Err(ConfigError::TickOutOfRange { tick });
         }
         TickLength::new(tick).ok_or(ConfigError::TickOutOfRange { tick })

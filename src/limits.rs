@@ -36,7 +36,7 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 
 /// Only wheels with at least this many entries prefetch. The entries of a smaller wheel are usually
 /// in a cache that is fast enough.
-pub(crate) const PREFETCH_MIN_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
+pub(crate) const PREFETCH_MIN_WHEEL_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
 /// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots. `LEVEL_BITS`
 /// is a const parameter of the wheel's type. A *revolution* is 2^`LEVEL_BITS` consecutive slots of
@@ -96,7 +96,7 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim`. The limit keeps a
 /// pass that empties many pages short (P7). Later turns free the other pages.
-pub(crate) const TRIMS_PER_PASS_MAX: u32 = 2;
+pub(crate) const SLAB_TRIMS_PER_PASS_MAX: u32 = 2;
 
 /// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
 /// it. A shard that already has this many retired pages keeps other empty pages in its page table
@@ -109,11 +109,11 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 
 /// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
-pub(crate) const WAKE_QUEUE_DEPTH: u32 = if SMALL_LIMITS { 2 } else { 1024 };
+pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
-/// When a mailbox's message count reaches this value, `WAKE_QUEUE_DEPTH` is subtracted from the
-/// count. From then on, the count is too low, but at least `MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH`.
-/// A smaller count is exact.
+/// When a mailbox's message count reaches this value, `WAKE_AT_QUEUED_MESSAGES` is subtracted from
+/// the count. From then on, the count is too low, but at least `MESSAGE_COUNT_WRAP -
+/// WAKE_AT_QUEUED_MESSAGES`. A smaller count is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// Maximum number of messages in a batch that a purgatory sends to another core. An event is a
@@ -122,7 +122,7 @@ pub(crate) const PURGATORY_BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } els
 
 /// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
 /// Hooks nested deeper are not called.
-pub(crate) const NESTED_HOOKS_MAX: usize = 32;
+pub(crate) const NESTED_WAKE_HOOKS_MAX: usize = 32;
 
 /// Maximum depth of nested `on_complete` calls: a call may complete another operation. To bound the
 /// stack, deeper calls wait until the outermost call returns.
@@ -138,7 +138,7 @@ pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 
 
 /// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
 /// keys of one slot of the table.
-pub(crate) const PURGATORY_CHAINS_PER_ADD_MAX: usize = 8;
+pub(crate) const CHAINS_CREATED_PER_ADD_MAX: usize = 8;
 
 /// When a purgatory's hash table shrinks, a turn removes at most this many chains. The limit keeps
 /// turns short (P7).
@@ -165,7 +165,7 @@ pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 pub(crate) const DEFERRED_COMPLETIONS_CAPACITY_MAX: usize = 1024;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
-pub(crate) const SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
+pub(crate) const SPARE_PURGATORY_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
 /// deadline has already passed. If the deadline has passed, the next turn fires the sleep's timer.
@@ -180,21 +180,21 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 
 /// The grace period, in nanoseconds. If no loop drives a wheel, a timer overdue by the grace period
 /// causes a report (see `metrics`). Usually an add or a reset makes the report.
-pub(crate) const UNDRIVEN_GRACE_NANOS: u64 = 100_000_000;
+pub(crate) const SHORT_OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// A grace period longer than [`UNDRIVEN_GRACE_NANOS`], in nanoseconds. The longer period applies
-/// to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread whose `run_until` has
+/// A grace period longer than [`SHORT_OVERDUE_GRACE_NANOS`], in nanoseconds. The longer period
+/// applies to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread whose `run_until` has
 /// returned. The longer period also applies to a thread that has registered a driver or installed a
 /// configuration, but has not yet driven its wheel.
-pub(crate) const UNDRIVEN_GRACE_LONG_NANOS: u64 = 1_000_000_000;
+pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
-pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
+pub(crate) const PER_WORKER_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// Maximum sleep of the watcher of `Timers::per_worker` if the watcher could not announce the sleep
 /// on every wheel. The watcher cannot announce a sleep on a wheel that another thread has claimed.
-pub(crate) const WATCHER_RETRY_DELAY: Duration = Duration::from_micros(100);
+pub(crate) const UNANNOUNCED_SLEEP_MAX: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.
@@ -203,7 +203,7 @@ pub(crate) const FUTURE_TURN_BUDGET: usize = 1_024;
 /// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
 /// an elapsed deadline. After this number of resets, the timer waits for the next turn. A reset to
 /// a future deadline ends the sequence.
-pub(crate) const CONSECUTIVE_ELAPSED_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
+pub(crate) const ELAPSED_REMOTE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
 /// into FIFO order. The reversal costs about one cache miss for each message.
@@ -225,4 +225,4 @@ pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;
 
 /// The longest tick. A configuration with a longer tick is probably a mistake.
-pub(crate) const TICK_MAX: Duration = Duration::from_secs(3_600);
+pub(crate) const TICK_DURATION_MAX: Duration = Duration::from_secs(3_600);

@@ -19,7 +19,7 @@ use loom_tests::{
 };
 
 /// The number of queued cancels that wake the owner. It is 1,024 in production.
-const WAKE_QUEUE_DEPTH: usize = 2;
+const WAKE_AT_QUEUED_MESSAGES: usize = 2;
 
 /// Returns a configuration whose wake hook unparks this thread.
 fn waking_config(clock: &ManualClock) -> Config {
@@ -103,13 +103,13 @@ fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
 fn a_backlog_of_two_cancellers_wakes_the_owner() {
     explore(3_900, || {
         let (mut shard, _clock) = shard_woken_by_backlog();
-        let cancellers = [(); WAKE_QUEUE_DEPTH].map(|()| {
+        let cancellers = [(); WAKE_AT_QUEUED_MESSAGES].map(|()| {
             let handle = shard.add(TICK * 1000, ());
             spawn_unparker(move || handle.cancel())
         });
         fall_asleep(shard.prepare_sleep());
         assert_empty(&mut shard);
-        assert_eq!(join_unparkers(cancellers), [Cancel::Cancelled; WAKE_QUEUE_DEPTH]);
+        assert_eq!(join_unparkers(cancellers), [Cancel::Cancelled; WAKE_AT_QUEUED_MESSAGES]);
     });
 }
 
@@ -117,13 +117,13 @@ fn a_backlog_of_two_cancellers_wakes_the_owner() {
 fn an_add_by_the_owner_ends_its_announced_sleep() {
     explore(140, || {
         let (clock, _core) = install_waking_core();
-        let far = [(); WAKE_QUEUE_DEPTH - 1].map(|()| local_timer().add(TICK * 1000, || ()));
+        let far = [(); WAKE_AT_QUEUED_MESSAGES - 1].map(|()| local_timer().add(TICK * 1000, || ()));
         let canceller = spawn_unparker(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
         local_timer().add(TICK, || ());
         fall_asleep(sleep);
         assert_eq!(turn_after_a_tick(&clock), 1);
-        assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_QUEUE_DEPTH - 1]);
+        assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_AT_QUEUED_MESSAGES - 1]);
     });
 }
 
@@ -133,14 +133,14 @@ fn an_add_by_the_owner_ends_its_announced_sleep() {
 fn dropping_an_old_announcement_keeps_the_new_one() {
     explore(250, || {
         let (mut shard, _clock) = shard_woken_by_backlog();
-        let handles = [(); WAKE_QUEUE_DEPTH].map(|()| shard.add(TICK * 1000, ()));
+        let handles = [(); WAKE_AT_QUEUED_MESSAGES].map(|()| shard.add(TICK * 1000, ()));
         let canceller = spawn_unparker(move || handles.map(TimerHandle::cancel));
         let first = shard.prepare_sleep();
         let second = shard.prepare_sleep();
         drop(first);
         fall_asleep(second);
         assert_empty(&mut shard);
-        assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_QUEUE_DEPTH]);
+        assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_AT_QUEUED_MESSAGES]);
     });
 }
 

@@ -148,7 +148,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::clock::READING_WIDTH_MAX_NANOS;
+    use crate::clock::BOUNDS_GAP_MAX_NANOS;
 
     fn shard_clock(clock: &Clock) -> ShardClock {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
@@ -195,8 +195,7 @@ mod tests {
                     "{reading:?} misses {before}..={after}"
                 );
                 assert!(
-                    reading.min <= reading.max
-                        && reading.max - reading.min <= READING_WIDTH_MAX_NANOS,
+                    reading.min <= reading.max && reading.max - reading.min <= BOUNDS_GAP_MAX_NANOS,
                     "{reading:?}"
                 );
                 assert!(latest.advance_to(reading), "back to {reading:?} from {latest:?}");

@@ -85,7 +85,7 @@ impl TickLength {
 
     /// Rounds `nanos` up to the beginning of a tick.
     pub(crate) fn round_up(self, nanos: u64) -> u64 {
-        self.start_nanos(self.deadline_tick(nanos))
+        self.tick_start_nanos(self.deadline_tick(nanos))
     }
 
     /// Returns the deadline `nanos`. From an elapsed deadline, subtracts *almost a tick*: a tick
@@ -106,18 +106,18 @@ impl TickLength {
     /// the requested deadline, and the period counts from the sum. Otherwise, the requested
     /// deadline may have been as late as `max`. So the period counts from the later of `max` and
     /// `due`.
-    pub(crate) fn period_base(self, due: u64, min: u64, max: u64) -> u64 {
+    pub(crate) fn period_base_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }
     }
 
     /// Converts a period to nanoseconds. A period shorter than a tick becomes a tick.
-    pub(crate) fn period_nanos(self, period: Duration) -> u64 {
+    pub(crate) fn clamp_period_nanos(self, period: Duration) -> u64 {
         saturating_nanos(period).max(self.nanos)
     }
 
     #[inline]
-    pub(crate) fn start_nanos(self, tick: u64) -> u64 {
+    pub(crate) fn tick_start_nanos(self, tick: u64) -> u64 {
         tick.saturating_mul(self.nanos)
     }
 }
@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn the_largest_tick_does_not_overflow() {
         let tick = TickLength::new(Duration::from_micros(1)).expect("long enough");
-        assert_eq!(tick.start_nanos(u64::MAX), u64::MAX);
-        assert_eq!(tick.start_nanos(tick.deadline_tick(u64::MAX)), u64::MAX);
+        assert_eq!(tick.tick_start_nanos(u64::MAX), u64::MAX);
+        assert_eq!(tick.tick_start_nanos(tick.deadline_tick(u64::MAX)), u64::MAX);
     }
 
     fn next(due: u64, period: u64, now: u64) -> u64 {

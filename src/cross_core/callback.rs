@@ -34,11 +34,11 @@ pub(crate) struct VTable {
 }
 
 /// A value that a one-shot timer runs: a closure, or a type with its own `run`.
-pub(crate) trait OneShot: 'static {
+pub(crate) trait RunOnce: 'static {
     fn run(self);
 }
 
-impl<F: FnOnce() + 'static> OneShot for F {
+impl<F: FnOnce() + 'static> RunOnce for F {
     #[inline]
     fn run(self) {
         self();
@@ -46,7 +46,7 @@ impl<F: FnOnce() + 'static> OneShot for F {
 }
 
 impl VTable {
-    pub(crate) const fn once<F: OneShot>() -> Self {
+    pub(crate) const fn once<F: RunOnce>() -> Self {
         Self::new::<F>(call_once::<F>, false)
     }
 
@@ -64,7 +64,7 @@ impl VTable {
 /// # Safety
 ///
 /// `storage` points to storage that holds an `F`, which the call consumes.
-unsafe fn call_once<F: OneShot>(storage: *mut ClosureStorage) {
+unsafe fn call_once<F: RunOnce>(storage: *mut ClosureStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller). `build` has put the `F`
     // at an address aligned for it.
     unsafe { storage.cast::<F>().read() }.run();

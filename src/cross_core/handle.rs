@@ -1,5 +1,5 @@
 //! Handles, which cancel, reset and query timers. If the timer belongs to this thread's wheel, most
-//! calls go through `OwnerHandleOps`. All other calls find the timer's shard in the registry.
+//! calls go through `OwnerHandleVTable`. All other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -89,18 +89,21 @@ impl fmt::Display for Cancel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     pub(crate) generation: u64,
-    /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_TAG`] in the
-    /// upper half. So a handle has only two words, and is passed in registers.
+    /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_NONZERO_BIT`]
+    /// in the upper half. So a handle has only two words, and is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
 /// A bit that is set in `shard_and_index` of every handle, so that this field is never zero.
-const HANDLE_TAG: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
+const HANDLE_NONZERO_BIT: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
 
 impl TimerHandle {
     #[inline]
     pub(crate) fn new(shard: u32, index: u32, generation: u64) -> Self {
-        Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
+        Self {
+            generation,
+            shard_and_index: HANDLE_NONZERO_BIT | u64::from(shard) << 32 | u64::from(index),
+        }
     }
 
     /// Returns a handle with this index and generation, and with the shard of `self`. The index of
@@ -169,9 +172,9 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The functions in `OwnerHandleOps` rely on valid handles, so this function rejects invalid
-        // ones.
-        let is_genuine = shard_and_index == HANDLE_TAG | shard_and_index
+        // The functions in `OwnerHandleVTable` rely on valid handles, so this function rejects
+        // invalid ones.
+        let is_genuine = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
         is_genuine.then_some(handle)
@@ -218,7 +221,7 @@ impl TimerHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        match CurrentWheel::owning(self) {
+        match ThreadWheelAccess::owning(self) {
             Some(wheel) => (wheel.ops.cancel)(self),
             None => self.cancel_remote(),
         }
@@ -237,12 +240,12 @@ impl TimerHandle {
                 return outcome.answer;
             }
         }
-        self.cancel_slow()
+        self.cancel_remote_slow()
     }
 
     #[inline(never)]
-    fn cancel_slow(self) -> Cancel {
-        self.with_remote_shard(|shared, payload_out| {
+    fn cancel_remote_slow(self) -> Cancel {
+        self.run_remote_request(|shared, payload_out| {
             shared.cancel(self.index(), self.generation, payload_out)
         })
         .unwrap_or(Cancel::Ended)
@@ -252,7 +255,7 @@ impl TimerHandle {
     /// `request` has taken. Returns `None` if the shard has ended. The thread unpins before it
     /// wakes the owner and drops the payload, because both may run user code.
     #[inline]
-    fn with_remote_shard<R>(
+    fn run_remote_request<R>(
         self,
         request: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
@@ -328,7 +331,9 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if CurrentWheel::is_in_turn() || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
+        if ThreadWheelAccess::is_in_turn()
+            || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false)
+        {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -358,7 +363,7 @@ impl TimerHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        match CurrentWheel::owning(self) {
+        match ThreadWheelAccess::owning(self) {
             Some(wheel) => (wheel.ops.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
@@ -425,7 +430,7 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (CurrentWheel::owning(self), when.as_delay()) {
+        match (ThreadWheelAccess::owning(self), when.as_delay()) {
             (Some(wheel), Some(delay)) => (wheel.ops.reset_after)(self, delay),
             (Some(wheel), None) => (wheel.ops.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
@@ -437,7 +442,7 @@ impl TimerHandle {
         if delay.is_zero() {
             return self.reset_remote(When::after(delay));
         }
-        self.with_remote_shard(|shared, payload_out| {
+        self.run_remote_request(|shared, payload_out| {
             let due = shared.nanos_after(saturating_nanos(delay));
             shared.reset(self.index(), self.generation, (due, due), payload_out)
         })
@@ -446,7 +451,7 @@ impl TimerHandle {
 
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
-        self.with_remote_shard(|shared, payload_out| {
+        self.run_remote_request(|shared, payload_out| {
             let due = shared.reset_due_and_period_base(when);
             shared.reset(self.index(), self.generation, due, payload_out)
         })
@@ -515,7 +520,7 @@ enum UseLocalHandleShare {}
 impl LocalHandle {
     /// Matches no timer, because no timer has generation 0.
     pub(crate) const NO_TIMER: Self = Self {
-        handle: TimerHandle { generation: 0, shard_and_index: HANDLE_TAG },
+        handle: TimerHandle { generation: 0, shard_and_index: HANDLE_NONZERO_BIT },
         not_send: PhantomData,
     };
 
@@ -538,7 +543,7 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        CurrentWheel::owning(self.handle)
+        ThreadWheelAccess::owning(self.handle)
             .map_or(Cancel::Ended, |wheel| (wheel.ops.cancel)(self.handle))
     }
 
@@ -556,7 +561,8 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        CurrentWheel::owning(self.handle).is_some_and(|wheel| (wheel.ops.is_pending)(self.handle))
+        ThreadWheelAccess::owning(self.handle)
+            .is_some_and(|wheel| (wheel.ops.is_pending)(self.handle))
     }
 
     /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
@@ -575,7 +581,7 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        CurrentWheel::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
+        ThreadWheelAccess::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
             Some(delay) => (wheel.ops.reset_after)(self.handle, delay),
             None => (wheel.ops.reset)(self.handle, when),
         })
@@ -596,7 +602,7 @@ impl LocalHandle {
     /// assert_eq!(retry.cancel(), Cancel::Ended);
     /// ```
     pub fn share(self) -> TimerHandle {
-        if let Some(wheel) = CurrentWheel::owning(self.handle) {
+        if let Some(wheel) = ThreadWheelAccess::owning(self.handle) {
             (wheel.ops.share)(self.handle);
         }
         self.handle
@@ -710,20 +716,20 @@ impl Drop for TimerGuard {
 
 per_thread! {
     /// The wheel of this thread; `None` while the thread has no wheel.
-    static CURRENT_WHEEL: Cell<Option<CurrentWheel>> = Cell::new(None);
+    static THREAD_WHEEL_ACCESS: Cell<Option<ThreadWheelAccess>> = Cell::new(None);
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
 /// registers each thread's wheel by [`set`](Self::set), so that this module does not depend on
 /// `local`.
 #[derive(Clone, Copy)]
-pub(crate) struct CurrentWheel {
+pub(crate) struct ThreadWheelAccess {
     pub(crate) shard: u32,
-    pub(crate) ops: &'static OwnerHandleOps,
+    pub(crate) ops: &'static OwnerHandleVTable,
 }
 
 /// The functions by which handles cancel, reset and query timers of this thread's wheel.
-pub(crate) struct OwnerHandleOps {
+pub(crate) struct OwnerHandleVTable {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
     /// Resets a timer to a deadline after the given delay. This function is separate from `reset`,
@@ -734,10 +740,10 @@ pub(crate) struct OwnerHandleOps {
     pub(crate) is_in_turn: fn() -> bool,
 }
 
-impl CurrentWheel {
+impl ThreadWheelAccess {
     pub(crate) fn set(wheel: Option<Self>) {
         // Fails if the thread-locals are destroyed. Then `get` returns `None` anyway.
-        let _ = CURRENT_WHEEL.try_with(|current| current.set(wheel));
+        let _ = THREAD_WHEEL_ACCESS.try_with(|current| current.set(wheel));
     }
 
     /// Returns this thread's wheel if it owns the timer of `handle`, and `None` otherwise.
@@ -753,7 +759,7 @@ impl CurrentWheel {
 
     #[inline]
     fn get() -> Option<Self> {
-        CURRENT_WHEEL.try_with(Cell::get).ok().flatten()
+        THREAD_WHEEL_ACCESS.try_with(Cell::get).ok().flatten()
     }
 
     pub(crate) fn is_in_turn() -> bool {
@@ -763,7 +769,7 @@ impl CurrentWheel {
 
 per_thread! {
     /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel belongs to
-    /// no thread, so it is never a thread's `CURRENT_WHEEL`.
+    /// no thread, so it is never a thread's `THREAD_WHEEL_ACCESS`.
     static IN_PER_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 

@@ -17,7 +17,7 @@ use std::{
 
 use crate::{
     cross_core::{descriptor::LazyDescriptor, parker::SleepId},
-    limits::NESTED_HOOKS_MAX,
+    limits::NESTED_WAKE_HOOKS_MAX,
     trace,
     util::{
         panics::catch_panic_silently,
@@ -172,8 +172,8 @@ type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
     /// This thread's unfinished calls of hooks, the outermost first.
-    static ACTIVE_HOOK_CALLS: [ActiveHookCall; NESTED_HOOKS_MAX] =
-        [const { Cell::new(None) }; NESTED_HOOKS_MAX];
+    static ACTIVE_HOOK_CALLS: [ActiveHookCall; NESTED_WAKE_HOOKS_MAX] =
+        [const { Cell::new(None) }; NESTED_WAKE_HOOKS_MAX];
 }
 
 impl Hooks {
@@ -194,9 +194,9 @@ impl Hooks {
     /// panicked or was omitted. A call is omitted in these cases:
     ///
     /// - This thread is already inside a hook of this shard that was called for the same sleep.
-    /// - This thread is already inside `NESTED_HOOKS_MAX` nested hooks.
+    /// - This thread is already inside `NESTED_WAKE_HOOKS_MAX` nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
-    pub(crate) fn try_wake(&self, sleep: SleepId) -> bool {
+    pub(crate) fn try_wake_owner(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
         let is_unparked = !self.must_unpark(sleep.owner_parks()) || self.try_unpark();
         let task_is_woken =
@@ -241,8 +241,8 @@ impl Hooks {
         thread.inspect(Thread::unpark).is_some()
     }
 
-    /// Calls `hook`, unless this thread is inside `NESTED_HOOKS_MAX` hooks, or inside a hook of
-    /// this shard for the same sleep. So if a hook sends a request to its own shard, the request
+    /// Calls `hook`, unless this thread is inside `NESTED_WAKE_HOOKS_MAX` hooks, or inside a hook
+    /// of this shard for the same sleep. So if a hook sends a request to its own shard, the request
     /// does not call the hook again for the same sleep. Detects recursion through another shard's
     /// hook too. Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {

@@ -171,7 +171,7 @@ impl Parker {
 
     /// Returns the sleep in progress, if any. The caller has queued a request, and must wake the
     /// owner from that sleep.
-    pub(crate) fn sleep_to_interrupt(&self) -> Option<SleepId> {
+    pub(crate) fn fenced_sleep_in_progress(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn sleep_that_ends_on_cancel(parker: &Parker) -> Option<SleepId> {
-        parker.sleep_to_interrupt().filter(|sleep| sleep.ends_on_cancel())
+        parker.fenced_sleep_in_progress().filter(|sleep| sleep.ends_on_cancel())
     }
 
     /// Returns the sleep in progress if it ends after `deadline`.
@@ -238,12 +238,16 @@ mod tests {
     #[test]
     fn every_requester_wakes_until_one_wake_up_has_ended() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_to_interrupt(), None);
+        assert_eq!(parker.fenced_sleep_in_progress(), None);
         let announcement = parker.announce(0, false);
-        let woken = parker.sleep_to_interrupt().expect("it sleeps");
-        assert_eq!(parker.sleep_to_interrupt(), Some(woken), "the first wake-up may be unfinished");
+        let woken = parker.fenced_sleep_in_progress().expect("it sleeps");
+        assert_eq!(
+            parker.fenced_sleep_in_progress(),
+            Some(woken),
+            "the first wake-up may be unfinished"
+        );
         parker.clear_announcement(woken);
-        assert_eq!((parker.sleep_to_interrupt(), parker.sleep_in_progress()), (None, None));
+        assert_eq!((parker.fenced_sleep_in_progress(), parker.sleep_in_progress()), (None, None));
         parker.clear_announcement(announcement);
         assert_eq!(parker.sleep_in_progress(), None);
     }
@@ -254,7 +258,7 @@ mod tests {
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         for ends_on_cancel in [true, false, true] {
             let announcement = parker.announce(0, ends_on_cancel);
-            assert!(parker.sleep_to_interrupt().is_some());
+            assert!(parker.fenced_sleep_in_progress().is_some());
             assert_eq!(sleep_that_ends_on_cancel(&parker).is_some(), ends_on_cancel);
             parker.clear_announcement(announcement);
             assert_eq!(
@@ -284,7 +288,7 @@ mod tests {
         assert!(sleep.is_undriven() && parker.is_undriven());
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         parker.set_driven();
-        assert_eq!((parker.sleep_to_interrupt(), parker.is_undriven()), (None, false));
+        assert_eq!((parker.fenced_sleep_in_progress(), parker.is_undriven()), (None, false));
         parker.set_undriven();
         let announcement = parker.announce(100, false);
         assert!(!parker.is_undriven() && sleep_past(&parker, 100).is_none());
@@ -314,6 +318,6 @@ mod tests {
         parker.clear_announcement(first);
         assert_eq!(parker.sleep_in_progress(), Some(second));
         parker.clear_announcement(second);
-        assert_eq!((parker.sleep_in_progress(), parker.sleep_to_interrupt()), (None, None));
+        assert_eq!((parker.sleep_in_progress(), parker.fenced_sleep_in_progress()), (None, None));
     }
 }

@@ -5,7 +5,7 @@ use std::{panic::RefUnwindSafe, sync::Arc, thread, time::Duration};
 
 use crate::{
     clock::{
-        Clock, READING_WIDTH_MAX_NANOS, Reading,
+        BOUNDS_GAP_MAX_NANOS, Clock, Reading,
         tick::{TickLength, TimerSchedule, saturating_nanos},
     },
     cross_core::{
@@ -17,11 +17,11 @@ use crate::{
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{ArmedNode, NodeView, Slab, TakenNode},
-        state::{Cancel, NextStep, ResetOutcome, TimerStatus},
+        state::{BeginResetOutcome, Cancel, StepAfterCancelOrReset, TimerStatus},
     },
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
-    limits::WAKE_QUEUE_DEPTH,
+    limits::WAKE_AT_QUEUED_MESSAGES,
     trace::{self, UndrivenIncident},
     util::{
         panics::catch_panic_silently,
@@ -134,7 +134,7 @@ impl Shared {
     pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
         let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_parks());
         let announcement = self.parker.announce(until, ends_on_cancel);
-        if is_reachable && !self.mailbox.must_not_sleep(WAKE_QUEUE_DEPTH, ends_on_cancel) {
+        if is_reachable && !self.mailbox.must_not_sleep(WAKE_AT_QUEUED_MESSAGES, ends_on_cancel) {
             return Some(announcement);
         }
         self.parker.clear_announcement(announcement);
@@ -145,10 +145,10 @@ impl Shared {
     /// does not wake the owner, but reports a timer that is overdue.
     pub(crate) fn wake(&self, sleep: SleepId) -> bool {
         if sleep.is_undriven() {
-            self.report_if_overdue();
+            self.report_undriven_if_overdue();
             return false;
         }
-        let has_woken = self.hooks.try_wake(sleep);
+        let has_woken = self.hooks.try_wake_owner(sleep);
         if has_woken {
             self.parker.clear_announcement(sleep);
         }
@@ -157,8 +157,8 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn report_if_overdue(&self) {
-        if let Some(due) = self.turn_state().next_turn_due() {
+    fn report_undriven_if_overdue(&self) {
+        if let Some(due) = self.turn_state_with_remote_due().next_turn_due() {
             self.report_overdue_timer(self.clock.nanos().saturating_sub(due));
         }
     }
@@ -195,7 +195,7 @@ impl Shared {
 
     /// Returns the state of the owner's turns. If no loop drives the wheel, the owner does not see
     /// the deadlines of remote requests, so this function includes them in `next_due`.
-    pub(crate) fn turn_state(&self) -> TurnState {
+    pub(crate) fn turn_state_with_remote_due(&self) -> TurnState {
         let mut turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
             turns.next_due = turns.next_due.min(self.gauges.remote_due_while_undriven());
@@ -214,7 +214,7 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
-            && let Some(sleep) = self.parker.sleep_to_interrupt()
+            && let Some(sleep) = self.parker.fenced_sleep_in_progress()
         {
             self.wake(sleep);
         }
@@ -255,7 +255,7 @@ impl Shared {
             self.admission.reserve_beyond_limit();
         } else if !self
             .admission
-            .try_reserve(|| self.mailbox.cancelled_count().min(WAKE_QUEUE_DEPTH))
+            .try_reserve(|| self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES))
         {
             return Err(AddErrorReason::Full);
         }
@@ -323,7 +323,7 @@ impl Shared {
     #[inline]
     fn reading(&self) -> Reading {
         let max = self.nanos_after(0);
-        let width = if self.clock.is_inexact() { READING_WIDTH_MAX_NANOS } else { 0 };
+        let width = if self.clock.is_inexact() { BOUNDS_GAP_MAX_NANOS } else { 0 };
         Reading { min: max.saturating_sub(width), max }
     }
 
@@ -337,7 +337,7 @@ impl Shared {
         }
         let now = self.reading();
         let nanos = self.deadline_nanos_with_slack(when, now);
-        (nanos, self.tick.period_base(nanos, now.min, now.max))
+        (nanos, self.tick.period_base_after_reset(nanos, now.min, now.max))
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within
@@ -361,7 +361,7 @@ impl Shared {
         let first_tick = self.tick.deadline_tick(spread_due).max(self.tick.tick_at(now.max) + 1);
         let last_tick = self.tick.tick_at(deadline_plus(spread_offset.saturating_add(when.slack)));
         if first_tick <= last_tick && !when.slack.is_zero() {
-            return self.tick.start_nanos(coarsest_tick(first_tick, last_tick));
+            return self.tick.tick_start_nanos(coarsest_tick(first_tick, last_tick));
         }
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, not even if `spread_due` has saturated and equals
@@ -408,16 +408,19 @@ impl Shared {
     /// Returns the sleep in progress if it ends on a cancel, or if `ends_any_sleep` is true.
     #[inline(never)]
     fn sleep_to_interrupt_after_cancel(&self, ends_any_sleep: bool) -> Option<SleepId> {
-        self.parker.sleep_to_interrupt().filter(|sleep| ends_any_sleep || sleep.ends_on_cancel())
+        self.parker
+            .fenced_sleep_in_progress()
+            .filter(|sleep| ends_any_sleep || sleep.ends_on_cancel())
     }
 }
 
 /// Returns true if a push that makes a mailbox stack `depth` messages deep must end the owner's
-/// sleep. Every `WAKE_QUEUE_DEPTH`-th message ends a sleep, because an earlier wake-up may have
-/// failed. An owner that announces its sleep after the push checks the number of messages itself.
+/// sleep. Every `WAKE_AT_QUEUED_MESSAGES`-th message ends a sleep, because an earlier wake-up may
+/// have failed. An owner that announces its sleep after the push checks the number of messages
+/// itself.
 #[inline]
 fn is_multiple_of_wake_depth(depth: u32) -> bool {
-    depth.is_multiple_of(WAKE_QUEUE_DEPTH)
+    depth.is_multiple_of(WAKE_AT_QUEUED_MESSAGES)
 }
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
@@ -453,7 +456,7 @@ impl Protected<'_, Shared> {
         };
         let (answer, next_step) = node.cancel(generation, payload_out);
         let sleep_to_interrupt = match next_step {
-            NextStep::Push => {
+            StepAfterCancelOrReset::Push => {
                 let kind = if payload_out.is_some() {
                     MessageKind::CancelledPayloadTaken
                 } else {
@@ -485,9 +488,9 @@ impl Protected<'_, Shared> {
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::no_wake_needed(false) };
         match node.state.begin_reset(generation) {
-            ResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
-            ResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),
-            ResetOutcome::Begun { postponable } => {
+            BeginResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
+            BeginResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),
+            BeginResetOutcome::Begun { postponable } => {
                 let needs_no_message = postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
                 // A *postponable* timer (`state`) is never periodic.
@@ -505,11 +508,12 @@ impl Protected<'_, Shared> {
             // This thread has taken the payload, because another thread cancelled the timer during
             // the reset.
             let push = || self.push_cancelled(index, node.link, MessageKind::CancelledPayloadTaken);
-            let sleep_to_interrupt = (next_step == Some(NextStep::Push)).then(push).flatten();
+            let sleep_to_interrupt =
+                (next_step == Some(StepAfterCancelOrReset::Push)).then(push).flatten();
             return RemoteOutcome { answer, sleep_to_interrupt };
         }
         let mut ends_any_sleep = false;
-        if next_step == Some(NextStep::Push) {
+        if next_step == Some(StepAfterCancelOrReset::Push) {
             match self.mailbox.push(index, node.link, MessageKind::AddedOrReset) {
                 PushOutcome::Queued { depth, .. } => {
                     ends_any_sleep = is_multiple_of_wake_depth(depth);

@@ -111,7 +111,7 @@ impl BackendOps for LocalTimer {
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with(|local| local.shared.tick.period_nanos(period))
+        ThreadWheel::with(|local| local.shared.tick.clamp_period_nanos(period))
     }
 
     #[inline(always)]

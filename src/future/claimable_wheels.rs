@@ -37,7 +37,7 @@
 //! `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. In this
-//! case the watcher sleeps at most `WATCHER_RETRY_DELAY`, and tries again.
+//! case the watcher sleeps at most `UNANNOUNCED_SLEEP_MAX`, and tries again.
 //!
 //! A worker that holds the claim may give a timer a deadline before the end of the announced sleep.
 //! In this case, the worker lowers `sleep_limit` to the timer's deadline. Until `sleep_limit` has
@@ -80,7 +80,7 @@ use crate::{
     },
     error::{AddErrorReason, ConfigError},
     gauges::RefreshHook,
-    limits::{WATCHER_RETRY_DELAY, WHEEL_CLAIM_TRIES},
+    limits::{PER_WORKER_CLAIM_TRIES, UNANNOUNCED_SLEEP_MAX},
     local::{ShardRef, ThreadWheel},
     shard::{Engine, PreparedSleep, UserCodeStep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
@@ -189,7 +189,7 @@ impl ClaimableWheel {
     #[cold]
     #[inline(never)]
     fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
-        (1..WHEEL_CLAIM_TRIES).find_map(|_| {
+        (1..PER_WORKER_CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
         })
@@ -248,7 +248,7 @@ impl ClaimableWheel {
             engine.publish_live_count();
             let due = engine.owner_deadline_nanos(handle.index());
             if overdue_nanos.is_some() {
-                let _ = engine.publish_undriven();
+                let _ = engine.publish_for_undriven_wheel();
             }
             self.release_and_wake_watcher_for(guard, due);
         } else {
@@ -273,7 +273,7 @@ impl ClaimableWheel {
         if engine.loop_has_begun() {
             return engine.grant_add_allowance(u64::MAX);
         }
-        let (next, _) = engine.publish_undriven();
+        let (next, _) = engine.publish_for_undriven_wheel();
         *overdue_nanos = Some(engine.now_nanos().saturating_sub(next));
         engine.grant_add_allowance(engine.adds_until_loop_check())
     }
@@ -415,16 +415,16 @@ impl ClaimableWheel {
     fn publish_counts(&self) {
         let Some(guard) = self.try_claim() else { return };
         if guard.engine.loop_has_begun() {
-            guard.engine.publish();
+            guard.engine.publish_counts();
         } else {
-            let _ = guard.engine.publish_undriven();
+            let _ = guard.engine.publish_for_undriven_wheel();
         }
     }
 
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
         let swept = self.wait_for_claim().engine.close();
-        for timer in swept.drop_cancelled(&self.shared) {
+        for timer in swept.drop_cancelled_payloads(&self.shared) {
             self.shared.hooks.drop_catching_panic(timer.payload);
         }
     }
@@ -463,10 +463,10 @@ impl ClaimableWheels {
         // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
         // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
         // reads this `true` before it sleeps. A watcher that could not announce its sleep on this
-        // wheel sleeps at most `WATCHER_RETRY_DELAY`.
+        // wheel sleeps at most `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
-        if let Some(asleep) = first.parker.sleep_to_interrupt() {
+        if let Some(asleep) = first.parker.fenced_sleep_in_progress() {
             first.wake(asleep);
         }
     }
@@ -545,7 +545,7 @@ impl Watcher {
     pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         let sleeps: Vec<_> = self.0.wheels.iter().map(ClaimableWheel::announce_sleep).collect();
         let timeout_of = |sleep: &Option<_>| {
-            sleep.as_ref().map_or(Some(WATCHER_RETRY_DELAY), PreparedSleep::timeout)
+            sleep.as_ref().map_or(Some(UNANNOUNCED_SLEEP_MAX), PreparedSleep::timeout)
         };
         let timeout = sleeps.iter().filter_map(timeout_of).min();
         wait(if self.is_stopping() { Some(Duration::ZERO) } else { timeout })
@@ -592,7 +592,7 @@ impl Watcher {
         self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_owner_parks());
         while !self.is_stopping() {
             self.turn();
-            ThreadWheel::report_timer_on_watcher();
+            ThreadWheel::report_own_timer_of_watcher();
             self.sleep_with(PreparedSleep::park_within);
         }
     }

@@ -14,7 +14,7 @@ const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. A turn of an ended wheel only sends queued
 /// purgatory messages.
-const SLEEP_LENGTH_AFTER_WHEEL_END: Duration = Duration::from_millis(100);
+const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never completes. Spawn it on this thread in
 /// any executor. Dropping the future stops the driving.
@@ -68,7 +68,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         };
         loop {
             local_timer().turn_within(FUTURE_TURN_BUDGET);
-            wait_for_next_poll(None::<S>, true).await;
+            wait_until_repolled(None::<S>, true).await;
             // This turn usually fires timers that came due while other tasks ran. More timers may
             // come due while the woken tasks run, so the sleep before the next turn is short.
             let fired_timers = local_timer().turn_within(FUTURE_TURN_BUDGET).fired > 0;
@@ -81,7 +81,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             })
             .await;
             let timeout = if ThreadWheel::has_ended() {
-                Some(SLEEP_LENGTH_AFTER_WHEEL_END)
+                Some(ENDED_WHEEL_SLEEP_LENGTH)
             } else {
                 announced_sleep.timeout()
             };
@@ -91,7 +91,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_LENGTH_AFTER_FIRING_MAX) } else { time })
             });
-            wait_for_next_poll(executor_sleep, must_yield).await;
+            wait_until_repolled(executor_sleep, must_yield).await;
         }
     }
 }
@@ -99,7 +99,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
 /// If `sleep` is `Some`, polls it once. If the sleep is pending, or `sleep` is `None`, waits until
 /// the task is polled again for any reason. If `must_yield` is true, also wakes the task, so that
 /// it is polled again after other tasks have run.
-async fn wait_for_next_poll<S: Future>(sleep: Option<S>, must_yield: bool) {
+async fn wait_until_repolled<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
         if mem::replace(&mut was_polled, true) {

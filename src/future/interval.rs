@@ -87,7 +87,7 @@ pub enum MissedTickBehavior {
 impl MissedTickBehavior {
     /// Returns the deadline of the next tick. The latest tick was due at `due`, and is returned at
     /// `now`. All times are in nanoseconds.
-    fn next_deadline(self, due: u64, now: u64, period: u64) -> u64 {
+    fn deadline_after_tick(self, due: u64, now: u64, period: u64) -> u64 {
         let next = due.saturating_add(period);
         if now < next {
             return next;
@@ -111,7 +111,7 @@ impl<B: Backend> Interval<B> {
 
     /// Raises the deadline of an immediate tick to the current time. Without this call, the
     /// deadline may be slightly in the past, and the next tick, one period later, would be early.
-    pub(super) fn start_period_now(&mut self) {
+    pub(super) fn raise_deadline_to_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
         }
@@ -184,7 +184,7 @@ impl<B: Backend> Interval<B> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend.now_nanos()?;
         let (due, instant) = (self.sleep.deadline, self.sleep.deadline());
-        let next = self.missed_tick_behavior.next_deadline(due, now, self.period_nanos);
+        let next = self.missed_tick_behavior.deadline_after_tick(due, now, self.period_nanos);
         self.sleep.set_deadline_unarmed(Ok(next));
         Poll::Ready(Ok(instant))
     }
@@ -253,7 +253,7 @@ impl<B: Backend> Interval<B> {
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
         if duration.is_zero() {
-            self.start_period_now();
+            self.raise_deadline_to_now();
         }
     }
 
@@ -358,19 +358,25 @@ mod tests {
     #[test]
     fn a_tick_returned_within_its_period_keeps_to_the_schedule() {
         for behavior in [Burst, Delay, Skip] {
-            assert_eq!([100, 105, 109].map(|now| behavior.next_deadline(100, now, 10)), [110; 3]);
+            assert_eq!(
+                [100, 105, 109].map(|now| behavior.deadline_after_tick(100, now, 10)),
+                [110; 3]
+            );
         }
     }
 
     #[test]
     fn each_behavior_sets_the_deadline_after_a_missed_tick() {
-        assert_eq!([110, 111, 135, 140].map(|now| Burst.next_deadline(100, now, 10)), [110; 4]);
         assert_eq!(
-            [110, 111, 135, 140].map(|now| Delay.next_deadline(100, now, 10)),
+            [110, 111, 135, 140].map(|now| Burst.deadline_after_tick(100, now, 10)),
+            [110; 4]
+        );
+        assert_eq!(
+            [110, 111, 135, 140].map(|now| Delay.deadline_after_tick(100, now, 10)),
             [120, 121, 145, 150]
         );
         assert_eq!(
-            [110, 111, 135, 140].map(|now| Skip.next_deadline(100, now, 10)),
+            [110, 111, 135, 140].map(|now| Skip.deadline_after_tick(100, now, 10)),
             [120, 120, 140, 150]
         );
     }
@@ -378,8 +384,8 @@ mod tests {
     #[test]
     fn the_largest_deadline_does_not_overflow() {
         for behavior in [Burst, Delay, Skip] {
-            assert_eq!(behavior.next_deadline(u64::MAX - 1, u64::MAX, 10), u64::MAX);
-            assert_eq!(behavior.next_deadline(0, 5, u64::MAX), u64::MAX);
+            assert_eq!(behavior.deadline_after_tick(u64::MAX - 1, u64::MAX, 10), u64::MAX);
+            assert_eq!(behavior.deadline_after_tick(0, 5, u64::MAX), u64::MAX);
         }
     }
 }

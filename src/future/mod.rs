@@ -216,7 +216,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     let mut interval = Interval::new(sleep(Duration::ZERO), period);
-    interval.start_period_now();
+    interval.raise_deadline_to_now();
     interval
 }
 

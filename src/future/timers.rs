@@ -23,8 +23,8 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{OneShot, OneShotClosure},
-        handle::{Cancel, CurrentWheel, TimerHandle},
+        callback::{OneShotClosure, RunOnce},
+        handle::{Cancel, ThreadWheelAccess, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
     local::{ShardRef, ThreadWheel},
@@ -506,7 +506,7 @@ impl Timers {
     }
 
     fn own_wheel_index(&self) -> Option<usize> {
-        CurrentWheel::number()?; // skips the search on a thread without a wheel
+        ThreadWheelAccess::number()?; // skips the search on a thread without a wheel
         self.0[0].shards.iter().position(ShardRef::is_of_this_thread)
     }
 }
@@ -610,7 +610,7 @@ impl BackendOps for Remote {
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared.tick.period_nanos(period))
+        Ok(self.shard().shared.tick.clamp_period_nanos(period))
     }
 
     #[inline]
@@ -666,20 +666,20 @@ impl BackendOps for Remote {
 
 per_thread! {
     /// The number that selects the wheel for this thread's futures; 0 if no number is assigned yet.
-    static WHEEL_SELECTOR: Cell<usize> = Cell::new(0);
+    static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 
 /// Sets this thread's number, which must be at least 1. Threads with equal numbers select the same
 /// wheel.
-pub(super) fn set_wheel_selector(number: usize) {
+pub(super) fn set_number_of_this_thread(number: usize) {
     // Ignores the error that occurs while the thread-locals are being destroyed.
-    let _ = WHEEL_SELECTOR.try_with(|cell| cell.set(number));
+    let _ = THREAD_NUMBER.try_with(|cell| cell.set(number));
 }
 
 /// Returns this thread's number. A thread without a number gets the next number of a counter.
 fn number_of_this_thread() -> usize {
     static LAST_THREAD_NUMBER: Mutex<usize> = Mutex::new(0);
-    let number = WHEEL_SELECTOR.try_with(|number| {
+    let number = THREAD_NUMBER.try_with(|number| {
         if number.get() == 0 {
             let mut last = LAST_THREAD_NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
             *last += 1;

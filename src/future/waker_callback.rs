@@ -5,7 +5,7 @@
 use std::{cell::Cell, ptr, task::Waker};
 
 use crate::{
-    cross_core::callback::{IntoCallback, OneShot, VTable},
+    cross_core::callback::{IntoCallback, RunOnce, VTable},
     local::ThreadWheel,
 };
 
@@ -34,7 +34,7 @@ impl WakerCallback {
     }
 }
 
-impl OneShot for WakerCallback {
+impl RunOnce for WakerCallback {
     fn run(mut self) {
         self.0.take().into_iter().for_each(Waker::wake);
     }
@@ -42,13 +42,13 @@ impl OneShot for WakerCallback {
 
 /// The vtable of every `WakerCallback`. This is a static, because the vtable's address identifies
 /// the type.
-static VTABLE: VTable = VTable::once::<WakerCallback>();
+static WAKER_CALLBACK_VTABLE: VTable = VTable::once::<WakerCallback>();
 
 // SAFETY: the inline vtable is for `WakerCallback`. The boxed vtable is not used, because a
 // `WakerCallback` fits inline (asserted in `CallbackPtr::take`).
 unsafe impl IntoCallback for WakerCallback {
     type Closure = Self;
-    const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] = [&VTABLE; 2];
+    const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] = [&WAKER_CALLBACK_VTABLE; 2];
 
     fn into_closure(self) -> Self {
         self

@@ -19,7 +19,7 @@ use std::{fmt, sync::OnceLock};
 pub use self::{counts::Counts, histogram::Histogram};
 use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
 use crate::{
-    limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE_LONG_NANOS, UNDRIVEN_GRACE_NANOS},
+    limits::{LONG_OVERDUE_GRACE_NANOS, SHARD_WHEEL_LEVELS, SHORT_OVERDUE_GRACE_NANOS},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_LOOM, Ordering},
@@ -112,14 +112,14 @@ impl Gauges {
 
     /// Returns true, except for a shard without a name in a loom model.
     #[inline]
-    fn is_enabled(&self) -> bool {
+    fn must_publish(&self) -> bool {
         !IS_LOOM || self.shard_has_name
     }
 
     /// Records the beginning of a turn that may fire timers or consume messages.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, turn_number: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: the Release store below publishes this value.
             self.turn_began_at.store(now, Ordering::Relaxed);
             // Release: publishes `turn_began_at`, and the `turns_ended` of earlier turns. Pairs
@@ -131,7 +131,7 @@ impl Gauges {
     /// Records the beginning of an idle turn, so that readers do not consider the loop late.
     #[inline]
     pub(crate) fn record_idle_turn(&self, now: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word. An idle turn publishes only this time, so a reader may
             // combine the time with the number of an earlier turn.
             self.turn_began_at.store(now, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn record_turn_end(&self, turn_number: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word. For a thread that sees this store late, the turn
             // appears slightly longer.
             self.turns_ended.store(turn_number, Ordering::Relaxed);
@@ -149,14 +149,14 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn publish(&self, counts: Counts) {
-        if self.is_enabled() {
+        if self.must_publish() {
             self.counts.publish(&counts.to_words());
         }
     }
 
     #[inline]
     pub(crate) fn set_next_due(&self, next_due: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
@@ -164,46 +164,46 @@ impl Gauges {
 
     /// Forgets the deadlines that other threads requested when the shard last had no loop.
     pub(crate) fn reset_remote_due_while_undriven(&self) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word.
             self.remote_due_while_undriven.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
-    /// Sets the grace period of overdue timers to `UNDRIVEN_GRACE_NANOS`. Enables the report of a
-    /// missing loop again. Called when a thread's wheel has no driver yet, or has lost its last
-    /// driver.
+    /// Sets the grace period of overdue timers to `SHORT_OVERDUE_GRACE_NANOS`. Enables the report
+    /// of a missing loop again. Called when a thread's wheel has no driver yet, or has lost its
+    /// last driver.
     pub(crate) fn set_short_overdue_grace(&self) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(UNDRIVEN_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(SHORT_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
-    /// Sets the grace period of overdue timers to `UNDRIVEN_GRACE_LONG_NANOS`. Called for a new
+    /// Sets the grace period of overdue timers to `LONG_OVERDUE_GRACE_NANOS`. Called for a new
     /// `Shard` or a new wheel of `Timers::per_worker`.
     pub(crate) fn set_long_overdue_grace(&self) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(UNDRIVEN_GRACE_LONG_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
-    /// Raises the grace period of overdue timers to `UNDRIVEN_GRACE_LONG_NANOS`, unless the report
+    /// Raises the grace period of overdue timers to `LONG_OVERDUE_GRACE_NANOS`, unless the report
     /// is disabled. Called when a driver registers, the thread installs a configuration, or
     /// `run_until` returns.
     pub(crate) fn extend_overdue_grace(&self) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.fetch_max(UNDRIVEN_GRACE_LONG_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.fetch_max(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
     }
 
-    /// Lowers the grace period of overdue timers from `UNDRIVEN_GRACE_LONG_NANOS` to
-    /// `UNDRIVEN_GRACE_NANOS`. Called at the end of a thread that has a configuration, but never
-    /// had a driver.
+    /// Lowers the grace period of overdue timers from `LONG_OVERDUE_GRACE_NANOS` to
+    /// `SHORT_OVERDUE_GRACE_NANOS`. Called at the end of a thread that has a configuration, but
+    /// never had a driver.
     pub(crate) fn shorten_overdue_grace(&self) {
-        let (long, short) = (UNDRIVEN_GRACE_LONG_NANOS, UNDRIVEN_GRACE_NANOS);
+        let (long, short) = (LONG_OVERDUE_GRACE_NANOS, SHORT_OVERDUE_GRACE_NANOS);
         // Both `Relaxed`: an independent word. The exchange fails if a report has disabled further
         // reports.
         let _ = self.overdue_grace_nanos.compare_exchange(
@@ -220,7 +220,7 @@ impl Gauges {
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
         // Both `Relaxed`: no other data depends on this word. If several threads swap, only one of
         // them gets the grace period.
-        self.is_enabled()
+        self.must_publish()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
@@ -229,7 +229,7 @@ impl Gauges {
     /// latest turn has handled all deadlines up to its beginning. So a deadline before the
     /// beginning of the latest turn is raised to 1 ns after this beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             // Relaxed: the caller is the owner, or has acquired `Parker::set_undriven`.
             let turn_began_at = self.turn_began_at.load(Ordering::Relaxed);
             let due = due.max(turn_began_at.saturating_add(1));
@@ -246,20 +246,20 @@ impl Gauges {
     #[inline]
     pub(crate) fn raise_longest_turn(&self, nanos: u64) {
         // Relaxed: an independent word that only the owner writes.
-        if self.is_enabled() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
+        if self.must_publish() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
             self.longest_turn_nanos.store(nanos, Ordering::Relaxed);
         }
     }
 
     #[inline]
     pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             self.lateness_by_cause[cause as usize].add(nanos);
         }
     }
 
     pub(crate) fn record_callback_duration(&self, nanos: u64) {
-        if self.is_enabled() {
+        if self.must_publish() {
             self.callback_durations.add(nanos);
         }
     }

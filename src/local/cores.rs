@@ -121,7 +121,7 @@ impl CoresShared {
 }
 
 impl StopState {
-    fn wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
+    fn lock_wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
         // No critical section panics in the middle of a change, so the map is consistent even if
         // the lock is poisoned.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -141,27 +141,27 @@ const STOP_MESSAGE_COUNT: u32 = 3;
 /// message, and the last callback drops the request. A send fails if the wheel has ended or has no
 /// free node, and then drops the request. The drop sets `is_processed` and wakes the futures of
 /// [`Core::stopped`].
-struct PendingStop {
+struct ThreadStopRequest {
     shared: Arc<CoresShared>,
     thread_index: usize,
 }
 
-impl PendingStop {
-    fn send_next_message(self, remaining_messages: u32) {
+impl ThreadStopRequest {
+    fn send_remaining_messages(self, remaining_messages: u32) {
         let Some(remaining_messages) = remaining_messages.checked_sub(1) else { return };
         let shard = self.shared.shards[self.thread_index].clone();
-        shard.run_ignoring_limit(move || self.send_next_message(remaining_messages));
+        shard.run_ignoring_timer_limit(move || self.send_remaining_messages(remaining_messages));
     }
 }
 
-impl Drop for PendingStop {
+impl Drop for ThreadStopRequest {
     fn drop(&mut self) {
         let state = &self.shared.stop_by_thread[self.thread_index];
         // Relaxed: the flag publishes no other data. A future reads the flag and adds its waker
         // under the lock that is taken below. So either the future sees this store, or the map
         // contains its waker.
         state.is_processed.store(true, Ordering::Relaxed);
-        let wakers = mem::take(&mut *state.wakers());
+        let wakers = mem::take(&mut *state.lock_wakers());
         let hooks = self.shared.hooks_of(self.thread_index);
         for waker in wakers.into_values() {
             hooks.catch_panic(PanicPlace::Callback, || waker.wake());
@@ -178,7 +178,7 @@ struct StopWaiter<'c> {
 impl StopWaiter<'_> {
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let waker = cx.waker().clone();
-        let mut wakers = self.core.stop_state().wakers();
+        let mut wakers = self.core.stop_state().lock_wakers();
         if self.core.is_stopping() {
             return Poll::Ready(());
         }
@@ -199,7 +199,7 @@ impl StopWaiter<'_> {
 impl Drop for StopWaiter<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            let waker = self.core.stop_state().wakers().remove(&number);
+            let waker = self.core.stop_state().lock_wakers().remove(&number);
             self.drop_catching_panic(waker);
         }
     }
@@ -509,8 +509,9 @@ impl<R> Cores<R> {
             return;
         }
         for index in 0..self.shared.shards.len() {
-            let request = PendingStop { shared: Arc::clone(&self.shared), thread_index: index };
-            request.send_next_message(STOP_MESSAGE_COUNT);
+            let request =
+                ThreadStopRequest { shared: Arc::clone(&self.shared), thread_index: index };
+            request.send_remaining_messages(STOP_MESSAGE_COUNT);
         }
     }
 

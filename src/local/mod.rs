@@ -32,7 +32,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, OneShotClosure, PeriodicClosure},
-        handle::{CurrentWheel, LocalHandle, TimerHandle},
+        handle::{LocalHandle, ThreadWheelAccess, TimerHandle},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -586,7 +586,7 @@ impl LocalTimer {
         let mut begins_driving = false;
         while !is_over() && has_wheel() {
             assert!(
-                !CurrentWheel::is_in_turn(),
+                !ThreadWheelAccess::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
             begins_driving |= ThreadWheel::with(ThreadWheel::is_driven_or_ended) == Ok(false);
@@ -988,7 +988,7 @@ impl LocalTimer {
     pub fn drain(self) -> Vec<DrainedTimer> {
         // A drain inside a turn would be unsound, because it would replace the state `InTurn`,
         // which `Drop for ThreadWheel` checks. So the assertion reads the state of the wheel
-        // itself, not `CurrentWheel`.
+        // itself, not `ThreadWheelAccess`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"

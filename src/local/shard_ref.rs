@@ -12,7 +12,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, OneShotClosure, PeriodicClosure},
-        handle::{CurrentWheel, TimerHandle},
+        handle::{ThreadWheelAccess, TimerHandle},
         shared::{RemoteOutcome, RemotelyAddedId, Shared},
         state::TimerKind,
     },
@@ -202,7 +202,7 @@ impl ShardRef {
         if self.is_of_this_thread() {
             return local_timer().try_add_periodic(period, callback);
         }
-        let period = self.shared.tick.period_nanos(period);
+        let period = self.shared.tick.clamp_period_nanos(period);
         let due = self.shared.nanos_after(period);
         self.add_remote(
             TimerSchedule { due, period },
@@ -277,7 +277,10 @@ impl ShardRef {
     /// the limit of live timers. Drops `callback` and returns false if the wheel has ended or all
     /// nodes are in use. Wakes the owner if it sleeps, even if `callback` was dropped.
     #[track_caller]
-    pub(crate) fn run_ignoring_limit(&self, callback: impl FnOnce() + Send + 'static) -> bool {
+    pub(crate) fn run_ignoring_timer_limit(
+        &self,
+        callback: impl FnOnce() + Send + 'static,
+    ) -> bool {
         let due_at_once = TimerSchedule { due: 0, period: 0 };
         let added =
             self.shared.add(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
@@ -285,11 +288,11 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
-                // `callback` may own a `PendingStop`, whose drop sets a flag. The owner must see
-                // the flag before it sleeps, and must wake up if it is asleep.
+                // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
+                // see the flag before it sleeps, and must wake up if it is asleep.
                 drop(refused);
                 self.shared.mailbox.knock();
-                self.shared.parker.sleep_to_interrupt().filter(|asleep| !asleep.is_undriven())
+                self.shared.parker.fenced_sleep_in_progress().filter(|asleep| !asleep.is_undriven())
             }
         };
         if let Some(asleep) = wake {
@@ -430,7 +433,7 @@ impl ShardRef {
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
-        CurrentWheel::number() == Some(self.shared.number)
+        ThreadWheelAccess::number() == Some(self.shared.number)
             && ThreadWheel::with(is_same).unwrap_or(false)
     }
 

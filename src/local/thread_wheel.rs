@@ -22,7 +22,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackPtr, OneShotClosure},
-        handle::{Cancel, CurrentWheel, LocalHandle, OwnerHandleOps, TimerHandle},
+        handle::{Cancel, LocalHandle, OwnerHandleVTable, ThreadWheelAccess, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
         slab::{ClaimedTimer, NodeRef, OwnerSlab, Slab},
@@ -243,9 +243,9 @@ impl ThreadWheel {
     /// a `Clock::from_fn` has used corewheel, which is forbidden.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
-        CurrentWheel::set(Some(CurrentWheel {
+        ThreadWheelAccess::set(Some(ThreadWheelAccess {
             shard: local.shared.number,
-            ops: &OWNER_HANDLE_OPS,
+            ops: &OWNER_HANDLE_VTABLE,
         }));
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(local))));
@@ -260,9 +260,9 @@ impl ThreadWheel {
     /// the wheel.
     #[inline]
     pub(crate) fn has_ended() -> bool {
-        // `CurrentWheel::number` costs one load, and returns `Some` if the thread owns a live
+        // `ThreadWheelAccess::number` costs one load, and returns `Some` if the thread owns a live
         // wheel.
-        CurrentWheel::number().is_none() && Self::has_ended_slow()
+        ThreadWheelAccess::number().is_none() && Self::has_ended_slow()
     }
 
     #[cold]
@@ -283,7 +283,7 @@ impl ThreadWheel {
     ) -> Option<u64> {
         let reset_to = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
-            engine.prefetch_before_reset(handle);
+            engine.prefetch_node_before_reset(handle);
             let due = new_due(&mut engine);
             if !engine.reset_to_nanos(handle, due) {
                 return None;
@@ -406,11 +406,11 @@ impl ThreadWheel {
     /// for a turn.
     fn enter_undriven_state(&self, undriven: DriverState) {
         self.driver.set(undriven);
-        let (_, now) = self.with_engine(|engine| engine.publish_undriven());
+        let (_, now) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
         self.mark_undriven();
         // A remote thread that has not seen `mark_undriven` does not publish its deadline. But
         // after the fence F1 (see `parker`), this thread sees the request of the remote thread.
-        if let Some(due) = self.with_engine(|engine| engine.earliest_waiting_request()) {
+        if let Some(due) = self.with_engine(|engine| engine.earliest_queued_deadline()) {
             self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
         }
     }
@@ -498,7 +498,7 @@ impl ThreadWheel {
         let (DriverState::Registered | DriverState::Expected) = self.driver.get() else {
             return u64::MAX;
         };
-        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
         let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
         self.shared.report_overdue_timer(self.shared.clock.nanos().saturating_sub(next_due));
         self.with_engine(|engine| engine.adds_until_loop_check())
@@ -508,19 +508,19 @@ impl ThreadWheel {
     /// Reports nothing if a loop drives this wheel. Creates no wheel.
     #[cfg(feature = "futures")]
     #[inline]
-    pub(crate) fn report_timer_on_watcher() {
-        if CurrentWheel::number().is_some() {
-            let _ = Self::with(Self::report_timer_on_watcher_slow);
+    pub(crate) fn report_own_timer_of_watcher() {
+        if ThreadWheelAccess::number().is_some() {
+            let _ = Self::with(Self::report_own_timer_of_watcher_slow);
         }
     }
 
     #[cfg(feature = "futures")]
     #[cold]
-    fn report_timer_on_watcher_slow(&self) {
+    fn report_own_timer_of_watcher_slow(&self) {
         if self.is_driven_or_ended() {
             return;
         }
-        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
         if next_due.min(self.shared.gauges.remote_due_while_undriven()) < u64::MAX {
             // The lateness `u64::MAX` skips the grace period, because the timer will never fire.
             self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnWatcher);
@@ -538,13 +538,14 @@ impl ThreadWheel {
             DriverState::Registered | DriverState::Expected => {
                 self.announced_until.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
-                    let _ = engine.publish_undriven();
+                    let _ = engine.publish_for_undriven_wheel();
                     // The next add does not check for an overdue timer, but the add after it does.
                     let _ = engine.grant_add_allowance(1);
                 });
             }
             DriverState::Undriven => {
-                let (next_due, now) = self.with_engine(|engine| engine.publish_undriven());
+                let (next_due, now) =
+                    self.with_engine(|engine| engine.publish_for_undriven_wheel());
                 let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next_due < new_deadline {
@@ -711,7 +712,7 @@ impl ThreadWheel {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();
             if let DriverState::Undriven = self.driver.get() {
-                let _ = engine.publish_undriven();
+                let _ = engine.publish_for_undriven_wheel();
             }
         });
     }
@@ -726,7 +727,7 @@ impl ThreadWheel {
         if self.flush_is_pending() {
             return Some(self.shared.clock.now());
         }
-        self.with_engine(|engine| engine.next_deadline())
+        self.with_engine(|engine| engine.next_turn_instant())
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
@@ -790,9 +791,10 @@ impl ThreadWheel {
         self.flush_clients();
         // `close` frees this shard's number, which a later shard may reuse. This thread must not
         // seem to own the later shard.
-        CurrentWheel::set(None);
+        ThreadWheelAccess::set(None);
         self.driver.set(DriverState::Ended);
-        let pending = self.with_engine(Engine::close).drop_cancelled(&self.shared).into_iter();
+        let pending =
+            self.with_engine(Engine::close).drop_cancelled_payloads(&self.shared).into_iter();
         let to_pending = |TimerAtClose { handle, due, payload: callback }| DrainedTimer {
             handle,
             deadline: self.shared.clock.instant_at(due),
@@ -1064,7 +1066,7 @@ impl Drop for ThreadWheel {
             self.shared.gauges.shorten_overdue_grace();
         }
         // From here on, a destructor on this thread that uses a handle acts as a remote thread.
-        CurrentWheel::set(None);
+        ThreadWheelAccess::set(None);
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {
             self.shared.hooks.drop_catching_panic(waker);
@@ -1073,7 +1075,7 @@ impl Drop for ThreadWheel {
 }
 
 /// The functions that a handle calls on the thread that owns its timer.
-static OWNER_HANDLE_OPS: OwnerHandleOps = OwnerHandleOps {
+static OWNER_HANDLE_VTABLE: OwnerHandleVTable = OwnerHandleVTable {
     cancel: ThreadWheel::cancel,
     reset: |handle, when| {
         ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()

@@ -153,7 +153,7 @@ pub struct ShardMetrics {
     /// The owner publishes the levels only on request, because publishing them takes a few
     /// microseconds. A reading by another thread requests new levels, but returns the latest
     /// published levels. The list is empty if none have been published.
-    pub levels: Vec<Level>,
+    pub levels: Vec<WheelLevel>,
     /// How often a [`Watchdog`] found the loop stalled.
     pub stalls: u64,
 }
@@ -174,7 +174,7 @@ pub struct ShardMetrics {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Level {
+pub struct WheelLevel {
     /// The time that one slot covers, at most 584 years.
     pub slot_span: Duration,
     /// The number of slots.
@@ -194,7 +194,7 @@ impl ShardMetrics {
         // Reads the clock before the turn state. A delay between the two readings makes `overdue`
         // too short, never too long.
         let now = shared.clock.nanos();
-        let turns = shared.turn_state();
+        let turns = shared.turn_state_with_remote_due();
         let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
             uncollected: published.uncollected + u64::from(shared.mailbox.cancelled_count()),
@@ -205,8 +205,8 @@ impl ShardMetrics {
         };
         let levels =
             shard_level_geometry().zip(gauges.occupied_slots_by_level().into_iter().flatten());
-        let level = |((ticks, slot_count), occupied)| Level {
-            slot_span: Duration::from_nanos(shared.tick.start_nanos(ticks)),
+        let level = |((ticks, slot_count), occupied)| WheelLevel {
+            slot_span: Duration::from_nanos(shared.tick.tick_start_nanos(ticks)),
             slot_count,
             occupied,
         };

@@ -131,7 +131,7 @@ impl Watchdog {
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
         let (sender, stop) = mpsc::channel();
-        let watch = move || watch(limit, report, &stop);
+        let watch = move || run_watchdog_loop(limit, report, &stop);
         let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
         Ok(Self { thread: Some((sender, thread)) })
     }
@@ -162,7 +162,7 @@ struct ShardCheck {
     is_stalled: bool,
 }
 
-fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
+fn run_watchdog_loop(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
     let mut latest = HashMap::<u32, ShardCheck>::new();
     while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
@@ -206,7 +206,7 @@ fn check_shard(
     // Reads the clock before the turn state. A delay between the two readings makes the stall seem
     // too short, never too long.
     let now = shared.clock.nanos();
-    let turns = shared.turn_state();
+    let turns = shared.turn_state_with_remote_due();
     let has_turned = turns.turns_begun > 0;
     let state = (shared.serial, turns.turns_begun, turns.is_in_turn);
     let previous = previous.filter(|previous| previous.state == state);

@@ -1,12 +1,12 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! A core collects its messages to another core in a *batch*. `ShardRef::run_ignoring_limit` runs a
-//! closure on the receiving core, and the closure delivers the batch. Batches may arrive in any
-//! order. A message that depends on an earlier message is sent only after the acknowledgement of
-//! the earlier message.
+//! A core collects its messages to another core in a *batch*. `ShardRef::run_ignoring_timer_limit`
+//! runs a closure on the receiving core, and the closure delivers the batch. Batches may arrive in
+//! any order. A message that depends on an earlier message is sent only after the acknowledgement
+//! of the earlier message.
 //!
 //! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered, its
-//! destructor sends replies to the sender: see [`Message::undelivered_reply`]. The usual cause is
+//! destructor sends replies to the sender: see [`Message::nondelivery_reply`]. The usual cause is
 //! that the receiving core or its purgatory has ended.
 
 use std::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     cross_core::hooks::PanicPlace,
-    limits::{PURGATORY_BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
+    limits::{PURGATORY_BATCH_MESSAGES_MAX, SPARE_PURGATORY_BATCHES_MAX},
     local::{ShardRef, ThreadWheel},
     util::sync::{AtomicBool, Ordering, SetOnce, fence, per_thread},
 };
@@ -212,7 +212,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn notify(&self, key: &K) -> bool {
-        let Some(cores) = self.0.cores() else { return false };
+        let Some(cores) = self.0.cores_if_joined() else { return false };
         let key_core = self.0.core_of(key, cores.len());
         // Events are never answered, so any core can be the batch's sender: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
@@ -223,7 +223,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     }
 
     /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
-    /// with one exception: [`Member::connect`] detects an earlier join of this thread.
+    /// with one exception: [`Member::register_receiver`] detects an earlier join of this thread.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -236,8 +236,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
         let are_same = cores.iter().map(|core| &core.shard).eq(shards);
         assert!(are_same, "joined with other shards, or in another order, than other threads");
-        // SeqCst: pairs with the fence in `Group::cores`. This thread sets or reads the cores
-        // before the fence, and its operations check their conditions after the fence.
+        // SeqCst: pairs with the fence in `Group::cores_if_joined`. This thread sets or reads the
+        // cores before the fence, and its operations check their conditions after the fence.
         fence(Ordering::SeqCst);
         Member {
             group: Arc::clone(&self.0),
@@ -253,7 +253,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
 impl<K: Send + 'static> Group<K> {
     /// Returns all cores, if a core has joined.
-    fn cores(&self) -> Option<&[Core]> {
+    fn cores_if_joined(&self) -> Option<&[Core]> {
         let cores = self.cores.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
             // first, the load below finds the cores. Otherwise this thread's fence comes first.
@@ -275,11 +275,11 @@ impl<K: Send + 'static> Group<K> {
 
     /// Sends a batch to a core, which handles it in a turn. Returns false if the batch was dropped.
     fn send_batch(&self, dest_core: u32, batch: Batch<K>) -> bool {
-        let core = self.cores().and_then(|cores| cores.get(dest_core as usize));
-        core.is_some_and(|core| core.shard.run_ignoring_limit(move || batch.deliver()))
+        let core = self.cores_if_joined().and_then(|cores| cores.get(dest_core as usize));
+        core.is_some_and(|core| core.shard.run_ignoring_timer_limit(move || batch.deliver()))
     }
 
-    fn send_undelivered_replies(self: &Arc<Self>, dest_core: u32, replies: Vec<Message<K>>) {
+    fn send_nondelivery_replies(self: &Arc<Self>, dest_core: u32, replies: Vec<Message<K>>) {
         if !replies.is_empty() {
             // Replies are never answered, so any core can be the batch's sender.
             self.send_batch(dest_core, Batch::new(self, dest_core, replies));
@@ -328,7 +328,7 @@ impl<K> Message<K> {
 
     /// Returns the reply that tells the sender that this message was not delivered. Returns `None`
     /// if the sender needs no reply.
-    pub(super) fn undelivered_reply(&self) -> Option<Self> {
+    pub(super) fn nondelivery_reply(&self) -> Option<Self> {
         match *self {
             // The watch's events do not reach the operation, usually because the operation's
             // purgatory has ended. So the sender must remove the watch.
@@ -394,8 +394,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
-    /// core and each message. Then keeps the empty batch for reuse, unless [`SPARE_BATCHES_MAX`]
-    /// are already kept.
+    /// core and each message. Then keeps the empty batch for reuse, unless
+    /// [`SPARE_PURGATORY_BATCHES_MAX`] are already kept.
     pub(super) fn consume(
         &self,
         mut batch: Batch<K>,
@@ -406,7 +406,7 @@ impl<K: Send + 'static> Member<K> {
         batch.0.events.drain(..).for_each(on_event);
         batch.0.messages.drain(..).for_each(|message| on_message(sender_core, message));
         let mut spare = self.spare_batches.borrow_mut();
-        if spare.len() < SPARE_BATCHES_MAX {
+        if spare.len() < SPARE_PURGATORY_BATCHES_MAX {
             spare.push(batch);
         }
     }
@@ -414,7 +414,7 @@ impl<K: Send + 'static> Member<K> {
     /// If this core's purgatory has ever connected, records that it has ended.
     pub(super) fn leave(&self) {
         if self.is_connected.get()
-            && let Some(cores) = self.group.cores()
+            && let Some(cores) = self.group.cores_if_joined()
         {
             // Relaxed: the flag changes only the value that `PurgatoryGroup::notify` returns.
             cores[self.own_core as usize].has_left.store(true, Ordering::Relaxed);
@@ -438,7 +438,10 @@ impl<K: Send + 'static> Member<K> {
     /// that other cores have requested so far. Panics if the thread has joined the group before,
     /// because only one purgatory of a thread can receive the group's messages.
     #[track_caller]
-    pub(super) fn connect(&self, receiver: &Rc<dyn BatchReceiver<K>>) -> Vec<(u32, Message<K>)> {
+    pub(super) fn register_receiver(
+        &self,
+        receiver: &Rc<dyn BatchReceiver<K>>,
+    ) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             let is_first = endpoint.receiver.is_none();
             is_first.then(|| {
@@ -457,7 +460,7 @@ impl<K: Send + 'static> Member<K> {
 }
 
 /// A batch of messages to one core. If the batch is dropped undelivered, its destructor sends the
-/// messages' [undelivered replies](Message::undelivered_reply) to the sending core.
+/// messages' [undelivered replies](Message::nondelivery_reply) to the sending core.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 /// The contents of a [`Batch`].
@@ -503,7 +506,7 @@ impl<K: Send + 'static> Batch<K> {
         if let Some(receiver) = receiver.flatten() {
             // The budget of the turn already counts the batch as one message.
             let others = self.len().saturating_sub(1);
-            let _ = ThreadWheel::with_current_engine(|engine| engine.backlog.charge(others));
+            let _ = ThreadWheel::with_current_engine(|engine| engine.backlog.charge_batch(others));
             receiver.receive(self);
         }
     }
@@ -512,8 +515,8 @@ impl<K: Send + 'static> Batch<K> {
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
         let BatchContent { group, sender_core, events, messages } = &mut *self.0;
-        let replies = messages.iter().filter_map(Message::undelivered_reply).collect();
-        group.send_undelivered_replies(*sender_core, replies);
+        let replies = messages.iter().filter_map(Message::nondelivery_reply).collect();
+        group.send_nondelivery_replies(*sender_core, replies);
         ThreadWheel::drop_each_catching_panic(messages.drain(..));
         ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
@@ -529,7 +532,7 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
 }
 
 /// The destination of a group's messages on one thread.
-struct Endpoint<K: Send + 'static> {
+struct ReceivingEndpoint<K: Send + 'static> {
     /// Does not keep the group alive, but keeps the group's address from being reused. The address
     /// is the key in `THREAD_ENDPOINTS`.
     group: sync::Weak<Group<K>>,
@@ -540,7 +543,7 @@ struct Endpoint<K: Send + 'static> {
     watches_before_join: Vec<(u32, Message<K>)>,
 }
 
-impl<K: Send + 'static> Drop for Endpoint<K> {
+impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
     fn drop(&mut self) {
         if let Some(receiver) = self.receiver.as_ref().and_then(rc::Weak::upgrade) {
             receiver.notify_remote_watchers_of_end();
@@ -549,20 +552,20 @@ impl<K: Send + 'static> Drop for Endpoint<K> {
             let by_sender = self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next);
             for watches in by_sender.flat_map(|some| some.chunks(PURGATORY_BATCH_MESSAGES_MAX)) {
                 let replies =
-                    watches.iter().filter_map(|(_, watch)| watch.undelivered_reply()).collect();
-                group.send_undelivered_replies(watches[0].0, replies);
+                    watches.iter().filter_map(|(_, watch)| watch.nondelivery_reply()).collect();
+                group.send_nondelivery_replies(watches[0].0, replies);
             }
         }
         ThreadWheel::drop_each_catching_panic(self.watches_before_join.drain(..));
     }
 }
 
-/// An [`Endpoint`], with the type of its keys erased.
-trait AnyEndpoint: Any {
+/// An [`ReceivingEndpoint`], with the type of its keys erased.
+trait AnyReceivingEndpoint: Any {
     fn group_has_ended(&self) -> bool;
 }
 
-impl<K: Send + 'static> AnyEndpoint for Endpoint<K> {
+impl<K: Send + 'static> AnyReceivingEndpoint for ReceivingEndpoint<K> {
     fn group_has_ended(&self) -> bool {
         self.group.strong_count() == 0
     }
@@ -570,7 +573,7 @@ impl<K: Send + 'static> AnyEndpoint for Endpoint<K> {
 
 per_thread! {
     /// The endpoints of this thread, by the address of their group.
-    static THREAD_ENDPOINTS: RefCell<BTreeMap<usize, Box<dyn AnyEndpoint>>> =
+    static THREAD_ENDPOINTS: RefCell<BTreeMap<usize, Box<dyn AnyReceivingEndpoint>>> =
         RefCell::new(BTreeMap::new());
 }
 
@@ -578,7 +581,7 @@ per_thread! {
 /// endpoint. Returns `None` if the thread is exiting and has dropped its endpoints.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
-    action: impl FnOnce(&mut Endpoint<K>) -> R,
+    action: impl FnOnce(&mut ReceivingEndpoint<K>) -> R,
 ) -> Option<R> {
     let result = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
@@ -587,7 +590,8 @@ fn with_endpoint<K: Send + 'static, R>(
             let all = mem::take(&mut *endpoints).into_iter();
             (ended, *endpoints) = all.partition(|(_, endpoint)| endpoint.group_has_ended());
             let group = Arc::downgrade(group);
-            let endpoint = Endpoint { group, receiver: None, watches_before_join: Vec::new() };
+            let endpoint =
+                ReceivingEndpoint { group, receiver: None, watches_before_join: Vec::new() };
             endpoints.insert(address, Box::new(endpoint));
         }
         let any = endpoints.get_mut(&address).map(|any| &mut **any as &mut dyn Any);

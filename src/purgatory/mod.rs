@@ -92,7 +92,9 @@ use self::{
     hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
-    table::{CheckOutcome, EventWalk, KeyWatchers, Table, WatchOnOtherCore, WatchingOperation},
+    table::{
+        ConditionCheckOutcome, EventWalk, FoundWatchers, Table, WatchOnOtherCore, WatchingOperation,
+    },
 };
 use crate::{
     cross_core::hooks::PanicPlace,
@@ -679,7 +681,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let _ = inner.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
         if let Some(member) = &inner.member {
-            for (sender_core, watch) in member.connect(&receiver) {
+            for (sender_core, watch) in member.register_receiver(&receiver) {
                 inner.handle_message_catching_panic(sender_core, watch);
             }
         }
@@ -802,7 +804,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         remote_key: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> WatchOutcome {
-        let second_check = SecondCheck { inner: self, id, changes_before_check };
+        let second_check = SecondCheckGuard { inner: self, id, changes_before_check };
         let mut keys = remote_key.into_iter().chain(keys);
         // Stops early if the iterator's own code has completed or removed the operation.
         let waits = keys.all(|key| self.try_watch(id, key));
@@ -858,12 +860,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
-            KeyWatchers::Unwatched => 0,
-            KeyWatchers::Single(index, operation) => {
+            FoundWatchers::Unwatched => 0,
+            FoundWatchers::Single(index, operation) => {
                 drop(table);
                 usize::from(self.check(index, operation))
             }
-            KeyWatchers::Walk(event) => {
+            FoundWatchers::Walk(event) => {
                 drop(table);
                 self.check_watchers(event)
             }
@@ -922,20 +924,20 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = call_try_complete(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                CheckOutcome::ConditionHeld { last_watch_on_other_core_index } => {
+                ConditionCheckOutcome::ConditionHeld { last_watch_on_other_core_index } => {
                     self.finish_removal(table, last_watch_on_other_core_index);
                     self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
-                CheckOutcome::ForcedOrExpired(how) => {
+                ConditionCheckOutcome::ForcedOrExpired(how) => {
                     self.remove_and_complete(table, index, operation, how);
                     return false;
                 }
-                CheckOutcome::Waits => {
+                ConditionCheckOutcome::Waits => {
                     table.check_in(index, operation);
                     return false;
                 }
-                CheckOutcome::CheckAgain => is_second_check = true,
+                ConditionCheckOutcome::CheckAgain => is_second_check = true,
             }
         }
     }
@@ -1061,16 +1063,16 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
             }
             Message::Unwatch { watch } => {
-                self.table.borrow_mut().unwatch(watch);
+                self.table.borrow_mut().remove_remote_watch(watch);
                 self.drop_unneeded_keys();
             }
         }
     }
 
     /// Handles a message, and catches panics of the key's own code. If a `Watch` message causes a
-    /// panic, sends its [`undelivered_reply`](Message::undelivered_reply) to the sender.
+    /// panic, sends its [`nondelivery_reply`](Message::nondelivery_reply) to the sender.
     fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
-        let reply = if message.is_watch() { message.undelivered_reply() } else { None };
+        let reply = if message.is_watch() { message.nondelivery_reply() } else { None };
         let mut is_handled = false;
         ThreadWheel::catch_panic(PanicPlace::Operation, || {
             self.handle_message(sender_core, message);
@@ -1095,14 +1097,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
 /// At the end of an operation's add, checks the operation again if the change count has changed. An
 /// event on a key may have preceded the watch on this key.
-struct SecondCheck<'a, K: WatchKey, Op: DelayedOperation> {
+struct SecondCheckGuard<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,
     /// The change count before the first check.
     changes_before_check: u64,
 }
 
-impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheck<'_, K, Op> {
+impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheckGuard<'_, K, Op> {
     #[inline]
     fn drop(&mut self) {
         if self.inner.change_count.get() != self.changes_before_check {
@@ -1129,7 +1131,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
         member.leave();
         // Collects the operations first: sending a message may call a wake hook, and the hook may
         // use the table.
-        let remote_watchers: Vec<_> = self.table.borrow().remote_watchers().collect();
+        let remote_watchers: Vec<_> = self.table.borrow().all_remote_watchers().collect();
         for (core, operation) in remote_watchers {
             member.add_message_to_batch(core, Message::Recheck { operation, watch: None });
         }

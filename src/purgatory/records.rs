@@ -22,7 +22,7 @@ const PAGE_LEN_U32: u32 = 1 << PURGATORY_PAGE_BITS;
 /// A record that can be stored in [`Records`].
 pub(super) trait Record {
     /// A free record. Dropping it has no effect.
-    const FREE: Self;
+    const FREE_RECORD: Self;
 
     /// Returns the field that holds the index of the next free record while this record is free.
     fn next_free(&mut self) -> &mut u32;
@@ -202,7 +202,7 @@ impl<T: Record> Records<T> {
             if number > 0 {
                 page.records.reserve_exact(PAGE_LEN - page.records.len());
             }
-            page.records.push(T::FREE);
+            page.records.push(T::FREE_RECORD);
         }
         self.first_free_in_current_page = index;
     }
@@ -297,7 +297,7 @@ mod tests {
     struct TestRecord(Option<u64>, u32);
 
     impl Record for TestRecord {
-        const FREE: Self = Self(None, NONE);
+        const FREE_RECORD: Self = Self(None, NONE);
 
         fn next_free(&mut self) -> &mut u32 {
             &mut self.1

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        CHAIN_BYTES_FREED_PER_TURN, CHAINS_REMOVED_PER_TURN, GROW_BELOW_CHAINS_PER_KEY,
-        PURGATORY_CHAINS_PER_ADD_MAX, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
+        CHAIN_BYTES_FREED_PER_TURN, CHAINS_CREATED_PER_ADD_MAX, CHAINS_REMOVED_PER_TURN,
+        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
         SPARE_CHAINS_MAX,
     },
     local::ThreadWheel,
@@ -96,7 +96,7 @@ struct ParkedOperation<K, Op> {
 }
 
 /// The contents of an operation's record, taken when the record was freed.
-struct FreedOperation<K> {
+struct FreedRecordContents<K> {
     inline_watch: Watch<K>,
     last_watch_on_other_core_index: u32,
     /// The index that the caller must still pass to
@@ -217,7 +217,7 @@ pub(super) enum WatchingOperation {
 }
 
 /// The operations that watch the key of a new event.
-pub(super) enum KeyWatchers<Op> {
+pub(super) enum FoundWatchers<Op> {
     /// No operation watches the key.
     Unwatched,
     /// The key has one watch, the inline watch of this operation. The operation is now checked out.
@@ -230,7 +230,7 @@ pub(super) enum KeyWatchers<Op> {
 
 /// The result of a check, which determines the caller's next step.
 #[must_use]
-pub(super) enum CheckOutcome {
+pub(super) enum ConditionCheckOutcome {
     /// The condition holds, and the table has removed the operation.
     /// `last_watch_on_other_core_index` may be [`NONE`].
     ConditionHeld { last_watch_on_other_core_index: u32 },
@@ -263,7 +263,7 @@ impl<K, Op> ParkedOperation<K, Op> {
     }
 }
 
-impl<K> FreedOperation<K> {
+impl<K> FreedRecordContents<K> {
     #[inline(always)]
     fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
         let last_watch_on_other_core_index = occupied.record.last_watch_on_other_core_index;
@@ -341,21 +341,21 @@ impl<K, Op> Table<K, Op> {
         index: u32,
         condition_holds: bool,
         is_second_check: bool,
-    ) -> CheckOutcome {
+    ) -> ConditionCheckOutcome {
         let occupied = self.operations.occupied_record(index);
         let parked = &mut *occupied.record;
         if let Some(how) = parked.completion {
-            CheckOutcome::ForcedOrExpired(how)
+            ConditionCheckOutcome::ForcedOrExpired(how)
         } else if condition_holds && parked.try_cancel_timer() {
-            let freed = FreedOperation::free(occupied);
+            let freed = FreedRecordContents::free(occupied);
             self.count_completion(Completion::Condition);
             let last_watch_on_other_core_index = self.unlink_watches(index, freed);
-            CheckOutcome::ConditionHeld { last_watch_on_other_core_index }
+            ConditionCheckOutcome::ConditionHeld { last_watch_on_other_core_index }
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
-            CheckOutcome::CheckAgain
+            ConditionCheckOutcome::CheckAgain
         } else {
-            CheckOutcome::Waits
+            ConditionCheckOutcome::Waits
         }
     }
 
@@ -389,7 +389,7 @@ impl<K, Op> Table<K, Op> {
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
     /// its latest [`WatchOnOtherCore`], or [`NONE`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
-        let freed = FreedOperation::free(self.operations.occupied_record(index));
+        let freed = FreedRecordContents::free(self.operations.occupied_record(index));
         self.unlink_watches(index, freed)
     }
 
@@ -398,8 +398,9 @@ impl<K, Op> Table<K, Op> {
     /// `freed.unlisted_index` is an index, puts the record at this index into its page's free list.
     /// Returns `freed.last_watch_on_other_core_index`.
     #[inline(always)]
-    fn unlink_watches(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
-        let FreedOperation { inline_watch, last_watch_on_other_core_index, unlisted_index } = freed;
+    fn unlink_watches(&mut self, index: u32, freed: FreedRecordContents<K>) -> u32 {
+        let FreedRecordContents { inline_watch, last_watch_on_other_core_index, unlisted_index } =
+            freed;
         if inline_watch.next_in_ring != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
@@ -457,7 +458,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Removes a watch of another core's operation, unless the watch was removed before.
-    pub(super) fn unwatch(&mut self, watch: Id) {
+    pub(super) fn remove_remote_watch(&mut self, watch: Id) {
         let found = self.extra_watches.get(watch.index);
         if found.is_some_and(|found| found.id_number == Some(watch.number)) {
             self.remove_extra_watch(watch.index);
@@ -611,7 +612,7 @@ impl<K, Op> Table<K, Op> {
             self.add_chain();
         }
         while !self.chain_heads.len().is_power_of_two()
-            && self.chain_heads.len() < chains + PURGATORY_CHAINS_PER_ADD_MAX
+            && self.chain_heads.len() < chains + CHAINS_CREATED_PER_ADD_MAX
         {
             self.add_chain();
         }
@@ -657,7 +658,7 @@ impl<K, Op> Table<K, Op> {
     /// surplus chains. If the number of keys then reaches the lowered threshold, an add calls
     /// [`grow_chains`](Self::grow_chains), which sets another threshold. If the threshold is still
     /// lowered at the end of the next interval, there were always too many chains.
-    fn end_trim_interval_of_chains(&mut self) {
+    fn end_hash_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
             self.is_removing_chains |= (1..regular).contains(&self.grow_threshold);
@@ -668,7 +669,7 @@ impl<K, Op> Table<K, Op> {
     /// Removes at most `max_chains` chains. Then shrinks the array of chains by at most
     /// `max_bytes`, if the array has surplus capacity. The removal is complete when there are no
     /// [surplus chains](Self::has_surplus_chains) and the number of chains is a power of two.
-    fn remove_chains(&mut self, max_chains: usize, max_bytes: usize) {
+    fn remove_hash_chains(&mut self, max_chains: usize, max_bytes: usize) {
         for _ in 0..max_chains {
             if !self.has_surplus_chains() && self.chain_heads.len().is_power_of_two() {
                 self.is_removing_chains = false;
@@ -732,7 +733,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns the operations of other cores that watch a key of this core, once for each watch.
-    pub(super) fn remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
+    pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.iter().map(|(_, watch)| watch);
         let others = watches
             .filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_OPERATION);
@@ -790,7 +791,7 @@ impl<K, Op> Table<K, Op> {
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
             self.watches_on_other_cores.end_trim_interval(is_long_sleep);
-            self.end_trim_interval_of_chains();
+            self.end_hash_chain_trim_interval();
         }
         self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
         if self.is_removing_chains {
@@ -799,7 +800,7 @@ impl<K, Op> Table<K, Op> {
             } else {
                 (CHAINS_REMOVED_PER_TURN, CHAIN_BYTES_FREED_PER_TURN)
             };
-            self.remove_chains(chains, bytes);
+            self.remove_hash_chains(chains, bytes);
         }
         self.trim_is_requested = self.has_surplus_chains()
             || self.is_removing_chains
@@ -875,7 +876,7 @@ impl<K: Eq, Op> Table<K, Op> {
     ) -> Id {
         let (number, watch_index) = (self.next_id_number(), WatchIndex::inline(index));
         let inline_watch =
-            entry.map_or(Watch::UNLINKED, |entry| self.make_watch(watch_index, entry));
+            entry.map_or(Watch::UNLINKED, |entry| self.link_new_watch(watch_index, entry));
         self.totals.added += 1;
         let parked = self.operations.occupy(index);
         parked.id_number = Some(number);
@@ -895,7 +896,7 @@ impl<K: Eq, Op> Table<K, Op> {
             return false;
         };
         if parked.inline_watch.next_in_ring == WatchIndex::NONE {
-            let inline_watch = self.make_watch(WatchIndex::inline(operation.index), entry);
+            let inline_watch = self.link_new_watch(WatchIndex::inline(operation.index), entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
         } else {
             let index = self.add_extra_watch(operation.number, LOCAL_OPERATION, operation, entry);
@@ -926,7 +927,7 @@ impl<K: Eq, Op> Table<K, Op> {
         entry: KeyEntry<K>,
     ) -> u32 {
         let index = self.extra_watches.vacant_index();
-        let new_watch = self.make_watch(WatchIndex::extra(index), entry);
+        let new_watch = self.link_new_watch(WatchIndex::extra(index), entry);
         let extra = self.extra_watches.occupy(index);
         (extra.id_number, extra.operation_core) = (Some(id_number), operation_core);
         extra.operation = operation;
@@ -938,7 +939,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring; the second
     /// copy of the key is dropped later.
     #[inline]
-    fn make_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
+    fn link_new_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first_watch } = entry;
         self.totals.watches += 1;
         if first_watch != WatchIndex::NONE {
@@ -977,7 +978,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Begins an event. If the only watch on the key is an inline watch, tries to check out the
     /// operation of this watch.
     #[inline]
-    pub(super) fn begin_event<Q: Eq + ?Sized>(&mut self, hash: u32, key: &Q) -> KeyWatchers<Op>
+    pub(super) fn begin_event<Q: Eq + ?Sized>(&mut self, hash: u32, key: &Q) -> FoundWatchers<Op>
     where
         K: Borrow<Q>,
     {
@@ -990,9 +991,9 @@ impl<K: Eq, Op> Table<K, Op> {
                 if watch.next_in_ring == index
                     && let Some(operation) = parked.check_out()
                 {
-                    return KeyWatchers::Single(index.0, operation);
+                    return FoundWatchers::Single(index.0, operation);
                 }
-                return KeyWatchers::Walk(self.walk_from(index));
+                return FoundWatchers::Walk(self.start_walk_at(index));
             }
             index = watch.next_in_chain;
         }
@@ -1000,12 +1001,12 @@ impl<K: Eq, Op> Table<K, Op> {
             index = self.find_key_slow(index, hash, key);
         }
         if index == WatchIndex::NONE {
-            return KeyWatchers::Unwatched;
+            return FoundWatchers::Unwatched;
         }
-        KeyWatchers::Walk(self.walk_from(index))
+        FoundWatchers::Walk(self.start_walk_at(index))
     }
 
-    fn walk_from(&self, next_watch: WatchIndex) -> EventWalk {
+    fn start_walk_at(&self, next_watch: WatchIndex) -> EventWalk {
         EventWalk { next_watch, is_suspended: false, last_id_number_at_start: self.last_id_number }
     }
 
@@ -1018,13 +1019,13 @@ impl<K: Eq, Op> Table<K, Op> {
     where
         K: Borrow<Q>,
     {
-        let mut event = self.walk_from(self.find_key(hash, key));
+        let mut event = self.start_walk_at(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
 }
 
 impl<K, Op> Record for ParkedOperation<K, Op> {
-    const FREE: Self = Self {
+    const FREE_RECORD: Self = Self {
         id_number: None,
         timer: LocalHandle::NO_TIMER,
         operation: None,
@@ -1041,7 +1042,7 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
 }
 
 impl<K> Record for ExtraWatch<K> {
-    const FREE: Self =
+    const FREE_RECORD: Self =
         Self { id_number: None, operation: Id::NONE, operation_core: NONE, watch: Watch::UNLINKED };
 
     #[inline]
@@ -1051,7 +1052,7 @@ impl<K> Record for ExtraWatch<K> {
 }
 
 impl Record for WatchOnOtherCore {
-    const FREE: Self = Self { core: LOCAL_OPERATION, watch: Id::NONE, previous_index: NONE };
+    const FREE_RECORD: Self = Self { core: LOCAL_OPERATION, watch: Id::NONE, previous_index: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
         &mut self.previous_index
@@ -1160,18 +1161,18 @@ mod tests {
         let mut table = TestTable::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
         let watch = table.add_remote_watch(3, elsewhere, hash(1), 1);
-        assert_eq!(table.remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
-        table.unwatch(watch);
+        assert_eq!(table.all_remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
+        table.remove_remote_watch(watch);
         assert_empty(&table);
         let next = table.add_remote_watch(3, elsewhere, hash(1), 1);
-        table.unwatch(watch);
+        table.remove_remote_watch(watch);
         assert_eq!(watchers(&table, 1), [elsewhere]);
-        table.unwatch(next);
+        table.remove_remote_watch(next);
         assert_empty(&table);
     }
 
     fn begin_walk(table: &TestTable) -> EventWalk {
-        table.walk_from(table.find_key(hash(9), &9))
+        table.start_walk_at(table.find_key(hash(9), &9))
     }
 
     /// Takes a step of an event, checks the operation in, and returns its index.
@@ -1284,7 +1285,7 @@ mod tests {
         for key in keys.clone() {
             let chains = table.chain_heads.len();
             assert!(table.try_watch(id, hash(key), key));
-            assert!(table.chain_heads.len() <= chains + PURGATORY_CHAINS_PER_ADD_MAX);
+            assert!(table.chain_heads.len() <= chains + CHAINS_CREATED_PER_ADD_MAX);
             assert!(table.chain_heads.len() >= table.key_count);
         }
         for change in [TestTable::add_chain, TestTable::remove_chain] {

@@ -30,16 +30,17 @@ use crate::{
         shared::Shared,
         slab::{self, ClaimedTimer, NodeRef, OwnerSlab, Slab},
         state::{
-            Cancel, ClaimOutcome, ConsumedMessage, FreeWhen, NextStep, ResetBy, ResetOutcome,
-            SweepOutcome, TimerKind,
+            BeginResetOutcome, Cancel, ClaimOutcome, ConsumedMessage, FreeWhen, ResetBy,
+            StepAfterCancelOrReset, SweepOutcome, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        CONSECUTIVE_ELAPSED_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
+        ELAPSED_REMOTE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
         OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS,
-        SHARD_WHEEL_LEVELS, TRIMS_PER_PASS_MAX, UNDRIVEN_GRACE_NANOS, WAKE_QUEUE_DEPTH,
+        SHARD_WHEEL_LEVELS, SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX,
+        WAKE_AT_QUEUED_MESSAGES,
     },
     metrics::ShardMetrics,
     trace::UndrivenIncident,
@@ -104,7 +105,7 @@ pub(crate) struct TimerAtClose<T> {
 impl<T> TimersAtClose<T> {
     /// Drops the payloads of cancelled timers, and frees memory of ended shards. Either may run
     /// user code. Returns the pending timers.
-    pub(crate) fn drop_cancelled(self, shared: &Shared) -> Vec<TimerAtClose<T>> {
+    pub(crate) fn drop_cancelled_payloads(self, shared: &Shared) -> Vec<TimerAtClose<T>> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
         }
@@ -224,7 +225,7 @@ impl<T> Engine<T> {
         if let TimerKind::Periodic = kind
             && let Some(period) = when.as_delay()
         {
-            let period = self.clock.tick.period_nanos(period);
+            let period = self.clock.tick.clamp_period_nanos(period);
             return TimerSchedule { due: self.nanos_after(period), period };
         }
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
@@ -336,7 +337,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let free_when = node.state().cancel_by_owner(generation)?;
         if free_when == FreeWhen::Later {
-            return Ok(Some(self.unlink_cancelled_awaiting_message(index)));
+            return Ok(Some(self.unlink_and_free_on_message(index)));
         }
         let wants_payload = wants_payload(node);
         self.wheel.unlink(&self.nodes, node);
@@ -395,7 +396,7 @@ impl<T> Engine<T> {
     /// Counts and unlinks a cancelled timer. A message about the timer is queued or will be pushed.
     /// The owner frees the node when it consumes this message.
     #[cold]
-    fn unlink_cancelled_awaiting_message(&mut self, index: u32) -> FreeWhen {
+    fn unlink_and_free_on_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.stats.count_cancelled_before_admission(&self.shared.admission);
@@ -411,7 +412,7 @@ impl<T> Engine<T> {
     /// node's cache miss overlap this reading of the clock. Without the prefetch, the processor
     /// would often load the node only after the reading.
     #[inline(always)]
-    pub(crate) fn prefetch_before_reset(&self, handle: TimerHandle) {
+    pub(crate) fn prefetch_node_before_reset(&self, handle: TimerHandle) {
         if !self.clock.source.is_manual() && self.wheel.should_prefetch() {
             prefetch(self.nodes.entry(handle.index()).state());
         }
@@ -450,7 +451,7 @@ impl<T> Engine<T> {
         self.wheel.reset_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
         if is_periodic {
             let Reading { min, max } = self.clock.latest;
-            let start = self.clock.tick.period_base(due, min, max);
+            let start = self.clock.tick.period_base_after_reset(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
         true
@@ -464,18 +465,21 @@ impl<T> Engine<T> {
         let index = handle.index();
         let node = self.nodes.entry(index);
         match node.state().begin_reset(handle.generation) {
-            ResetOutcome::Refused => return false,
+            BeginResetOutcome::Refused => return false,
             // Another thread is resetting the timer. The other thread's deadline replaces `due`,
             // because its reset takes effect last.
-            ResetOutcome::Superseded => (),
-            ResetOutcome::Begun { .. } => {
+            BeginResetOutcome::Superseded => (),
+            BeginResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.clock.latest;
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
                 // not use `linked_deadline` before the timer is *postponable* (see the module
                 // `state`).
-                node.linked_deadline().store_nanos(self.clock.tick.period_base(due, min, max));
-                if node.state().end_reset_or_cancel(ResetBy::Owner) == Some(NextStep::Push) {
+                node.linked_deadline()
+                    .store_nanos(self.clock.tick.period_base_after_reset(due, min, max));
+                if node.state().end_reset_or_cancel(ResetBy::Owner)
+                    == Some(StepAfterCancelOrReset::Push)
+                {
                     let _ = self.shared.mailbox.push(
                         index,
                         node.mailbox_link(),
@@ -531,7 +535,7 @@ impl<T> Engine<T> {
 
     /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
     pub(crate) fn owner_deadline_nanos(&self, index: u32) -> u64 {
-        self.clock.tick.start_nanos(self.nodes.entry(index).deadline().get())
+        self.clock.tick.tick_start_nanos(self.nodes.entry(index).deadline().get())
     }
 
     /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
@@ -543,7 +547,7 @@ impl<T> Engine<T> {
             && self.nodes.try_adopt_page_of(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
-            let period = self.clock.tick.period_nanos(period);
+            let period = self.clock.tick.clamp_period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
                 // Before a periodic timer's admission, its node's field `deadline` holds the
@@ -598,7 +602,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
         let now = self.clock.latest.min;
-        let is_idle = now < self.clock.tick.start_nanos(self.wheel.idle_until)
+        let is_idle = now < self.clock.tick.tick_start_nanos(self.wheel.idle_until)
             && self.stats.counts.turns < self.stats.skip_passes_until_turn.get()
             && !self.nodes.may_need_trim
             && self.shared.mailbox.is_empty();
@@ -634,10 +638,10 @@ impl<T> Engine<T> {
         self.stats.in_pass = true;
         self.stats.skip_passes_until_turn.set(0);
         self.stats.turn_length_is_unmeasured.set(true);
-        self.nodes.trim_budget = TRIMS_PER_PASS_MAX;
+        self.nodes.trim_budget = SLAB_TRIMS_PER_PASS_MAX;
         self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
         if self.nodes.needs_housekeeping() {
-            self.do_housekeeping();
+            self.reclaim_nodes_and_pages();
         }
         self.publish_live_count();
         // Within the budget, the pass consumes messages about added and reset timers before the
@@ -657,14 +661,14 @@ impl<T> Engine<T> {
         self.stats.counts.turns_behind += u64::from(self.is_behind());
         self.stats.was_behind = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
-            self.publish();
+            self.publish_counts();
         }
     }
 
     /// Returns freed nodes of remotely added timers to their pages. Then retires and frees surplus
     /// pages, unless the shard has ended. The slab frees the pages of an ended shard.
     #[inline(never)]
-    fn do_housekeeping(&mut self) {
+    fn reclaim_nodes_and_pages(&mut self) {
         self.nodes.return_freed_remote_nodes();
         if self.nodes.may_need_trim && !self.closed {
             self.nodes.trim();
@@ -678,7 +682,7 @@ impl<T> Engine<T> {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    let due = self.clock.tick.start_nanos(deadline);
+                    let due = self.clock.tick.tick_start_nanos(deadline);
                     self.stats.count_run(run.is_periodic());
                     self.stats.publish_lateness(due, &self.clock, &self.shared.gauges);
                     return Some(node.claimed(run, due));
@@ -714,7 +718,7 @@ impl<T> Engine<T> {
         }
         if self.wheel.try_relink_as_postponable(&self.nodes, node, deadline) {
             node.linked_deadline().store_nanos(nanos);
-            node.state().set_postponable();
+            node.state().allow_remote_postponing();
         }
         None
     }
@@ -725,16 +729,16 @@ impl<T> Engine<T> {
         index: u32,
         mut periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
-        for _ in 0..CONSECUTIVE_ELAPSED_RESETS_MAX {
-            let deadline = self.take_requested_deadline(index, periodic);
+        for _ in 0..ELAPSED_REMOTE_RESETS_MAX {
+            let deadline = self.adopt_requested_deadline(index, periodic);
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    let claimed = node.claimed(run, self.clock.tick.start_nanos(current));
-                    self.count_overtaken_run(&claimed, deadline);
+                    let claimed = node.claimed(run, self.clock.tick.tick_start_nanos(current));
+                    self.count_late_request_run(&claimed, deadline);
                     return Some(claimed);
                 }
                 ClaimOutcome::NewDeadline { periodic: is_periodic } => {
@@ -746,14 +750,14 @@ impl<T> Engine<T> {
         }
         // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
         // next pass.
-        let deadline = self.take_requested_deadline(index, periodic);
+        let deadline = self.adopt_requested_deadline(index, periodic);
         self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
     }
 
     /// Returns the tick of the requested deadline. For a periodic timer, also stores the time from
     /// which the timer now counts its period.
-    fn take_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
+    fn adopt_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
         let node = self.nodes.entry(index);
         let (nanos, period_base) =
             (node.requested_deadline().load_nanos(), node.linked_deadline().load_nanos());
@@ -766,10 +770,10 @@ impl<T> Engine<T> {
     /// Counts the run of a claimed timer. When the owner read the request, the pass had already
     /// reached the requested tick, `deadline`.
     #[inline]
-    fn count_overtaken_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
+    fn count_late_request_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
-        let deadline_nanos = self.clock.tick.start_nanos(deadline);
+        let deadline_nanos = self.clock.tick.tick_start_nanos(deadline);
         if deadline_nanos > 0 {
             self.stats.publish_lateness(deadline_nanos, &self.clock, &self.shared.gauges);
         }
@@ -802,7 +806,7 @@ impl<T> Engine<T> {
         Ok(next)
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_turn_instant(&self) -> Option<Instant> {
         self.next_turn_nanos().map(|nanos| self.clock.source.instant_at(nanos))
     }
 
@@ -817,7 +821,7 @@ impl<T> Engine<T> {
         {
             return Some(self.clock.turn_start);
         }
-        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
+        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.tick_start_nanos(tick));
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
@@ -832,7 +836,7 @@ impl<T> Engine<T> {
         // In a wheel of callbacks, each turn ends the pass that it begins. So if a pass is in
         // progress, a callback is calling this function, not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
-            self.publish();
+            self.publish_counts();
             let (wake_up, now) =
                 (self.clock.wake_up_time_to_publish(until), now.max(self.clock.latest.min));
             self.publish_before_sleep(wake_up, now);
@@ -905,7 +909,9 @@ impl<T> Engine<T> {
 
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = self.counts_without_queue();
-        for mut waiting in self.backlog.lists().into_iter().chain(self.shared.mailbox.peek()) {
+        for mut waiting in
+            self.backlog.message_lists().into_iter().chain(self.shared.mailbox.peek_messages())
+        {
             while waiting.first != 0 {
                 let (link, is_uncollected) = self.message_link_and_is_uncollected(waiting.first);
                 waiting = waiting.without_first(link);
@@ -940,9 +946,9 @@ impl<T> Engine<T> {
     }
 
     /// If the shard limits its live timers, publishes their number, which remote adds compare with
-    /// the limit. The published number excludes up to [`WAKE_QUEUE_DEPTH`] cancelled timers whose
-    /// messages are in the backlog. A remote add also subtracts the cancelled timers whose messages
-    /// are in the mailbox.
+    /// the limit. The published number excludes up to [`WAKE_AT_QUEUED_MESSAGES`] cancelled timers
+    /// whose messages are in the backlog. A remote add also subtracts the cancelled timers whose
+    /// messages are in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -952,21 +958,21 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn publish_live_count_slow(&self) {
-        self.shared.admission.publish_live_count(self.published_live());
+        self.shared.admission.publish_live_count(self.live_count_to_publish());
     }
 
     #[inline]
-    fn published_live(&self) -> u32 {
-        self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_QUEUE_DEPTH))
+    fn live_count_to_publish(&self) -> u32 {
+        self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES))
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Either the loop
     /// has not begun, or the wheel has lost its last driver. Returns two times: the next deadline,
     /// or `u64::MAX` if there is none, and the lower bound of the latest clock reading.
     #[cold]
-    pub(crate) fn publish_undriven(&self) -> (u64, u64) {
-        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.start_nanos(tick));
-        self.publish();
+    pub(crate) fn publish_for_undriven_wheel(&self) -> (u64, u64) {
+        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.tick_start_nanos(tick));
+        self.publish_counts();
         self.stats.publish_at_turn.set(0);
         self.request_pass();
         self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next));
@@ -976,9 +982,11 @@ impl<T> Engine<T> {
     /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets
     /// whose messages wait for a turn.
     #[cold]
-    pub(crate) fn earliest_waiting_request(&self) -> Option<u64> {
+    pub(crate) fn earliest_queued_deadline(&self) -> Option<u64> {
         let (pinned, mut earliest) = (pin(), None);
-        for mut waiting in self.backlog.lists().into_iter().chain(self.shared.mailbox.peek()) {
+        for mut waiting in
+            self.backlog.message_lists().into_iter().chain(self.shared.mailbox.peek_messages())
+        {
             while waiting.first != 0
                 && let Some(node) = self.shared.slab.node(waiting.first, &pinned)
             {
@@ -1015,7 +1023,7 @@ impl<T> Engine<T> {
         self.shared.gauges.record_turn_end(turns);
         self.publish_live_count();
         if turns >= self.stats.publish_at_turn.get() {
-            self.publish();
+            self.publish_counts();
         }
         if !is_behind {
             self.stats.skip_passes_until_turn.set(self.stats.publish_at_turn.get());
@@ -1031,7 +1039,7 @@ impl<T> Engine<T> {
     /// Publishes the counts, if any of them except `turns` and `panicked` has changed. Also
     /// publishes the occupied slots, if a reader has requested them.
     #[inline(never)]
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish_counts(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
         // These counters never decrease. So if the sum of the counters is unchanged, no counter has
@@ -1062,8 +1070,8 @@ impl<T> Engine<T> {
     /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running.
     /// Counts a remotely cancelled timer as cancelled, and each other timer as handed back. Returns
     /// the payloads, or none if the shard was already closed. The caller must call
-    /// [`drop_cancelled`](TimersAtClose::drop_cancelled) on the result, at a point where user code
-    /// may run.
+    /// [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the result, at a
+    /// point where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.closed, true) {
@@ -1074,12 +1082,12 @@ impl<T> Engine<T> {
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
         for index in self.nodes.possibly_used_indices() {
-            self.sweep(index, &mut found);
+            self.end_timer_at_close(index, &mut found);
         }
         if self.stats.in_pass {
             self.end_pass();
         }
-        self.publish();
+        self.publish_counts();
         registry::unregister(
             self.number,
             self.next_generation.max(self.nodes.remote_generation_bound()),
@@ -1087,7 +1095,7 @@ impl<T> Engine<T> {
         found
     }
 
-    fn sweep(&mut self, index: u32, found: &mut TimersAtClose<T>) {
+    fn end_timer_at_close(&mut self, index: u32, found: &mut TimersAtClose<T>) {
         let node = self.nodes.entry(index);
         let (swept, payload) = node.sweep();
         if swept == SweepOutcome::NoPayload {
@@ -1198,7 +1206,7 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.live_limit < INDEX_MAX {
-                        self.shared.admission.publish_admission(self.published_live());
+                        self.shared.admission.publish_admission(self.live_count_to_publish());
                     }
                     if let ConsumedMessage::ResetInProgress { .. } = consumed {
                         // The timer is live now. The owner will link the timer when consuming the
@@ -1215,9 +1223,9 @@ impl<T> Engine<T> {
                     if !periodic && deadline <= current {
                         node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
-                            let due = self.clock.tick.start_nanos(current);
+                            let due = self.clock.tick.tick_start_nanos(current);
                             let claimed = node.claimed(run, due);
-                            self.count_overtaken_run(&claimed, deadline);
+                            self.count_late_request_run(&claimed, deadline);
                             return Some(UserCodeStep::Due(claimed));
                         }
                     }
@@ -1338,7 +1346,7 @@ impl Engine<Callback> {
 
 impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
-        let pending = self.close().drop_cancelled(&self.shared);
+        let pending = self.close().drop_cancelled_payloads(&self.shared);
         if self.shared.parker.is_undriven() {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
@@ -1352,7 +1360,7 @@ impl<T> Drop for Engine<T> {
             // irrelevant.
             let (overdue_at_least, incident) = match (self.stats.counts.turns, pending.len()) {
                 (0, 1..) => {
-                    (UNDRIVEN_GRACE_NANOS, UndrivenIncident::DroppedWithoutTurn(pending.len()))
+                    (SHORT_OVERDUE_GRACE_NANOS, UndrivenIncident::DroppedWithoutTurn(pending.len()))
                 }
                 (_, dropped) => (0, UndrivenIncident::DroppedAfterLastTurn(dropped)),
             };

@@ -300,7 +300,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return false;
         }
-        self.engine.prefetch_before_reset(handle);
+        self.engine.prefetch_node_before_reset(handle);
         let due = self.engine.deadline_nanos(when.into());
         self.engine.reset_to_nanos(handle, due)
     }
@@ -671,7 +671,7 @@ impl<T> Shard<T> {
     /// assert!(shard.next_deadline() <= shard.deadline(lease));
     /// ```
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.engine.next_deadline()
+        self.engine.next_turn_instant()
     }
 
     /// Returns the time until the [`next_deadline`](Self::next_deadline), or zero if it has
@@ -1046,7 +1046,7 @@ impl<T> Shard<T> {
     /// ```
     #[must_use = "these timers were pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
-        let pending = self.engine.close().drop_cancelled(&self.engine.shared).into_iter();
+        let pending = self.engine.close().drop_cancelled_payloads(&self.engine.shared).into_iter();
         let clock = &self.engine.clock.source;
         pending.map(|timer| (clock.instant_at(timer.due), timer.payload)).collect()
     }
@@ -1147,11 +1147,11 @@ impl<T> Shard<T> {
             self.make_room(u64::MAX)?;
             return self.engine.insert(schedule, kind, call_site, payload);
         }
-        let (next_due, now) = self.engine.publish_undriven();
+        let (next_due, now) = self.engine.publish_for_undriven_wheel();
         self.engine.shared.report_overdue_timer(now.saturating_sub(next_due));
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
-        let _ = self.engine.publish_undriven();
+        let _ = self.engine.publish_for_undriven_wheel();
         Ok(handle)
     }
 
@@ -1165,19 +1165,19 @@ impl<T> Shard<T> {
     }
 
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
-        let claimed = self.claim_in_pass()?;
+        let claimed = self.claim_due_or_end_pass()?;
         if claimed.run.is_periodic() {
             // The claim of this periodic timer has counted only a run. The timer ends here, so this
             // code also counts the timer as fired.
             self.engine.stats.count_fired();
         }
-        Some(self.end_expired(claimed))
+        Some(self.finish_as_expired(claimed))
     }
 
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
-        let claimed = self.claim_in_pass()?;
+        let claimed = self.claim_due_or_end_pass()?;
         if !claimed.run.is_periodic() {
-            return Some(Expiry::Ended(self.end_expired(claimed)));
+            return Some(Expiry::Ended(self.finish_as_expired(claimed)));
         }
         if let Err(payload) = self.engine.rearm(claimed.index) {
             let expired = self.make_expired(&claimed, payload);
@@ -1192,7 +1192,7 @@ impl<T> Shard<T> {
     /// Claims the next due timer of this pass. If no timer is due, ends the pass and returns
     /// `None`.
     #[inline]
-    fn claim_in_pass(&mut self) -> Option<ClaimedTimer<T>> {
+    fn claim_due_or_end_pass(&mut self) -> Option<ClaimedTimer<T>> {
         if self.engine.backlog.phase.is_urgent
             && let Some(claimed) = self.claim_from_messages()
         {
@@ -1228,7 +1228,7 @@ impl<T> Shard<T> {
     /// Returns a timer that has ended by firing. Frees its node, unless a message about the timer
     /// is queued.
     #[inline]
-    fn end_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
+    fn finish_as_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
         let expired = self.make_expired(&claimed, claimed.take_payload());
         self.engine.finish_run(claimed);
         expired

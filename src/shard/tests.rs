@@ -21,7 +21,7 @@ use crate::{
         mailbox::MessageKind,
         reclaim::tests::attempts,
         shared::{RemoteOutcome, RemotelyAddedId, Shared},
-        state::{Cancel, NextStep, ResetBy, ResetOutcome},
+        state::{BeginResetOutcome, Cancel, ResetBy, StepAfterCancelOrReset},
     },
     error::AddErrorReason,
     limits::{INDEX_MAX, OWNER_GENERATION_MAX, POSTPONED_PER_SLOT_MAX},
@@ -116,7 +116,7 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
         assert!(reset_on_other_thread(timer, ticks));
         let state = shard.engine.nodes.entry(timer.index()).state();
         let begun = state.begin_reset(timer.generation);
-        assert!(matches!(begun, ResetOutcome::Begun { .. }));
+        assert!(matches!(begun, BeginResetOutcome::Begun { .. }));
         assert!(shard.reset(timer, TICK * 5));
         assert_eq!(shard.deadline(timer), Some(clock.now() + TICK * 5));
         assert_eq!(shard.drain()[0].0, clock.now() + TICK * 5);
@@ -313,12 +313,12 @@ fn with_remote_reset(
     let is_reset = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
             node.state.begin_reset(timer.generation),
-            ResetOutcome::Begun { postponable: false }
+            BeginResetOutcome::Begun { postponable: false }
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
         let next = node.state.end_reset_or_cancel(ResetBy::OtherThread);
-        if next == Some(NextStep::Push) {
+        if next == Some(StepAfterCancelOrReset::Push) {
             let _ = shared.mailbox.push(timer.index(), node.link, MessageKind::AddedOrReset);
         }
         next.is_some()

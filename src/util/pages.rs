@@ -122,7 +122,7 @@ impl<P: Copy> PageTable<P> {
         None
     }
 
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn page_numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))
     }
 }
@@ -232,7 +232,7 @@ impl PlaceAllocator {
         page.used_count -= 1;
         self.current_page = number;
         let has_surplus_pages = (page.used_count == 0 || !page.is_in_pages_with_room)
-            && self.update_page_with_room(number);
+            && self.list_page_with_room(number);
         (link, has_surplus_pages)
     }
 
@@ -240,7 +240,7 @@ impl PlaceAllocator {
     /// the page is empty, and the owner has more empty pages than it keeps as spare pages.
     #[cold]
     #[inline(never)]
-    fn update_page_with_room(&mut self, number: usize) -> bool {
+    fn list_page_with_room(&mut self, number: usize) -> bool {
         let page = &mut self.free_lists_by_page[number];
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
@@ -291,7 +291,7 @@ impl PlaceAllocator {
         let used = u16::from(number == 0);
         let page = &mut self.free_lists_by_page[number];
         (page.first_never_used, page.used_count, page.is_own) = (used, used, true);
-        self.update_page_with_room(number);
+        self.list_page_with_room(number);
     }
 
     #[inline]
@@ -356,7 +356,7 @@ impl PlaceAllocator {
 /// Returns the layout of a page's allocation. The allocation contains padding, a pointer to the
 /// allocation's start, and the aligned page. The layout requests only a small alignment, because an
 /// allocator can then often provide zeroed memory without writing to it.
-fn layout_of<P>() -> Layout {
+fn page_allocation_layout<P>() -> Layout {
     let align = align_of::<P>().max(ALLOCATION_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, ALLOCATION_ALIGN)
         .expect("a page fits in memory")
@@ -366,7 +366,7 @@ const ALLOCATION_ALIGN: usize = 16;
 
 /// Allocates a page whose bytes are all zero.
 pub(crate) fn allocate_page<P>() -> NonNull<P> {
-    let layout = layout_of::<P>();
+    let layout = page_allocation_layout::<P>();
     // SAFETY: the layout is not of size zero.
     let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         handle_alloc_error(layout)
@@ -398,7 +398,7 @@ pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
         release_physical_pages(page.cast::<u8>(), size_of::<P>());
     }
     // SAFETY: `allocate_page` allocated the memory with this layout (caller).
-    unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
+    unsafe { dealloc(memory.as_ptr(), page_allocation_layout::<P>()) };
 }
 
 /// Drops a vector. On Linux and Android, the vector's memory returns to the operating system at
@@ -454,7 +454,7 @@ mod tests {
         let mut table = PageTable::new('a');
         table.set(5, 'b');
         assert_eq!([0, 1, 5, 7, 800].map(|number| table.get(number)), ['a', 'a', 'b', 'a', 'a']);
-        assert_eq!(table.numbers().collect::<Vec<_>>(), [0, 5]);
+        assert_eq!(table.page_numbers().collect::<Vec<_>>(), [0, 5]);
         table.remove(5);
         assert!(table.has(0) && !table.has(5) && !table.has(800) && !table.has(usize::MAX));
     }

@@ -37,7 +37,7 @@ impl<const N: usize> Snapshot<N> {
         let version = self.version.load(Ordering::Relaxed) + 1;
         // Release: for rule V2, pairs with the fence in `read`.
         fence(Ordering::Release);
-        for (target, &word) in self.selected_copy(version).iter().zip(words) {
+        for (target, &word) in self.copy_of_version(version).iter().zip(words) {
             // Relaxed: the module's rules V1 and V2 order the words.
             target.store(word, Ordering::Relaxed);
         }
@@ -52,7 +52,7 @@ impl<const N: usize> Snapshot<N> {
             let version = self.version.load(Ordering::Acquire);
             // Relaxed: the module's rules V1 and V2 order the words.
             let words =
-                self.selected_copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
+                self.copy_of_version(version).each_ref().map(|word| word.load(Ordering::Relaxed));
             // Acquire: for rule V2, pairs with the fence in `publish`.
             fence(Ordering::Acquire);
             // Relaxed: the fence above orders this load.
@@ -62,7 +62,7 @@ impl<const N: usize> Snapshot<N> {
         }
     }
 
-    fn selected_copy(&self, version: u64) -> &[AtomicU64; N] {
+    fn copy_of_version(&self, version: u64) -> &[AtomicU64; N] {
         &self.copies[usize::from(!version.is_multiple_of(2))]
     }
 }

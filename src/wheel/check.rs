@@ -13,7 +13,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(super) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
         assert!(self.current <= self.pass_end, "`current` is past the end of the pass");
         let check_level = |level| -> usize {
-            let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level);
+            let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
         let entries: usize = (0..LEVELS).map(check_level).sum();
@@ -73,7 +73,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         } else {
             assert_eq!(
                 count_at(Location::in_upper_slot(slot)),
-                self.upper_count_in(slot) as usize,
+                self.upper_slot_entry_count(slot) as usize,
                 "`upper_counts_by_slot` differs from the entries of slot {slot}"
             );
         }
@@ -89,7 +89,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// exactly at the deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
-        let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level).start
+        let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level).start
             + Geometry::<LEVEL_BITS, LEVELS>::position(level, current);
         let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position(
             level,

@@ -165,7 +165,7 @@ impl<T> Entries<T> {
         if wheel.goes_to_first_level(deadline)
             && let Some(index) = self.allocate_index_fast()
         {
-            let entry = self.fill(index, value);
+            let entry = self.write_value(index, value);
             wheel.link_new_in_first_level(self, entry, deadline);
             Ok(entry.key())
         } else {
@@ -181,14 +181,14 @@ impl<T> Entries<T> {
         value: T,
     ) -> Result<Key, T> {
         let Some(index) = self.allocate_index() else { return Err(value) };
-        let entry = self.fill(index, value);
+        let entry = self.write_value(index, value);
         wheel.link(self, entry, deadline);
         Ok(entry.key())
     }
 
     /// Stores a value in a free entry.
     #[inline(always)]
-    fn fill(&self, index: u32, value: T) -> EntryRef<'_, T> {
+    fn write_value(&self, index: u32, value: T) -> EntryRef<'_, T> {
         let entry = self.entry(index);
         // SAFETY: the entry is free, so nothing borrows its value.
         unsafe { entry.value().write(value) };
@@ -439,8 +439,8 @@ impl<T> Entries<T> {
     }
 
     /// Returns all indices that may have been used so far.
-    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
-        let indices = self.pages.numbers().flat_map(|number| {
+    pub(super) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> {
+        let indices = self.pages.page_numbers().flat_map(|number| {
             self.free_places.possibly_used_places(number).map(move |place| index_of(number, place))
         });
         indices.filter(|&index| index != 0)
@@ -452,7 +452,7 @@ impl<T> Entries<T> {
         self.free_places
             .check(|number, place| Self::page(&self.pages, number).entries[place].links.next.get());
         assert_eq!(
-            self.pages.numbers().count(),
+            self.pages.page_numbers().count(),
             self.page_numbers_end - self.freed_pages.len(),
             "freed pages"
         );
@@ -460,13 +460,13 @@ impl<T> Entries<T> {
 
     #[cfg(test)]
     pub(super) fn page_count(&self) -> usize {
-        self.pages.numbers().count()
+        self.pages.page_numbers().count()
     }
 }
 
 impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
-        let mut remaining = DropEntries { entries: self, indices: self.indices() };
+        let mut remaining = DropEntries { entries: self, indices: self.possibly_used_indices() };
         // If a destructor panics, the unwinding drops `remaining`, which drops the other values.
         remaining.drop_values();
     }
@@ -496,7 +496,7 @@ impl<T, I: Iterator<Item = u32>> Drop for DropEntries<'_, T, I> {
     fn drop(&mut self) {
         self.drop_values();
         let pages = &self.entries.pages;
-        for number in pages.numbers() {
+        for number in pages.page_numbers() {
             // SAFETY: `numbers` yields the number of each page once. `allocate_page` made the page,
             // which is not used afterwards.
             unsafe { pages::free_page(pages.get(number)) };

@@ -72,7 +72,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// Returns the indices of a level's slots.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    pub(super) fn slot_indices_of(level: usize) -> Range<u32> {
+    pub(super) fn slot_indices_of_level(level: usize) -> Range<u32> {
         if level == 0 {
             0..Self::FIRST_LEVEL_SLOT_COUNT as u32
         } else {

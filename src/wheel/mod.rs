@@ -524,7 +524,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     #[doc(hidden)]
     pub fn check(&self) {
         self.entries.check();
-        self.raw.check(&self.entries, self.entries.indices());
+        self.raw.check(&self.entries, self.entries.possibly_used_indices());
     }
 
     /// Allocates memory for `additional` more entries, up to 16 million in all. The wheel keeps
@@ -680,7 +680,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.iter().collect::<Vec<_>>(), [(key, 30_000, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
-        self.entries.indices().filter_map(|index| {
+        self.entries.possibly_used_indices().filter_map(|index| {
             let entry = self.entries.entry(index);
             Some((entry.key(), entry.deadline().get(), self.get(entry.key())?))
         })

@@ -52,7 +52,7 @@ use super::{
     storage::{Entry, Location, Storage},
 };
 use crate::limits::{
-    CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_ENTRIES, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+    CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_WHEEL_ENTRIES, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
 };
 
 /// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
@@ -73,7 +73,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// True if, in some upper level, the slot after the current one may have entries. These entries
     /// cascade in portions.
     pub(super) cascade_pending: bool,
-    /// The tick of the latest call of `cascade_portions`.
+    /// The tick of the latest call of `cascade_portions_ahead`.
     last_cascade_tick: u64,
     /// The number of entries that the pass may still return or relink.
     budget: usize,
@@ -108,7 +108,10 @@ pub(super) enum PassStage {
 pub(crate) fn shard_level_geometry() -> impl Iterator<Item = (u64, u64)> {
     type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
     (0..SHARD_WHEEL_LEVELS).map(|level| {
-        (ShardGeometry::slot_start(level, 1), ShardGeometry::slot_indices_of(level).len() as u64)
+        (
+            ShardGeometry::slot_start(level, 1),
+            ShardGeometry::slot_indices_of_level(level).len() as u64,
+        )
     })
 }
 
@@ -144,7 +147,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns true if the wheel is large enough for its entries to be prefetched.
     #[inline]
     pub(crate) fn should_prefetch(&self) -> bool {
-        self.len >= PREFETCH_MIN_ENTRIES
+        self.len >= PREFETCH_MIN_WHEEL_ENTRIES
     }
 
     /// Links an entry that is in no slot. A deadline before `pass_end` becomes `pass_end`.
@@ -389,7 +392,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns how many slots of each level have entries.
     pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
         (0..LEVELS).map(|level| {
-            self.slots.count_occupied(Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level))
+            self.slots.count_occupied(Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level))
         })
     }
 
@@ -433,7 +436,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         deadline: u64,
         slot_tick: u64,
     ) {
-        let slot = self.prepare_upper_slot(slot_tick);
+        let slot = self.choose_upper_slot(slot_tick);
         self.upper_counts_by_slot
             [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] += 1;
         self.upper_total += 1;
@@ -445,7 +448,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the slot of `tick` in the lowest upper level that covers `tick`. Also lowers
     /// `idle_until` to at most the slot's start, because the caller links an entry into the slot.
     #[inline]
-    fn prepare_upper_slot(&mut self, tick: u64) -> u32 {
+    fn choose_upper_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
         self.idle_until =
@@ -494,7 +497,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.budget = budget;
         // While there are late entries, `idle_until` is zero.
         if self.idle_until == 0 && self.has_late_entries() {
-            self.move_late_to_deadline_slot(storage);
+            self.move_late_to_pass_end_slot(storage);
         }
         self.pass_end = pass_end;
     }
@@ -516,13 +519,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// deadline, the slot belongs to an upper level. Late entries in an upper level's slot cascade
     /// with the slot's other entries, but `upper_counts_by_slot` does not count them.
     #[cold]
-    fn move_late_to_deadline_slot(&mut self, storage: &impl Storage) {
+    fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
         let slot = if tick <= self.last_first_level_tick {
             self.idle_until = self.idle_until.min(tick);
             Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick)
         } else {
-            self.prepare_upper_slot(tick)
+            self.choose_upper_slot(tick)
         };
         self.slots.splice_late_into(storage, slot);
         if tick == self.current && self.stage == PassStage::Done {
@@ -617,7 +620,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         // The fast path: the pass ends at `next_tick`, and `current` is in this tick's revolution.
         self.current = next_tick;
         if self.cascade_pending {
-            self.cascade_portions(storage);
+            self.cascade_portions_ahead(storage);
         }
         if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(next_tick)) {
             self.update_idle_until();
@@ -640,7 +643,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.upper_slot_after_current(level)));
         }
         if self.cascade_pending && new_current == self.pass_end {
-            self.cascade_portions(storage);
+            self.cascade_portions_ahead(storage);
         }
         if new_current == slot_start {
             self.stage =
@@ -683,7 +686,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
         for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current) {
-            if !self.cascade_up_to(storage, slot, u64::MAX) {
+            if !self.cascade_at_most(storage, slot, u64::MAX) {
                 return false;
             }
         }
@@ -696,12 +699,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// most [`CASCADED_AHEAD_PER_TURN_MAX`] entries. A late pass cascades more entries, so that the
     /// remaining entries fit into the portions of the remaining ticks.
     #[inline(never)]
-    fn cascade_portions(&mut self, storage: &impl Storage) {
+    fn cascade_portions_ahead(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
         // The slots that start at `current` may still have entries. These entries also cascade in
         // this pass, so their number is subtracted from the maximum.
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
-            .map(|slot| u64::from(self.upper_count_in(slot)));
+            .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
         let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());
         // Of the entries in the slots visited so far, the number that this pass does not cascade.
         let mut left = 0;
@@ -716,7 +719,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
             );
             let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
-            let entries = u64::from(self.upper_count_in(slot));
+            let entries = u64::from(self.upper_slot_entry_count(slot));
             let ticks_between = next_start - 1 - previous_portion_tick;
             let share = entries
                 .div_ceil(ticks_between)
@@ -727,12 +730,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let quota = share.max(1).min(allowance).max(excess);
             allowance = allowance.saturating_sub(quota);
             left += entries.saturating_sub(quota);
-            self.cascade_pending |= !self.cascade_up_to(storage, slot, quota);
+            self.cascade_pending |= !self.cascade_at_most(storage, slot, quota);
         }
         self.last_cascade_tick = self.current;
     }
 
-    pub(super) fn upper_count_in(&self, slot: u32) -> u32 {
+    pub(super) fn upper_slot_entry_count(&self, slot: u32) -> u32 {
         self.upper_counts_by_slot
             [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT]
     }
@@ -745,7 +748,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
     /// Returns true if the slot is empty now.
-    fn cascade_up_to(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
+    fn cascade_at_most(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
             let first = self.slots.first(slot);
@@ -787,7 +790,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the number of the first occupied slot after the current slot of a level.
     #[inline]
     fn next_occupied_slot_number(&self, level: usize) -> Option<u64> {
-        let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of(level);
+        let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
         let from = Geometry::<LEVEL_BITS, LEVELS>::position(level, current.wrapping_add(1));
         let found = self
@@ -816,8 +819,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         (1..LEVELS)
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level)?;
-                total_entries +=
-                    self.upper_count_in(Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number));
+                total_entries += self.upper_slot_entry_count(
+                    Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number),
+                );
                 let portions = u64::from(
                     total_entries.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
                 );

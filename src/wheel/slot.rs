@@ -27,10 +27,10 @@ use crate::limits::{INDEX_MAX, POSTPONED_PER_SLOT_MAX};
 /// Marks a `previous` link that holds a slot's index instead of an entry's.
 const SLOT_FLAG: u32 = 1 << 31;
 /// A slot's head grows by this number for each postponable entry that the slot counts.
-const POSTPONABLE_ONE: u32 = 1 << 25;
-const FIRST_ENTRY_MASK: u32 = POSTPONABLE_ONE - 1;
+const POSTPONABLE_COUNT_UNIT: u32 = 1 << 25;
+const FIRST_ENTRY_MASK: u32 = POSTPONABLE_COUNT_UNIT - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST_ENTRY_MASK && POSTPONED_PER_SLOT_MAX < u32::MAX / POSTPONABLE_ONE,
+    INDEX_MAX <= FIRST_ENTRY_MASK && POSTPONED_PER_SLOT_MAX < u32::MAX / POSTPONABLE_COUNT_UNIT,
     "an index and a count fit in a head"
 );
 
@@ -143,7 +143,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Returns true if a slot can count one more postponable entry.
     #[inline]
     pub(super) fn can_count_postponable(&self, slot: u32) -> bool {
-        self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_ONE
+        self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_COUNT_UNIT
     }
 
     /// Counts one more postponable entry in a slot. Returns false if the count is at its maximum.
@@ -151,7 +151,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     pub(super) fn try_count_postponable(&mut self, slot: u32) -> bool {
         let can_count_postponable = self.can_count_postponable(slot);
         if can_count_postponable {
-            *self.head_mut(slot) += POSTPONABLE_ONE;
+            *self.head_mut(slot) += POSTPONABLE_COUNT_UNIT;
         }
         can_count_postponable
     }
@@ -270,7 +270,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Returns how many postponable entries a slot has counted since it was last empty.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn counted_since_empty(&self, slot: u32) -> u32 {
-        self.head(slot) / POSTPONABLE_ONE
+        self.head(slot) / POSTPONABLE_COUNT_UNIT
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use corewheel::{Cancel, Config, PanicPlace, PanicReport, Shard, ShardRef, local_timer};
 
 use crate::support::{
-    Counter, HOUR, Log, TICK, WAKE_QUEUE_DEPTH, assert_ends_soon, cancel_all_remotely,
+    Counter, HOUR, Log, TICK, WAKE_AT_QUEUED_MESSAGES, assert_ends_soon, cancel_all_remotely,
     cancel_remotely, configured, from_another_thread, in_virtual_time, manual_shard, must_not_run,
     on_a_core, on_a_thread, turn_after, with_counted_wakes,
 };
@@ -171,7 +171,8 @@ fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
                     begun.wait();
                     drop(callback_mutex.lock().expect("no panic"));
                 });
-                let others = [(); WAKE_QUEUE_DEPTH].map(|()| local_timer().add(HOUR, must_not_run));
+                let others =
+                    [(); WAKE_AT_QUEUED_MESSAGES].map(|()| local_timer().add(HOUR, must_not_run));
                 send.send((run, others)).expect("the test waits");
                 (turn_after(clock, 1), local_timer().turn())
             })
@@ -187,7 +188,7 @@ fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
         assert_eq!(shard.drain().len(), 1);
         drop(held);
         let (turn, next) = owner.join().expect("no panic");
-        assert_eq!((turn.fired, next.collected, next.live), (1, WAKE_QUEUE_DEPTH, 0));
+        assert_eq!((turn.fired, next.collected, next.live), (1, WAKE_AT_QUEUED_MESSAGES, 0));
         assert_eq!(run.cancel(), Cancel::Ended);
     });
 }

@@ -6,7 +6,7 @@ use std::{cell::Cell, rc::Rc, thread, time::Duration};
 use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, local_timer};
 
 use crate::support::{
-    Counter, HOUR, OnDrop, TICK, WAKE_QUEUE_DEPTH, assert_refuses, cancel_all_remotely,
+    Counter, HOUR, OnDrop, TICK, WAKE_AT_QUEUED_MESSAGES, assert_refuses, cancel_all_remotely,
     cancel_remotely, configured, from_another_thread, must_not_run, on_a_thread, turn_after,
 };
 
@@ -69,15 +69,19 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
 
 #[test]
 fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
-    with_limit(3 * WAKE_QUEUE_DEPTH, |_| {
-        let all: Vec<_> =
-            (0..3 * WAKE_QUEUE_DEPTH).map(|_| local_timer().add(HOUR, must_not_run)).collect();
+    with_limit(3 * WAKE_AT_QUEUED_MESSAGES, |_| {
+        let all: Vec<_> = (0..3 * WAKE_AT_QUEUED_MESSAGES)
+            .map(|_| local_timer().add(HOUR, must_not_run))
+            .collect();
         let _ = local_timer().turn();
         from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         cancel_all_remotely(&all[..1]);
         assert_eq!(count_accepted_remote_adds(10), 1);
         cancel_all_remotely(&all[1..]);
-        assert_eq!(count_accepted_remote_adds(3 * WAKE_QUEUE_DEPTH), WAKE_QUEUE_DEPTH - 1);
+        assert_eq!(
+            count_accepted_remote_adds(3 * WAKE_AT_QUEUED_MESSAGES),
+            WAKE_AT_QUEUED_MESSAGES - 1
+        );
     });
 }
 

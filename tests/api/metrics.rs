@@ -16,7 +16,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_QUEUE_DEPTH, cancel_all_remotely,
+    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES, cancel_all_remotely,
     configured, expired, from_another_thread, manual_shard, must_not_run, named_shard, on_a_core,
     on_a_thread, turn_after, turn_at_each_tick,
 };
@@ -117,7 +117,7 @@ fn each_count_is_published_before_a_sleep() {
 /// Publishing the counts must not walk the messages of a backlog.
 #[test]
 fn a_published_backlog_stays_3072_until_it_is_consumed() {
-    const BATCH: u64 = WAKE_QUEUE_DEPTH as u64;
+    const BATCH: u64 = WAKE_AT_QUEUED_MESSAGES as u64;
     /// The count that is published for a larger backlog until it is consumed.
     const COUNT_LIMIT: u64 = 3 * BATCH;
     on_a_core(|_| {

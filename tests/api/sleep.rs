@@ -11,9 +11,9 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::{
     support::{
-        ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_QUEUE_DEPTH, cancel_all_remotely,
-        configured, configured_shard, expired, forget, must_not_run, on_a_core, on_a_thread,
-        operations, start_repeating, turn_after, with_counted_wakes,
+        ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES,
+        cancel_all_remotely, configured, configured_shard, expired, forget, must_not_run,
+        on_a_core, on_a_thread, operations, start_repeating, turn_after, with_counted_wakes,
     },
     wake_ups,
 };
@@ -119,21 +119,22 @@ fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     with_drop_within(Duration::MAX, |_, wakes| {
-        let all: Vec<_> =
-            (0..2 * WAKE_QUEUE_DEPTH).map(|_| local_timer().add(HOUR, must_not_run)).collect();
+        let all: Vec<_> = (0..2 * WAKE_AT_QUEUED_MESSAGES)
+            .map(|_| local_timer().add(HOUR, must_not_run))
+            .collect();
         let sleep = local_timer().prepare_sleep();
-        cancel_all_remotely(&all[..WAKE_QUEUE_DEPTH - 1]);
+        cancel_all_remotely(&all[..WAKE_AT_QUEUED_MESSAGES - 1]);
         assert_eq!(wakes.take(), 0, "one message too few");
-        cancel_all_remotely(&all[WAKE_QUEUE_DEPTH - 1..2 * WAKE_QUEUE_DEPTH - 1]);
+        cancel_all_remotely(&all[WAKE_AT_QUEUED_MESSAGES - 1..2 * WAKE_AT_QUEUED_MESSAGES - 1]);
         assert_eq!(wakes.take(), 1);
         drop(sleep);
-        cancel_all_remotely(&all[2 * WAKE_QUEUE_DEPTH - 1..]);
+        cancel_all_remotely(&all[2 * WAKE_AT_QUEUED_MESSAGES - 1..]);
         assert_eq!(wakes.take(), 0, "the sleep has ended");
-        assert_eq!(local_timer().counts().uncollected, 2 * WAKE_QUEUE_DEPTH as u64);
+        assert_eq!(local_timer().counts().uncollected, 2 * WAKE_AT_QUEUED_MESSAGES as u64);
         for behind in [true, false] {
             assert_eq!(timeout(), Some(Duration::ZERO), "a turn must precede the next sleep");
             let turn = local_timer().turn();
-            assert_eq!((turn.collected, turn.behind), (WAKE_QUEUE_DEPTH, behind));
+            assert_eq!((turn.collected, turn.behind), (WAKE_AT_QUEUED_MESSAGES, behind));
         }
         assert_eq!(timeout(), None);
     });
@@ -235,8 +236,9 @@ fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
         assert_eq!(cancelled, 0, "a cancel does not end a short sleep");
         let _ = local_timer().turn();
         let mut handles = Vec::new();
-        let adds =
-            || handles.extend((1..WAKE_QUEUE_DEPTH).map(|_| shard.add(HOUR * 2, must_not_run)));
+        let adds = || {
+            handles.extend((1..WAKE_AT_QUEUED_MESSAGES).map(|_| shard.add(HOUR * 2, must_not_run)));
+        };
         assert_eq!(wakes.wakes_during_sleep(adds), 0);
         let _ = local_timer().turn();
         // The second reset of each timer sends no message.

@@ -22,7 +22,7 @@ use corewheel::{
 pub(crate) use crate::{common::*, lockstep::*, operation::*, polling::*};
 
 /// Number of queued messages of one priority that wakes a sleeping owner (P8).
-pub(crate) const WAKE_QUEUE_DEPTH: usize = 1_024;
+pub(crate) const WAKE_AT_QUEUED_MESSAGES: usize = 1_024;
 
 /// Leaks a value on purpose. The stored address hides the leak from a leak sanitizer.
 pub(crate) fn forget<T>(value: T) {

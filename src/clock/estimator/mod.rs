@@ -31,7 +31,7 @@ use super::Reading;
 
 /// The maximum length of an anchor's window, in nanoseconds. A window has this length if the
 /// counter runs at its lowest assumed speed. At the measured speed, a window is a fifth shorter.
-/// The bounds of a reading are at most [`READING_WIDTH_MAX_NANOS`] apart. The distance between the
+/// The bounds of a reading are at most [`BOUNDS_GAP_MAX_NANOS`] apart. The distance between the
 /// bounds is the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_MAX_NANOS`,
@@ -43,7 +43,7 @@ use super::Reading;
 const WINDOW_MAX_NANOS: u64 = 16_000;
 
 /// The largest distance between the bounds of a reading.
-pub(crate) const READING_WIDTH_MAX_NANOS: u64 = 10_000;
+pub(crate) const BOUNDS_GAP_MAX_NANOS: u64 = 10_000;
 
 /// The margin added to the upper bound of an estimate. While an earlier instruction waits for
 /// memory, the processor may read the counter up to a microsecond too early.
@@ -51,11 +51,11 @@ const EARLY_READ_MARGIN_NANOS: u64 = 1_000;
 
 /// If an anchor's bracket is longer than [`WINDOW_MAX_NANOS`] divided by this number, the anchor
 /// gets no window. The thread was probably interrupted between the two readings of the counter.
-const BRACKET_DIVISOR: u64 = 8;
+const WINDOW_TO_BRACKET_RATIO: u64 = 8;
 
 /// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A
-/// shorter time would make the relative error large. With a longer time, [`Rate::measured`] could
-/// overflow.
+/// shorter time would make the relative error large. With a longer time, [`RateBounds::measured`]
+/// could overflow.
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
@@ -78,7 +78,7 @@ pub(super) struct Anchor {
 
 /// Bounds on the time per count, in units of 2^-32 nanoseconds.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+struct RateBounds {
     min: u64,
     max: u64,
 }
@@ -92,7 +92,7 @@ struct AnchorWindow {
     last_count: u64,
     end_count: u64,
     anchor: Anchor,
-    rate: Rate,
+    rate: RateBounds,
 }
 
 /// The progress of measuring the counter's rate.
@@ -103,11 +103,11 @@ enum CalibrationState {
     /// the rate measured before `since`. Two consecutive rates that agree end the calibration.
     Calibrating {
         since: Anchor,
-        previous_rate: Option<Rate>,
+        previous_rate: Option<RateBounds>,
     },
     Calibrated {
         previous: Anchor,
-        rate: Rate,
+        rate: RateBounds,
     },
 }
 
@@ -127,7 +127,7 @@ impl ClockEstimator {
             last_count: u64::MAX,
             end_count: 0,
             anchor,
-            rate: Rate { min: 0, max: 0 },
+            rate: RateBounds { min: 0, max: 0 },
         };
         Self { window, state: CalibrationState::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
     }
@@ -143,7 +143,7 @@ impl ClockEstimator {
         window.last_count = count;
         let AnchorWindow {
             anchor: Anchor { count_before, clock_nanos, count_after },
-            rate: Rate { min, max },
+            rate: RateBounds { min, max },
             ..
         } = *window;
         // The products cannot overflow: in units of 2^-32 nanoseconds, they are less than 2^47.
@@ -176,13 +176,18 @@ impl ClockEstimator {
         true
     }
 
-    fn advance_calibration(&mut self, since: Anchor, previous_rate: Option<Rate>, anchor: Anchor) {
+    fn advance_calibration(
+        &mut self,
+        since: Anchor,
+        previous_rate: Option<RateBounds>,
+        anchor: Anchor,
+    ) {
         if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN_NANOS {
             return;
         }
-        match (previous_rate, Rate::measured(since, anchor)) {
+        match (previous_rate, RateBounds::measured(since, anchor)) {
             (Some(previous_rate), Some(rate)) if rate.agrees_with(previous_rate) => {
-                self.set_anchor(rate.with_margin(), anchor);
+                self.set_anchor(rate.widen_bounds(), anchor);
             }
             (_, rate) => {
                 self.state = CalibrationState::Calibrating { since: anchor, previous_rate: rate }
@@ -190,11 +195,11 @@ impl ClockEstimator {
         }
     }
 
-    fn set_anchor(&mut self, rate: Rate, anchor: Anchor) {
+    fn set_anchor(&mut self, rate: RateBounds, anchor: Anchor) {
         self.state = CalibrationState::Calibrated { previous: anchor, rate };
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
-        if bracket.is_some_and(|bracket| bracket <= window_counts / BRACKET_DIVISOR) {
+        if bracket.is_some_and(|bracket| bracket <= window_counts / WINDOW_TO_BRACKET_RATIO) {
             self.window = AnchorWindow {
                 last_count: anchor.count_after,
                 end_count: anchor.count_after.saturating_add(window_counts),
@@ -215,7 +220,7 @@ impl ClockEstimator {
     }
 }
 
-impl Rate {
+impl RateBounds {
     /// Measures the rate between two anchors. Returns `None` if these anchors do not give a precise
     /// rate.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
@@ -239,7 +244,7 @@ impl Rate {
     }
 
     /// Widens the bounds by 25 %, so that they hold while the kernel steers its clock.
-    fn with_margin(self) -> Self {
+    fn widen_bounds(self) -> Self {
         Self { min: self.min / 4 * 3, max: self.max / 4 * 5 + 5 }
     }
 

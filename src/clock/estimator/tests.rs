@@ -88,7 +88,7 @@ impl SimulatedMachine {
     fn read_and_check(&mut self) {
         let (truth, reading) = self.read();
         assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
-        assert!(reading.max - reading.min <= READING_WIDTH_MAX_NANOS, "{reading:?} is too wide");
+        assert!(reading.max - reading.min <= BOUNDS_GAP_MAX_NANOS, "{reading:?} is too wide");
     }
 
     fn read_often_and_check(&mut self, readings: u32) {
@@ -297,7 +297,7 @@ fn min_exceeds_the_time_by_at_most_max_width() {
         let nanos = machine.random.u64(1..5_000);
         machine.advance(nanos);
         let (truth, reading) = machine.read();
-        assert!(reading.min <= truth + READING_WIDTH_MAX_NANOS, "{reading:?} is ahead of {truth}");
+        assert!(reading.min <= truth + BOUNDS_GAP_MAX_NANOS, "{reading:?} is ahead of {truth}");
         assert!(reading.min <= reading.max);
     }
 }
@@ -349,19 +349,19 @@ fn a_wide_anchor_opens_no_window() {
 #[test]
 fn an_inverted_anchor_gives_no_rate() {
     let since = anchor(100_000, 0, 70_000);
-    assert!(Rate::measured(since, anchor(3_100_000, 1_000_000, 3_100_150)).is_none());
+    assert!(RateBounds::measured(since, anchor(3_100_000, 1_000_000, 3_100_150)).is_none());
 }
 
 #[test]
 fn a_measured_rate_has_the_bounds_of_its_anchors() {
     let since = anchor(1_000, 5_000_000, 1_200);
-    let rate = Rate::measured(since, anchor(2_601_000, 6_000_000, 2_601_300));
-    let Rate { min, max } = rate.expect("precise anchors");
+    let rate = RateBounds::measured(since, anchor(2_601_000, 6_000_000, 2_601_300));
+    let RateBounds { min, max } = rate.expect("precise anchors");
     // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
     assert!((999_999..=1_000_000).contains(&nanos(2_600_300, min)));
     assert_eq!(nanos(2_599_800, max), 1_000_000);
-    let Rate { min: slower, max: quicker } = Rate { min, max }.with_margin();
+    let RateBounds { min: slower, max: quicker } = RateBounds { min, max }.widen_bounds();
     assert!((740_000..=750_000).contains(&nanos(2_600_300, slower)));
     assert!((1_250_000..1_260_000).contains(&nanos(2_599_800, quicker)));
 }
@@ -369,7 +369,7 @@ fn a_measured_rate_has_the_bounds_of_its_anchors() {
 #[test]
 fn a_rate_from_a_long_or_imprecise_span_is_rejected() {
     let measured = |nanos, bracket| {
-        Rate::measured(anchor(0, 0, 0), anchor(nanos, nanos, nanos + bracket)).is_some()
+        RateBounds::measured(anchor(0, 0, 0), anchor(nanos, nanos, nanos + bracket)).is_some()
     };
     assert!(measured(CALIBRATION_MAX_NANOS, 0) && !measured(CALIBRATION_MAX_NANOS + 1, 0));
     assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");
@@ -377,7 +377,7 @@ fn a_rate_from_a_long_or_imprecise_span_is_rejected() {
 
 #[test]
 fn rates_agree_to_one_part_in_64() {
-    let rate = |min, max| Rate { min, max };
+    let rate = |min, max| RateBounds { min, max };
     for (other, agree) in [(6_400, true), (6_500, true), (6_501, false)] {
         assert_eq!(rate(6_400, 6_400).agrees_with(rate(other, other)), agree, "{other}");
         assert_eq!(rate(other, other).agrees_with(rate(6_400, 6_400)), agree, "{other}");
@@ -388,7 +388,7 @@ fn rates_agree_to_one_part_in_64() {
 #[test]
 fn anchors_are_consistent_to_the_nanosecond() {
     // One nanosecond per count.
-    let rate = Rate { min: 1 << 32, max: 1 << 32 };
+    let rate = RateBounds { min: 1 << 32, max: 1 << 32 };
     let at = |count, nanos| anchor(count, nanos, count);
     let is_consistent = |nanos: u64| rate.is_consistent(at(7, 5), at(1_007, 5 + nanos));
     assert_eq!(
@@ -398,7 +398,8 @@ fn anchors_are_consistent_to_the_nanosecond() {
     assert!(!rate.is_consistent(at(7, 5), at(1_007, 4)), "the clock went back");
     assert!(!rate.is_consistent(at(7, 5), at(6, 1_005)), "the counter went back");
     // Tests each bound alone.
-    let [min, max] = [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(min, max)| Rate { min, max });
+    let [min, max] =
+        [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(min, max)| RateBounds { min, max });
     assert!(
         min.is_consistent(at(0, 0), at(1_000, 500)) && !min.is_consistent(at(0, 0), at(1_000, 498))
     );

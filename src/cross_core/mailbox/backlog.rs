@@ -103,7 +103,7 @@ impl Backlog {
 
     /// Subtracts `further_messages` from the budget. Called for a batch of messages, which the
     /// budget has already counted as one message.
-    pub(crate) fn charge(&mut self, further_messages: usize) {
+    pub(crate) fn charge_batch(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
@@ -205,7 +205,7 @@ impl Backlog {
     }
 
     #[inline]
-    pub(crate) fn lists(&self) -> [MessageList; 4] {
+    pub(crate) fn message_lists(&self) -> [MessageList; 4] {
         let [low, urgent] = self.ready;
         [urgent, low, self.unreversed, self.reversed]
     }

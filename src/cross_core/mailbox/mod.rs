@@ -38,8 +38,8 @@
 //!
 //! - Any thread may `knock`, and may `push` a node whose *queued* flag this thread has set
 //!   (`state`, S4). The flag gives this thread exclusive use of the node's link until the push.
-//! - Only the owner calls `take_all`, `close` and `peek`. The owner may read the links of queued
-//!   messages. After taking a message and before consuming it, the owner may also write the
+//! - Only the owner calls `take_all`, `close` and `peek_messages`. The owner may read the links of
+//!   queued messages. After taking a message and before consuming it, the owner may also write the
 //!   message's link (S4).
 //!
 //! # Each message is taken once
@@ -52,10 +52,10 @@
 //!
 //! # Ordering
 //!
-//! M1: `push` and `knock` release; `take_all`, `close` and `peek` acquire. Each push or knock is a
-//! read-modify-write, so it continues the release sequences of the earlier pushes and knocks since
-//! the last `take_all`. So the owner sees every link, and everything that each thread wrote before
-//! its push or knock.
+//! M1: `push` and `knock` release; `take_all`, `close` and `peek_messages` acquire. Each push or
+//! knock is a read-modify-write, so it continues the release sequences of the earlier pushes and
+//! knocks since the last `take_all`. So the owner sees every link, and everything that each thread
+//! wrote before its push or knock.
 //!
 //! # Models
 //!
@@ -65,7 +65,7 @@ mod backlog;
 
 pub(crate) use self::backlog::{Backlog, PassPhase};
 use crate::{
-    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_QUEUE_DEPTH},
+    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_AT_QUEUED_MESSAGES},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -82,7 +82,7 @@ const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
 const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
 /// The value at which a count continues after an overflow. A count that is at least this value may
 /// be inexact.
-const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_QUEUE_DEPTH;
+const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES;
 /// Stands for the unknown count of a list that may have overflowed. Each removal subtracts one, but
 /// the value stays above `FIRST_INEXACT_COUNT` until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
@@ -93,8 +93,8 @@ const _: () = assert!(
     "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(
-    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_QUEUE_DEPTH),
-    "an overflowed count still reaches each multiple of `WAKE_QUEUE_DEPTH`"
+    FIRST_INEXACT_COUNT.is_multiple_of(WAKE_AT_QUEUED_MESSAGES),
+    "an overflowed count still reaches each multiple of `WAKE_AT_QUEUED_MESSAGES`"
 );
 
 /// The queued messages of a shard: one stack per priority.
@@ -141,8 +141,9 @@ pub(crate) enum MessageKind {
 #[must_use]
 pub(crate) enum PushOutcome {
     /// The message is queued, and its stack now has `depth` messages. If `depth` is at least
-    /// `FIRST_INEXACT_COUNT`, the true number may be larger by a multiple of `WAKE_QUEUE_DEPTH`.
-    /// `is_first_payload` is true if this push has set the stack's flag *payload*.
+    /// `FIRST_INEXACT_COUNT`, the true number may be larger by a multiple of
+    /// `WAKE_AT_QUEUED_MESSAGES`. `is_first_payload` is true if this push has set the stack's flag
+    /// *payload*.
     Queued { depth: u32, is_first_payload: bool },
     /// The message was not queued, because the shard has ended.
     Closed,
@@ -220,8 +221,8 @@ impl Mailbox {
     /// Returns the queued urgent messages and the queued low-priority messages, without taking
     /// them. Only the owner may call this and follow the links, because only the owner takes
     /// messages.
-    pub(crate) fn peek(&self) -> [MessageList; 2] {
-        [self.urgent.peek(), self.low.peek()]
+    pub(crate) fn peek_messages(&self) -> [MessageList; 2] {
+        [self.urgent.peek_messages(), self.low.peek_messages()]
     }
 }
 
@@ -289,7 +290,7 @@ impl Stack {
         head != CLOSED && head & PAYLOAD_FLAG != 0
     }
 
-    fn peek(&self) -> MessageList {
+    fn peek_messages(&self) -> MessageList {
         // Acquire (M1): sees the links of the messages.
         match self.head.load(Ordering::Acquire) {
             CLOSED => MessageList::default(),

@@ -88,7 +88,7 @@ fn the_owner_takes_all_messages_newest_first() {
             PushOutcome::Queued { depth: index, is_first_payload: index == 1 }
         );
     }
-    assert_eq!((mailbox.depth(), mailbox.peek().map(|list| list.first)), (3, [0, 3]));
+    assert_eq!((mailbox.depth(), mailbox.peek_messages().map(|list| list.first)), (3, [0, 3]));
     let is_taken = refill_or_end_phase(&mut backlog, &mailbox, &links);
     assert!(!is_taken && backlog.is_empty(), "the pass has begun without messages");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
@@ -243,7 +243,7 @@ fn a_closed_mailbox_refuses_messages() {
         let mut backlog = Backlog::default();
         assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &[]).concat(), []);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
-        assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
+        assert_eq!((mailbox.depth(), mailbox.peek_messages()), (0, [MessageList::default(); 2]));
     }
 }
 
@@ -261,16 +261,16 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
-/// The owner is woken at each multiple of `WAKE_QUEUE_DEPTH`, because an earlier wake-up may have
-/// failed.
+/// The owner is woken at each multiple of `WAKE_AT_QUEUED_MESSAGES`, because an earlier wake-up may
+/// have failed.
 #[test]
 fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGE_COUNT_WRAP {
         let depth = queued_depth(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
-            depth.is_multiple_of(WAKE_QUEUE_DEPTH),
-            pushed.is_multiple_of(WAKE_QUEUE_DEPTH),
+            depth.is_multiple_of(WAKE_AT_QUEUED_MESSAGES),
+            pushed.is_multiple_of(WAKE_AT_QUEUED_MESSAGES),
             "message {pushed}"
         );
         assert!(stack.depth() == pushed.min(FIRST_INEXACT_COUNT) && stack.depth() >= last);
@@ -310,7 +310,7 @@ fn a_knock_keeps_the_owner_awake_until_it_takes_the_messages() {
     let mut backlog = Backlog::default();
     mailbox.knock();
     assert!(mailbox.must_not_sleep(2, false) && !mailbox.is_empty());
-    assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
+    assert_eq!((mailbox.depth(), mailbox.peek_messages()), (0, [MessageList::default(); 2]));
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![], vec![]]);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.is_empty());
     let push = |index: u32| mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);

@@ -105,7 +105,7 @@ use crate::{
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{EpochPointer, Pinned},
-        state::{Cancel, NextStep, ResetBy, StateWord},
+        state::{Cancel, ResetBy, StateWord, StepAfterCancelOrReset},
     },
     limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
@@ -327,7 +327,7 @@ impl Slab {
         let header = unsafe { page.header() };
         // Reads the slab's first generation only after publishing the page. So the value exceeds
         // all generations of earlier remote pages with this number.
-        header.init_remote(self.first_generation());
+        header.init_as_remote_page(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
         Some((page, index_of(page_number, 0)))
@@ -423,9 +423,9 @@ impl NodeView<'_> {
         &self,
         generation: u64,
         payload_out: &mut Option<SendCallback>,
-    ) -> (Cancel, NextStep) {
+    ) -> (Cancel, StepAfterCancelOrReset) {
         let (answer, next_step) = self.state.cancel(generation);
-        let takes_payload = next_step == NextStep::TakePayload;
+        let takes_payload = next_step == StepAfterCancelOrReset::TakePayload;
         (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next_step })
     }
 
@@ -433,19 +433,27 @@ impl NodeView<'_> {
     /// during the reset, moves the timer's payload to `payload_out`. Returns `None` if the shard
     /// has ended during the reset.
     #[inline]
-    pub(crate) fn end_reset(&self, payload_out: &mut Option<SendCallback>) -> Option<NextStep> {
+    pub(crate) fn end_reset(
+        &self,
+        payload_out: &mut Option<SendCallback>,
+    ) -> Option<StepAfterCancelOrReset> {
         match self.state.end_reset_or_cancel(ResetBy::OtherThread) {
-            Some(NextStep::TakePayload) => Some(self.take_remote_payload(payload_out)),
+            Some(StepAfterCancelOrReset::TakePayload) => {
+                Some(self.take_remote_payload(payload_out))
+            }
             next_step => next_step,
         }
     }
 
     /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`, unless the shard
-    /// has ended. Returns the next step. This thread must have got [`NextStep::TakePayload`] from
-    /// the state word.
+    /// has ended. Returns the next step. This thread must have got
+    /// [`StepAfterCancelOrReset::TakePayload`] from the state word.
     #[cold]
     #[inline(never)]
-    fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> NextStep {
+    fn take_remote_payload(
+        &self,
+        payload_out: &mut Option<SendCallback>,
+    ) -> StepAfterCancelOrReset {
         // SAFETY: the state word returns `TakePayload` only for a timer that another thread added.
         // Other threads add only callbacks, so this is a page of callbacks. The page lives while
         // this thread is pinned.
@@ -454,7 +462,9 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place_in_page].payload().read() };
         // SAFETY: `TakenNode::arm` has armed the timer, and accepts only a callback that is `Send`.
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_reset_or_cancel(ResetBy::OtherThread).unwrap_or(NextStep::Nothing)
+        self.state
+            .end_reset_or_cancel(ResetBy::OtherThread)
+            .unwrap_or(StepAfterCancelOrReset::Nothing)
     }
 }
 

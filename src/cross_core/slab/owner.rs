@@ -33,7 +33,7 @@ use crate::{
 
 /// The [`Location`] of free nodes in remote pages, and of remote timers that the owner has not
 /// admitted (`slab`).
-const NOT_ADMITTED: Location = Location::NEVER_LINKED;
+const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
 
 /// Freed nodes of one remote page, before the owner returns them to the page's free list. The freed
 /// nodes form a chain from `first_index` to `last_index`.
@@ -62,7 +62,8 @@ pub(crate) struct OwnerSlab<T> {
     pub(crate) may_need_trim: bool,
     /// The number of further pages that may each cause a call of [`trim`](Self::trim) when they
     /// become empty. During a pass, at most
-    /// [`TRIMS_PER_PASS_MAX`](crate::limits::TRIMS_PER_PASS_MAX); between passes, unlimited.
+    /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX); between passes,
+    /// unlimited.
     pub(crate) trim_budget: u32,
     /// This type owns the payloads. The `Cell` makes it `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -188,7 +189,7 @@ impl<T> OwnerSlab<T> {
         *count += 1;
         let node = self.entry(index);
         node.mailbox_link().set(link);
-        node.location().set(NOT_ADMITTED);
+        node.location().set(NOT_ADMITTED_LOCATION);
     }
 
     /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
@@ -207,7 +208,7 @@ impl<T> OwnerSlab<T> {
             let last = (place_of(last_index), self.entry(last_index).mailbox_link());
             let (count_before, count_after) =
                 header.free_list.push(place_of(first_index), last, count);
-            header.add_to_returned_count(count);
+            header.count_returned_nodes(count);
             if count_before == 0 {
                 self.slab.set_room_bit(page_number_of(first_index));
             }
@@ -307,7 +308,7 @@ impl<T> OwnerSlab<T> {
     pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places =
             |page_number| (page_number, self.free_places.possibly_used_places(page_number));
-        let pages: Vec<_> = self.pages.numbers().map(places).collect();
+        let pages: Vec<_> = self.pages.page_numbers().map(places).collect();
         let indices = pages.into_iter().flat_map(|(page_number, places)| {
             places.map(move |place| index_of(page_number, place))
         });
@@ -379,9 +380,10 @@ impl<T> OwnerSlab<T> {
         if !self.slab.has_surplus_remote_pages() {
             return None;
         }
-        let try_take_all =
-            |&page_number: &usize| self.page_at(page_number).header.free_list.try_take_all();
-        let position = self.adopted_page_numbers.iter().position(try_take_all)?;
+        let try_take_entire_page = |&page_number: &usize| {
+            self.page_at(page_number).header.free_list.try_take_entire_page()
+        };
+        let position = self.adopted_page_numbers.iter().position(try_take_entire_page)?;
         self.slab.hints.empty_remote_page_count.decrement();
         let page_number = self.adopted_page_numbers.swap_remove(position);
         self.slab.raise_first_generation(self.page_at(page_number).header.generations_end());
@@ -439,7 +441,7 @@ impl<T> OwnerSlab<T> {
         // SAFETY: `is_pending_owner_added` has returned true, so the payload is present. Only the
         // owner takes the payload, and only while it borrows its shard mutably.
         self.is_pending_owner_added(index, generation)
-            .then(|| unsafe { self.entry(index).node().payload().as_ref() })
+            .then(|| unsafe { self.entry(index).typed_node().payload().as_ref() })
     }
 
     #[inline]
@@ -447,7 +449,7 @@ impl<T> OwnerSlab<T> {
         // SAFETY: `is_pending_owner_added` has returned true, so the payload is present and no
         // other thread uses it. The borrow of `self` is exclusive.
         self.is_pending_owner_added(index, generation)
-            .then(|| unsafe { self.entry(index).node().payload().as_mut() })
+            .then(|| unsafe { self.entry(index).typed_node().payload().as_mut() })
     }
 
     /// Returns the payload of a periodic timer that the owner has added, and has rearmed after a
@@ -456,7 +458,7 @@ impl<T> OwnerSlab<T> {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner, and other threads never take the payload of a timer that the
         // owner has added. The owner cannot take the payload during this borrow of `self`.
-        unsafe { self.entry(index).node().payload().as_mut() }
+        unsafe { self.entry(index).typed_node().payload().as_mut() }
     }
 
     /// Returns true if the timer is pending and the owner has added it. The payload of an
@@ -477,11 +479,11 @@ impl<T> OwnerSlab<T> {
 
     #[cfg(all(test, not(loom)))]
     pub(crate) fn page_count(&self) -> usize {
-        self.pages.numbers().count()
+        self.pages.page_numbers().count()
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn retired_count(&self) -> usize {
+    pub(super) fn retired_page_count(&self) -> usize {
         self.retired_pages.borrow().0.len()
     }
 }
@@ -493,7 +495,7 @@ impl OwnerSlab<Callback> {
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
         // SAFETY: the owner has just cancelled the timer, or has found that another thread
         // cancelled it and did not take the payload. So the payload is in the node.
-        unsafe { node.node().payload().as_ref() }.needs_drop()
+        unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 
     /// Returns the callback of a timer that was just cancelled, for the caller to drop in place.
@@ -502,7 +504,7 @@ impl OwnerSlab<Callback> {
     pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
         // thread uses it.
-        unsafe { CallbackPtr::new(node.node().payload()) }
+        unsafe { CallbackPtr::new(node.typed_node().payload()) }
     }
 }
 
@@ -523,7 +525,7 @@ impl<T> Copy for NodeRef<'_, T> {}
 
 impl<'n, T> NodeRef<'n, T> {
     #[inline]
-    fn node(self) -> &'n Node<T> {
+    fn typed_node(self) -> &'n Node<T> {
         &self.page.nodes[place_of(self.index)]
     }
 
@@ -535,12 +537,12 @@ impl<'n, T> NodeRef<'n, T> {
 
     #[inline]
     pub(crate) fn state(self) -> &'n StateWord {
-        &self.node().header.state
+        &self.typed_node().header.state
     }
 
     #[inline]
     pub(crate) fn mailbox_link(self) -> &'n MailboxLink {
-        &self.node().header.link
+        &self.typed_node().header.link
     }
 
     pub(crate) fn requested_deadline(self) -> &'n SharedDeadline {
@@ -553,7 +555,7 @@ impl<'n, T> NodeRef<'n, T> {
 
     #[inline]
     pub(crate) fn is_not_admitted(self) -> bool {
-        self.location().get() == NOT_ADMITTED
+        self.location().get() == NOT_ADMITTED_LOCATION
     }
 
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
@@ -572,7 +574,7 @@ impl<'n, T> NodeRef<'n, T> {
         record: AddRecord,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload.
-        unsafe { payload.build(self.node().payload().as_ptr()) };
+        unsafe { payload.build(self.typed_node().payload().as_ptr()) };
         self.state().arm(generation, kind);
         self.creation_record().set(record);
     }
@@ -580,7 +582,7 @@ impl<'n, T> NodeRef<'n, T> {
     /// Returns the `ClaimedTimer` of this node. The owner must just have claimed the node's timer.
     #[inline]
     pub(crate) fn claimed(self, run: ClaimedRun, due: u64) -> ClaimedTimer<T> {
-        ClaimedTimer { node: self.node().into(), index: self.index, run, due }
+        ClaimedTimer { node: self.typed_node().into(), index: self.index, run, due }
     }
 
     /// Takes the payload of a timer. The owner must just have claimed, cancelled or swept the
@@ -589,7 +591,7 @@ impl<'n, T> NodeRef<'n, T> {
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's latest change of the state word proves that the
         // payload was present, and gives the payload to the caller.
-        unsafe { self.node().payload().read() }
+        unsafe { self.typed_node().payload().read() }
     }
 
     /// Ends a timer because its shard ends, unless the timer is running. Also returns the payload
@@ -620,7 +622,7 @@ pub(crate) struct ClaimedTimer<T> {
 
 impl<T> ClaimedTimer<T> {
     #[inline]
-    fn node(&self) -> &Node<T> {
+    fn typed_node(&self) -> &Node<T> {
         // SAFETY: the node of a running timer is not free. A page with a node that is not free is
         // neither moved nor freed, unless the slab ends.
         unsafe { self.node.as_ref() }
@@ -631,13 +633,13 @@ impl<T> ClaimedTimer<T> {
     pub(crate) fn take_payload(&self) -> T {
         // SAFETY: the owner has claimed the timer, so the payload is present, and no other thread
         // uses it (`state`).
-        unsafe { self.node().payload().read() }
+        unsafe { self.typed_node().payload().read() }
     }
 
     /// Finishes the run, and tells the caller when to free the node.
     #[inline]
     pub(crate) fn finish(self) -> FreeWhen {
-        self.node().header.state.finish(self.run)
+        self.typed_node().header.state.finish(self.run)
     }
 }
 
@@ -647,7 +649,7 @@ impl ClaimedTimer<Callback> {
     pub(crate) fn callback(&self) -> CallbackPtr {
         // SAFETY: the owner has claimed the timer, so the payload is present. No other thread uses
         // the payload of a running timer (`state`).
-        unsafe { CallbackPtr::new(self.node().payload()) }
+        unsafe { CallbackPtr::new(self.typed_node().payload()) }
     }
 }
 
@@ -666,13 +668,13 @@ impl<T> Entry for NodeRef<'_, T> {
     #[inline]
     fn deadline(&self) -> &Cell<u64> {
         // SAFETY: this is the owner, and no adder has the node.
-        unsafe { self.node().header.deadline.get() }
+        unsafe { self.typed_node().header.deadline.get() }
     }
 
     #[inline]
     fn location(&self) -> &Cell<Location> {
         // SAFETY: this is the owner.
-        unsafe { self.node().header.location.get() }
+        unsafe { self.typed_node().header.location.get() }
     }
 }
 

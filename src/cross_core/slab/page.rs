@@ -128,13 +128,13 @@ impl PageLayout {
 impl PageHeader {
     /// Stores the first generation, and puts all nodes except the first into the free list, where
     /// adders find them. The caller keeps the first node.
-    pub(super) fn init_remote(&self, first_generation: u64) {
+    pub(super) fn init_as_remote_page(&self, first_generation: u64) {
         // Relaxed: `fill_except_first` publishes the value to other adders.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
         self.free_list.fill_except_first();
     }
 
-    pub(super) fn add_to_returned_count(&self, count: u32) {
+    pub(super) fn count_returned_nodes(&self, count: u32) {
         // Both `Relaxed`: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl<T> Page<T> {
         let page = pages::allocate_page::<Self>();
         if IS_LOOM {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
-            unsafe { Self::write(page) };
+            unsafe { Self::write_all_fields(page) };
         } else {
             // The memory is new and zeroed. In an all-zero page, all nodes are free, and all fields
             // of the header except `free_page` are valid.
@@ -181,7 +181,7 @@ impl<T> Page<T> {
     ///
     /// The page is valid for writes.
     #[inline(never)]
-    unsafe fn write(page: NonNull<Self>) {
+    unsafe fn write_all_fields(page: NonNull<Self>) {
         let new = Self {
             header: PageHeader {
                 free_list: FreeList::default(),
@@ -290,7 +290,8 @@ impl<T> Node<T> {
 /// The free nodes of a remote page: a stack that is linked through the nodes' mailbox links.
 ///
 /// A pop that stalls between its read of the first node's link and its CAS of the head must not
-/// install a stale link (ABA). So the head has a tag, which each pop and `try_take_all` increment.
+/// install a stale link (ABA). So the head has a tag, which each pop and `try_take_entire_page`
+/// increment.
 ///
 /// A link is relative: zero means the next place in the page. So the nodes of a new page, whose
 /// bytes are all zero, are already linked. The link of the last free node has no meaning: the count
@@ -367,7 +368,7 @@ impl FreeList {
     }
 
     /// If all nodes of the page are free, takes all of them and returns true.
-    pub(super) fn try_take_all(&self) -> bool {
+    pub(super) fn try_take_entire_page(&self) -> bool {
         // Relaxed: the CAS confirms the value.
         let head = self.0.load(Ordering::Relaxed);
         let taken = (head >> 32).wrapping_add(1) << 32;
@@ -421,9 +422,9 @@ mod tests {
             assert_eq!(head.pop(|place| &links[place]), None);
             assert_eq!(head.push(1, (1, &links[1]), 1), (0, 1));
         }
-        assert!(!head.try_take_all());
+        assert!(!head.try_take_entire_page());
         assert_eq!(head.push(0, (0, &links[0]), 1), (1, 2));
-        assert!(head.try_take_all() && !head.has_free());
+        assert!(head.try_take_entire_page() && !head.has_free());
     }
 
     #[test]

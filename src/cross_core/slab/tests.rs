@@ -166,12 +166,12 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
         for _ in 0..1_000 {
             own.trim();
         }
-        assert!(own.retired_count() > 0 && own.retired_count() <= RETIRED_PAGES_MAX);
+        assert!(own.retired_page_count() > 0 && own.retired_page_count() <= RETIRED_PAGES_MAX);
         node.state.cancel(19).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
     drop(pinned);
-    trim_until(&mut own, |own| own.retired_count() == 0 && own.page_count() == 2);
+    trim_until(&mut own, |own| own.retired_page_count() == 0 && own.page_count() == 2);
 }
 
 /// Adds a timer as a remote thread. Then adopts the node's page as the owner.
@@ -228,7 +228,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
     }
     assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
-    assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
+    assert_eq!(own.retired_page_count(), RETIRED_PAGES_MAX);
     assert!(stalled.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).disarm().is_some());
 }
 

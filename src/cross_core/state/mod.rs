@@ -58,7 +58,7 @@
 //! | `claim`, `consume_message` | `Armed`, new deadline | no new deadline |
 //! | `claim`, `prepare_owner_reset` | `Armed` or `Resetting`, postponable | not postponable |
 //! | `prepare_owner_reset` | `Armed` or `Resetting`, new deadline | no new deadline |
-//! | `set_postponable` | `Armed`, no flags | postponable |
+//! | `allow_remote_postponing` | `Armed`, no flags | postponable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
 //! | `cancel_by_owner`, `cancel_private` | `Private` | `Idle` (store) |
@@ -177,7 +177,7 @@
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
 //!   acquire. So of any two writes of one node's requested deadline, one happens before the other.
 //!   The owner reads the latest requested deadline, and the period that the adder wrote.
-//!   `set_postponable` releases the linked deadline to the next `begin_reset`.
+//!   `allow_remote_postponing` releases the linked deadline to the next `begin_reset`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
 //!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
@@ -409,7 +409,7 @@ pub(crate) enum SweepOutcome {
 /// The next step of a thread whose CAS has cancelled or reset a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum NextStep {
+pub(crate) enum StepAfterCancelOrReset {
     /// Push the node onto the owner's mailbox.
     Push,
     /// Take the payload of the cancelled timer, and then call
@@ -430,7 +430,7 @@ pub(crate) enum ResetBy {
 /// The result of an attempt to begin a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum ResetOutcome {
+pub(crate) enum BeginResetOutcome {
     /// The caller must write the requested deadline and then end the reset. If `postponable` is
     /// true and the new deadline is not before the linked deadline, the caller first tries
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
@@ -442,7 +442,7 @@ pub(crate) enum ResetOutcome {
     Refused,
 }
 
-impl NextStep {
+impl StepAfterCancelOrReset {
     #[inline]
     fn push_unless_queued(word: u64) -> Self {
         if word & QUEUED == 0 { Self::Push } else { Self::Nothing }
@@ -760,7 +760,7 @@ impl StateWord {
     /// timer at its requested deadline, and stored that deadline as the linked deadline. Does
     /// nothing unless the word is `Armed` without flags.
     #[inline]
-    pub(crate) fn set_postponable(&self) {
+    pub(crate) fn allow_remote_postponing(&self) {
         let word = self.load_relaxed();
         if Phase::is_armed_without_flags(word) {
             // Release (S3): publishes the linked deadline. Relaxed: a failed CAS is not retried.
@@ -876,30 +876,34 @@ impl StateWord {
 
     /// Cancels the timer from a remote thread. Returns the result of the cancel, and the caller's
     /// next step.
-    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, NextStep) {
+    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, StepAfterCancelOrReset) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
-                return (Cancel::Ended, NextStep::Nothing);
+                return (Cancel::Ended, StepAfterCancelOrReset::Nothing);
             }
             let (to, answer, next_step) = match Phase::of(word) {
                 Phase::Armed if generation & REMOTE_GENERATION_BIT != 0 => (
                     Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
-                    NextStep::TakePayload,
+                    StepAfterCancelOrReset::TakePayload,
                 ),
                 Phase::Armed => {
                     let to = Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED;
-                    (to, Cancel::Cancelled, NextStep::push_unless_queued(word))
+                    (to, Cancel::Cancelled, StepAfterCancelOrReset::push_unless_queued(word))
                 }
-                Phase::Resetting => {
-                    (Phase::Cancelling.set_in(word), Cancel::Cancelled, NextStep::Nothing)
-                }
+                Phase::Resetting => (
+                    Phase::Cancelling.set_in(word),
+                    Cancel::Cancelled,
+                    StepAfterCancelOrReset::Nothing,
+                ),
                 Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.set_in(word), Cancel::Running, NextStep::Nothing)
+                    (Phase::Stopping.set_in(word), Cancel::Running, StepAfterCancelOrReset::Nothing)
                 }
-                Phase::Running | Phase::Stopping => return (Cancel::Running, NextStep::Nothing),
-                _ => return (Cancel::Ended, NextStep::Nothing),
+                Phase::Running | Phase::Stopping => {
+                    return (Cancel::Running, StepAfterCancelOrReset::Nothing);
+                }
+                _ => return (Cancel::Ended, StepAfterCancelOrReset::Nothing),
             };
             // AcqRel: the CAS releases this thread's writes to the owner's drop of the payload
             // (S1). The CAS acquires the owner's last use of the link (S4), and the effects of a
@@ -913,10 +917,10 @@ impl StateWord {
         }
     }
 
-    /// Begins a reset. After [`ResetOutcome::Begun`], no other thread writes the node's requested
-    /// deadline until the caller ends the reset.
+    /// Begins a reset. After [`BeginResetOutcome::Begun`], no other thread writes the node's
+    /// requested deadline until the caller ends the reset.
     #[inline]
-    pub(crate) fn begin_reset(&self, generation: u64) -> ResetOutcome {
+    pub(crate) fn begin_reset(&self, generation: u64) -> BeginResetOutcome {
         // `likely` is the word of a timer that was reset without a message and whose new deadline
         // the owner has not applied yet.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
@@ -924,26 +928,26 @@ impl StateWord {
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
         // Both `Acquire`: as in `begin_reset_slow`.
         match self.cas(likely, to, Ordering::Acquire, Ordering::Acquire) {
-            Ok(()) => ResetOutcome::Begun { postponable: true },
+            Ok(()) => BeginResetOutcome::Begun { postponable: true },
             Err(found) => self.begin_reset_slow(found, generation),
         }
     }
 
     #[inline(never)]
-    fn begin_reset_slow(&self, mut word: u64, generation: u64) -> ResetOutcome {
+    fn begin_reset_slow(&self, mut word: u64, generation: u64) -> BeginResetOutcome {
         loop {
             match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return ResetOutcome::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return BeginResetOutcome::Refused,
                 Phase::Armed => (),
-                Phase::Resetting => return ResetOutcome::Superseded,
-                _ => return ResetOutcome::Refused,
+                Phase::Resetting => return BeginResetOutcome::Superseded,
+                _ => return BeginResetOutcome::Refused,
             }
             // Both `Acquire`: an earlier reset's write of the deadline happens before this reset's
             // write (S3). If the reset is refused, the caller sees the callback's effects (S2).
             let postponable = word & POSTPONABLE;
             let to = Phase::Resetting.set_in(word) | postponable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => return ResetOutcome::Begun { postponable: postponable != 0 },
+                Ok(()) => return BeginResetOutcome::Begun { postponable: postponable != 0 },
                 Err(found) => word = found,
             }
         }
@@ -971,22 +975,23 @@ impl StateWord {
 
     /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
     /// or `None` if the shard has ended since the reset or cancel began. If another thread has
-    /// cancelled the timer during a remote reset, the next step may be [`NextStep::TakePayload`].
+    /// cancelled the timer during a remote reset, the next step may be
+    /// [`StepAfterCancelOrReset::TakePayload`].
     #[inline]
-    pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<NextStep> {
+    pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Resetting {
             let to = Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED;
             // AcqRel, Relaxed: as in `end_reset_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Some(NextStep::push_unless_queued(word));
+                return Some(StepAfterCancelOrReset::push_unless_queued(word));
             }
         }
         self.end_reset_or_cancel_slow(by)
     }
 
     #[inline(never)]
-    fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<NextStep> {
+    fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<StepAfterCancelOrReset> {
         loop {
             let word = self.load_relaxed();
             let to = match Phase::of(word) {
@@ -1007,8 +1012,12 @@ impl StateWord {
             // that sets *payload taken* acquires the payload. Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes_payload = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
-                let next_step = NextStep::push_unless_queued(word);
-                return Some(if takes_payload { NextStep::TakePayload } else { next_step });
+                let next_step = StepAfterCancelOrReset::push_unless_queued(word);
+                return Some(if takes_payload {
+                    StepAfterCancelOrReset::TakePayload
+                } else {
+                    next_step
+                });
             }
         }
     }

@@ -11,14 +11,14 @@ fn armed(kind: TimerKind) -> StateWord {
 /// Returns the word of a remotely reset timer with a queued message.
 fn with_new_deadline(kind: TimerKind) -> StateWord {
     let state = armed(kind);
-    assert_eq!(reset_remotely(&state), Some(NextStep::Push));
+    assert_eq!(reset_remotely(&state), Some(StepAfterCancelOrReset::Push));
     state
 }
 
 /// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
 /// refused.
-fn reset_remotely(state: &StateWord) -> Option<NextStep> {
-    (state.begin_reset(GENERATION) == ResetOutcome::Begun { postponable: false })
+fn reset_remotely(state: &StateWord) -> Option<StepAfterCancelOrReset> {
+    (state.begin_reset(GENERATION) == BeginResetOutcome::Begun { postponable: false })
         .then(|| state.end_reset_or_cancel(ResetBy::OtherThread).expect("the shard lives"))
 }
 
@@ -58,7 +58,7 @@ fn a_fired_timer_cannot_be_cancelled() {
 #[test]
 fn a_cancelled_timer_cannot_fire() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Push));
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, StepAfterCancelOrReset::Push));
     assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(reset_remotely(&state), None);
@@ -72,9 +72,9 @@ fn a_cancelled_timer_cannot_fire() {
 fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
     for stale in [0, 6, 8, OWNER_GENERATION_MAX] {
-        assert_eq!(state.cancel(stale), (Cancel::Ended, NextStep::Nothing));
+        assert_eq!(state.cancel(stale), (Cancel::Ended, StepAfterCancelOrReset::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
-        assert_eq!(state.begin_reset(stale), ResetOutcome::Refused);
+        assert_eq!(state.begin_reset(stale), BeginResetOutcome::Refused);
         assert!(!state.is_pending(stale) && state.prepare_owner_reset(stale).is_none());
     }
     assert!(state.is_pending(7) && state.is_linked_one_shot(7));
@@ -125,9 +125,13 @@ fn a_claim_reports_a_reset_before_the_timer_fires() {
 #[test]
 fn a_message_or_a_claim_reports_a_reset_once() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(reset_remotely(&state), Some(NextStep::Nothing), "the message is already queued");
+    assert_eq!(
+        reset_remotely(&state),
+        Some(StepAfterCancelOrReset::Nothing),
+        "the message is already queued"
+    );
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
-    assert_eq!(reset_remotely(&state), Some(NextStep::Push));
+    assert_eq!(reset_remotely(&state), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
@@ -144,12 +148,12 @@ fn an_owner_reset_overrides_an_earlier_remote_reset() {
 #[test]
 fn a_timer_does_not_fire_during_a_remote_reset() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Superseded);
+    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
+    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(state.prepare_owner_reset(GENERATION), Some(false));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
 }
 
@@ -160,11 +164,14 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
         (true, ConsumedMessage::AlreadyEnded),
     ] {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
         if by_owner {
             assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
         } else {
-            assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Nothing));
+            assert_eq!(
+                state.cancel(GENERATION),
+                (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
+            );
         }
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert!(
@@ -172,7 +179,10 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.has_unconsumed_remote_cancel() != by_owner
         );
-        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
+        assert_eq!(
+            state.end_reset_or_cancel(ResetBy::OtherThread),
+            Some(StepAfterCancelOrReset::Push)
+        );
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
@@ -181,7 +191,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
 #[test]
 fn a_cancel_after_a_reset_sends_no_second_message() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, NextStep::Nothing));
+    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, StepAfterCancelOrReset::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
@@ -191,9 +201,9 @@ fn a_cancel_after_a_reset_sends_no_second_message() {
 #[test]
 fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
+    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::ResetInProgress { periodic: false });
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
 }
 
@@ -202,7 +212,7 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, false);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(reset_remotely(&state), Some(NextStep::Nothing));
+    assert_eq!(reset_remotely(&state), Some(StepAfterCancelOrReset::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
     let run = fire(&state);
     assert_eq!(state.finish(run), FreeWhen::Now);
@@ -240,7 +250,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {
-        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
         assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
@@ -248,7 +258,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
         [(false, SweepOutcome::Cancelled { has_payload: true }), (true, SweepOutcome::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), ResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
         assert_eq!(
             if by_owner { cancel_by_owner(&state) } else { cancel(&state) },
             Cancel::Cancelled
@@ -263,7 +273,10 @@ fn the_largest_generation_fits_the_word() {
     let state = StateWord::default();
     state.arm(OWNER_GENERATION_MAX, TimerKind::Shared);
     assert!(state.is_pending(OWNER_GENERATION_MAX));
-    assert_eq!(state.cancel(OWNER_GENERATION_MAX), (Cancel::Cancelled, NextStep::Push));
+    assert_eq!(
+        state.cancel(OWNER_GENERATION_MAX),
+        (Cancel::Cancelled, StepAfterCancelOrReset::Push)
+    );
 }
 
 /// Returns the word and the generation of a remote timer. If `is_consumed` is true, the message of
@@ -281,10 +294,13 @@ fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
 fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
         let (state, generation) = added_remotely(is_consumed);
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
+        assert_eq!(
+            state.cancel(generation),
+            (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
+        );
         // Until the canceller calls `end_reset_or_cancel`, all other calls find the timer
         // cancelled.
-        assert_eq!(state.cancel(generation), (Cancel::Ended, NextStep::Nothing));
+        assert_eq!(state.cancel(generation), (Cancel::Ended, StepAfterCancelOrReset::Nothing));
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
             (state.claim(), state.prepare_owner_reset(generation)),
@@ -294,7 +310,10 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.has_unconsumed_remote_cancel() && !state.is_pending(generation));
-        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
+        assert_eq!(
+            state.end_reset_or_cancel(ResetBy::OtherThread),
+            Some(StepAfterCancelOrReset::Push)
+        );
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -303,8 +322,11 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 #[test]
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Nothing));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload));
+    assert_eq!(
+        state.end_reset_or_cancel(ResetBy::OtherThread),
+        Some(StepAfterCancelOrReset::Nothing)
+    );
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
@@ -313,12 +335,12 @@ fn a_cancel_before_admission_sends_no_second_message() {
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::OtherThread, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::Nothing));
+        assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { postponable: false });
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, StepAfterCancelOrReset::Nothing));
         if by == ResetBy::OtherThread {
-            assert_eq!(state.end_reset_or_cancel(by), Some(NextStep::TakePayload));
+            assert_eq!(state.end_reset_or_cancel(by), Some(StepAfterCancelOrReset::TakePayload));
         }
-        assert_eq!(state.end_reset_or_cancel(by), Some(NextStep::Push));
+        assert_eq!(state.end_reset_or_cancel(by), Some(StepAfterCancelOrReset::Push));
         assert_eq!(
             state.consume_message(),
             ConsumedMessage::Cancelled { has_payload: by == ResetBy::Owner }
@@ -329,16 +351,16 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.begin_reset(generation), ResetOutcome::Begun { postponable: false });
+    assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { postponable: false });
     assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::Later));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(NextStep::Push));
+    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
 #[test]
 fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, NextStep::TakePayload));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload));
     assert_eq!(state.sweep(), SweepOutcome::Cancelled { has_payload: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     assert_eq!(state.sweep(), SweepOutcome::NoPayload);

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::{super::timers::set_wheel_selector, JoinHandle, Scheduler};
+use super::{super::timers::set_number_of_this_thread, JoinHandle, Scheduler};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -112,7 +112,7 @@ impl VirtualCore {
         let run = move || {
             config.install().expect("a new thread");
             local_timer().register_driver();
-            set_wheel_selector(index + 1);
+            set_number_of_this_thread(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);

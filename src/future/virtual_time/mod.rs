@@ -15,7 +15,7 @@ use std::{
 
 pub use self::join_handle::JoinHandle;
 use self::{core::VirtualCore, scheduler::Scheduler};
-use super::timers::set_wheel_selector;
+use super::timers::set_number_of_this_thread;
 use crate::{clock::ManualClock, local::ShardRef};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
@@ -138,7 +138,7 @@ impl VirtualTime {
     pub fn with_cores(cores: usize, seed: u64) -> Self {
         // Sets the number that selects a wheel of a `Timers` for the calling thread's futures.
         // Otherwise, the number would depend on how many threads have used a `Timers` before.
-        set_wheel_selector(1);
+        set_number_of_this_thread(1);
         let clock = ManualClock::with_spread_seed(seed);
         let mut scheduler = Scheduler::new(clock.clone(), seed);
         let (cores, shards) =
