@@ -460,10 +460,10 @@ impl ClaimableWheels {
     }
 
     pub(super) fn stop_watcher(&self) {
-        // Relaxed: the fence in `sleep_to_interrupt` comes between this store and the load of the
-        // announcement. So either `sleep_to_interrupt` sees the announced sleep, or the watcher
-        // reads this `true` before it sleeps. A watcher that could not announce its sleep on this
-        // wheel sleeps at most `UNANNOUNCED_SLEEP_MAX`.
+        // Relaxed: the fence in `fenced_sleep_in_progress` comes between this store and the load of
+        // the announcement. So either `fenced_sleep_in_progress` sees the announced sleep, or the
+        // watcher reads this `true` before it sleeps. A watcher that could not announce its sleep
+        // on this wheel sleeps at most `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.fenced_sleep_in_progress() {

@@ -497,8 +497,8 @@ impl<T, I: Iterator<Item = u32>> Drop for DropEntries<'_, T, I> {
         self.drop_values();
         let pages = &self.entries.pages;
         for number in pages.page_numbers() {
-            // SAFETY: `numbers` yields the number of each page once. `allocate_page` made the page,
-            // which is not used afterwards.
+            // SAFETY: `page_numbers` yields the number of each page once. `allocate_page` made the
+            // page, which is not used afterwards.
             unsafe { pages::free_page(pages.get(number)) };
         }
     }
