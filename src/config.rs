@@ -223,10 +223,11 @@ impl Config {
     /// default is 100 ms.
     ///
     /// The canceller usually drops the callback itself if the timer was added through a
-    /// [`ShardRef`](crate::ShardRef). The owner drops all other callbacks. If the owner's sleep is
-    /// longer than `time`, the first cancel whose callback the owner must drop ends the sleep. If a
-    /// turn drops a callback for a remote cancel, each sleep that begins within `time` after the
-    /// turn lasts at most `time`. These rules cause at most two extra wake-ups per `time`.
+    /// [`ShardRef`](crate::ShardRef). The owner drops all other callbacks. If the owner has begun a
+    /// sleep that may last longer than `time`, the first remote cancel whose callback the owner
+    /// must drop ends that sleep at once. If a turn drops a callback for a remote cancel, each
+    /// sleep that begins within `time` after the turn lasts at most `time`. These rules cause at
+    /// most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep: the callback stays until the next turn.

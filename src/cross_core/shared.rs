@@ -193,8 +193,9 @@ impl Shared {
         }
     }
 
-    /// Returns the state of the owner's turns. If no loop drives the wheel, the owner does not see
-    /// the deadlines of remote requests, so this function includes them in `next_due`.
+    /// Returns when the owner's latest turn began, whether it has ended, and when the next turn is
+    /// due. If no loop drives the wheel, the owner does not see the deadlines of remote requests,
+    /// so this function includes them in `next_due`.
     pub(crate) fn turn_state_with_remote_due(&self) -> TurnState {
         let mut turns = self.gauges.turn_state();
         if self.parker.is_undriven() {

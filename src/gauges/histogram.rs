@@ -81,8 +81,9 @@ fn cell_end_nanos(cell: usize) -> u64 {
 /// A histogram of durations.
 ///
 /// The histogram has 130 ranges. Durations below 1,024 ns share the first range. Durations above
-/// about 73 minutes share the last range, which ends at the longest duration. The end of any other
-/// range exceeds each duration in the range by at most a quarter.
+/// about 73 minutes share the last range, whose end is [`max`](Self::max), the longest duration
+/// ever counted. The end of any other range exceeds each duration in the range by at most a
+/// quarter.
 ///
 /// # Examples
 ///

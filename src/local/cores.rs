@@ -490,7 +490,8 @@ impl<R> Cores<R> {
     /// If a thread's wheel has ended, or has no free node for the request, `is_stopping` returns
     /// true at once.
     ///
-    /// Each wheel's counts include up to three timers for the request.
+    /// In each wheel, the request runs as up to three timers, one after another. The wheel's counts
+    /// include these timers.
     ///
     /// # Examples
     ///

@@ -702,12 +702,12 @@ impl ThreadWheel {
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
         if self.may_be_asleep() {
-            self.publish_live_count_slow();
+            self.publish_live_count_to_admission();
         }
     }
 
     #[cold]
-    fn publish_live_count_slow(&self) {
+    fn publish_live_count_to_admission(&self) {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();

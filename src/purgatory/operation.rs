@@ -114,14 +114,14 @@ impl<K: Hash + Eq + Clone + Send + 'static> WatchKey for K {}
 /// ```
 /// use corewheel::purgatory::Completion;
 ///
-/// fn status(how: Completion) -> u16 {
+/// fn http_status(how: Completion) -> u16 {
 ///     match how {
 ///         Completion::Condition => 200,
 ///         Completion::Forced => 503,
 ///         Completion::Expired => 504,
 ///     }
 /// }
-/// assert_eq!(status(Completion::Expired), 504);
+/// assert_eq!(http_status(Completion::Expired), 504);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completion {

@@ -48,12 +48,12 @@ pub(super) struct Table<K, Op> {
     chain_mask: usize,
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
-    /// [`grow_chains`](Self::grow_chains). The value is:
+    /// [`add_chains_if_needed`](Self::add_chains_if_needed). The value is:
     ///
     /// - While the table grows: zero.
     /// - While chains are removed: the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`].
     ///   If a trim interval ends with surplus chains, this value also applies from then on, until
-    ///   an add calls `grow_chains`.
+    ///   an add calls `add_chains_if_needed`.
     /// - Otherwise: the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
@@ -254,7 +254,7 @@ impl<K, Op> ParkedOperation<K, Op> {
 
     /// Cancels the operation's timer. Returns true if the timer was pending. After the thread's
     /// wheel has ended, returns true if the operation is not completed. If the result is true, the
-    /// caller must end the operation.
+    /// timer will not end the operation, so the caller must complete or take the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
@@ -363,7 +363,8 @@ impl<K, Op> Table<K, Op> {
         self.operations.record_mut(index).operation = Some(operation);
     }
 
-    /// Cancels the timer of an operation. Returns true if the caller must complete the operation.
+    /// Cancels the timer of an operation. Returns true if the caller must complete or take the
+    /// operation.
     pub(super) fn try_cancel_timer(&mut self, id: Id) -> bool {
         self.get(id).is_some_and(|parked| parked.try_cancel_timer())
     }
@@ -605,7 +606,7 @@ impl<K, Op> Table<K, Op> {
     /// Adds a few chains if there are too few chains for the keys, or if the number of chains is
     /// not a power of two. Stops a removal of chains that is in progress.
     #[cold]
-    fn grow_chains(&mut self) {
+    fn add_chains_if_needed(&mut self) {
         self.is_removing_chains = false;
         let chains = self.chain_heads.len();
         if GROW_BELOW_CHAINS_PER_KEY * self.key_count >= chains {
@@ -656,8 +657,9 @@ impl<K, Op> Table<K, Op> {
     /// Begins to remove chains if there were too many chains for the keys during the whole trim
     /// interval that ends now. At the end of an interval, lowers `grow_threshold` if there are
     /// surplus chains. If the number of keys then reaches the lowered threshold, an add calls
-    /// [`grow_chains`](Self::grow_chains), which sets another threshold. If the threshold is still
-    /// lowered at the end of the next interval, there were always too many chains.
+    /// [`add_chains_if_needed`](Self::add_chains_if_needed), which sets another threshold. If the
+    /// threshold is still lowered at the end of the next interval, there were always too many
+    /// chains.
     fn end_hash_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -952,7 +954,7 @@ impl<K: Eq, Op> Table<K, Op> {
             };
         }
         if self.key_count >= self.grow_threshold {
-            self.grow_chains();
+            self.add_chains_if_needed();
         }
         self.key_count += 1;
         let (key, next_in_chain) = (Some(key), mem::replace(self.chain_head_mut(hash), index));

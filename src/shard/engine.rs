@@ -591,7 +591,7 @@ impl<T> Engine<T> {
 
     /// Begins a turn after [`try_read_clock`](Self::try_read_clock) has returned false.
     #[inline(never)]
-    pub(super) fn turn_slow(&mut self, budget: usize) {
+    pub(super) fn turn_with_slow_reading(&mut self, budget: usize) {
         if !self.try_turn_without_pass() {
             self.begin_pass_and_end_if_empty(budget);
         }
@@ -952,12 +952,12 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
-            self.publish_live_count_slow();
+            self.publish_live_count_to_admission();
         }
     }
 
     #[inline(never)]
-    fn publish_live_count_slow(&self) {
+    fn publish_live_count_to_admission(&self) {
         self.shared.admission.publish_live_count(self.live_count_to_publish());
     }
 
@@ -1130,11 +1130,12 @@ impl<T> Engine<T> {
         self.consume_messages(&mut 0, |_| true)
     }
 
-    /// Consumes messages of the pass's current phase within the budget. Stops at the first message
-    /// that requires a [`UserCodeStep`] by the caller, and returns this step. If no message
-    /// requires a step, ends the urgent phase and returns `None`. Adds the number of remotely
-    /// cancelled timers to `collected`. If `wants_payload` returns true, the caller must take and
-    /// drop the payload of the cancelled timer.
+    /// Consumes messages of the priority that the pass has reached
+    /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Stops at the
+    /// first message that requires a [`UserCodeStep`] by the caller, and returns this step. If no
+    /// message requires a step, ends the urgent phase and returns `None`. Adds the number of
+    /// remotely cancelled timers to `collected`. If `wants_payload` returns true, the caller must
+    /// take and drop the payload of the cancelled timer.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,

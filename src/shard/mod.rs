@@ -531,7 +531,7 @@ impl<T> Shard<T> {
     #[inline]
     pub fn turn_within(&mut self, budget: usize) {
         if !self.engine.try_read_clock() {
-            self.engine.turn_slow(budget);
+            self.engine.turn_with_slow_reading(budget);
         } else if !self.engine.finish_turn_if_idle() {
             self.engine.begin_pass_and_end_if_empty(budget);
         }
@@ -654,8 +654,8 @@ impl<T> Shard<T> {
     /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five turns before its
     ///   deadline.
     /// - A timer that was reset to a later deadline may need a turn at the tick of its old
-    ///   deadline. Usually up to 96 reset timers share a turn. Each reset timer above 96 may need a
-    ///   turn at a separate tick before its new deadline.
+    ///   deadline. Usually, up to 96 reset timers with equal old deadlines need only one turn. Each
+    ///   further timer may need a turn at a separate tick before its new deadline.
     /// - If more than 8,192 timers must move to other slots before the same tick, the timers move
     ///   in portions. Each portion may need a turn at one of the ticks just before that tick.
     ///
@@ -1171,13 +1171,13 @@ impl<T> Shard<T> {
             // code also counts the timer as fired.
             self.engine.stats.count_fired();
         }
-        Some(self.finish_as_expired(claimed))
+        Some(self.finish_into_expired(claimed))
     }
 
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
         let claimed = self.claim_due_or_end_pass()?;
         if !claimed.run.is_periodic() {
-            return Some(Expiry::Ended(self.finish_as_expired(claimed)));
+            return Some(Expiry::Ended(self.finish_into_expired(claimed)));
         }
         if let Err(payload) = self.engine.rearm(claimed.index) {
             let expired = self.make_expired(&claimed, payload);
@@ -1210,8 +1210,8 @@ impl<T> Shard<T> {
         None
     }
 
-    /// Consumes messages of the pass's current phase until it can claim a due timer, and returns
-    /// that timer. Drops the payloads of remotely cancelled timers.
+    /// Consumes messages of the priority that the pass has reached, until it can claim a due timer.
+    /// Returns that timer. Drops the payloads of remotely cancelled timers.
     #[cold]
     fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
@@ -1228,7 +1228,7 @@ impl<T> Shard<T> {
     /// Returns a timer that has ended by firing. Frees its node, unless a message about the timer
     /// is queued.
     #[inline]
-    fn finish_as_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
+    fn finish_into_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
         let expired = self.make_expired(&claimed, claimed.take_payload());
         self.engine.finish_run(claimed);
         expired

@@ -527,7 +527,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         } else {
             self.choose_upper_slot(tick)
         };
-        self.slots.splice_late_into(storage, slot);
+        self.slots.splice_late_slot_into(storage, slot);
         if tick == self.current && self.stage == PassStage::Done {
             // The pass has finished the tick `current`. The stage `Expire` makes the next pass
             // visit this tick's slot again.

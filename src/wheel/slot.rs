@@ -40,7 +40,8 @@ pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
     /// One bit per slot.
     occupied: Box<[u64]>,
-    /// The last entry of the late slot. With this entry, `splice_late_into` takes constant time.
+    /// The last entry of the late slot. With this entry, `splice_late_slot_into` takes constant
+    /// time.
     last_late: u32,
 }
 
@@ -62,13 +63,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     }
 
     #[inline]
-    fn head(&self, slot: u32) -> u32 {
+    fn head_word(&self, slot: u32) -> u32 {
         // SAFETY: `new` has made `SLOT_MASK + 1` heads.
         unsafe { *self.heads.get_unchecked((slot & Self::SLOT_MASK) as usize) }
     }
 
     #[inline]
-    fn head_mut(&mut self, slot: u32) -> &mut u32 {
+    fn head_word_mut(&mut self, slot: u32) -> &mut u32 {
         // SAFETY: as in `head`.
         unsafe { self.heads.get_unchecked_mut((slot & Self::SLOT_MASK) as usize) }
     }
@@ -131,19 +132,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     #[inline]
     pub(super) fn is_empty(&self, slot: u32) -> bool {
-        self.head(slot) == 0
+        self.head_word(slot) == 0
     }
 
     /// Returns the first entry of a slot; 0 if there is none.
     #[inline]
     pub(super) fn first(&self, slot: u32) -> u32 {
-        self.head(slot) & FIRST_ENTRY_MASK
+        self.head_word(slot) & FIRST_ENTRY_MASK
     }
 
     /// Returns true if a slot can count one more postponable entry.
     #[inline]
     pub(super) fn can_count_postponable(&self, slot: u32) -> bool {
-        self.head(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_COUNT_UNIT
+        self.head_word(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_COUNT_UNIT
     }
 
     /// Counts one more postponable entry in a slot. Returns false if the count is at its maximum.
@@ -151,7 +152,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     pub(super) fn try_count_postponable(&mut self, slot: u32) -> bool {
         let can_count_postponable = self.can_count_postponable(slot);
         if can_count_postponable {
-            *self.head_mut(slot) += POSTPONABLE_COUNT_UNIT;
+            *self.head_word_mut(slot) += POSTPONABLE_COUNT_UNIT;
         }
         can_count_postponable
     }
@@ -160,7 +161,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[inline(always)]
     pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, entry: S::Entry<'_>) {
         self.mark_occupied(slot);
-        let head = self.head_mut(slot);
+        let head = self.head_word_mut(slot);
         let next = *head & FIRST_ENTRY_MASK;
         *head ^= next ^ entry.index();
         storage.entry(next).links().previous.set(entry.index());
@@ -187,7 +188,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         first: u32,
         next: u32,
     ) -> bool {
-        let head = self.head_mut(slot);
+        let head = self.head_word_mut(slot);
         if next == 0 {
             *head = 0;
             self.mark_empty(slot);
@@ -214,7 +215,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         if Self::is_alone(links) {
-            *self.head_mut(slot) = 0;
+            *self.head_word_mut(slot) = 0;
             return self.mark_empty(slot);
         }
         storage.entry(next).links().previous.set(previous);
@@ -223,7 +224,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         // links are never read. For any other entry, the second write leaves the head of slot 0
         // unchanged.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
-        let head = self.head_mut(select_unpredictable(is_first, slot, 0));
+        let head = self.head_word_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);
     }
 
@@ -237,10 +238,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Moves all entries of the late slot to the front of another slot, in constant time. The late
     /// slot must not be empty.
-    pub(super) fn splice_late_into(&mut self, storage: &impl Storage, slot: u32) {
+    pub(super) fn splice_late_slot_into(&mut self, storage: &impl Storage, slot: u32) {
         self.mark_occupied(slot);
-        let first_late = mem::take(self.head_mut(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT));
-        let head = self.head_mut(slot);
+        let first_late = mem::take(self.head_word_mut(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT));
+        let head = self.head_word_mut(slot);
         let first = *head & FIRST_ENTRY_MASK;
         *head ^= first ^ first_late;
         storage.entry(first_late).links().previous.set(SLOT_FLAG | slot);
@@ -270,7 +271,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Returns how many postponable entries a slot has counted since it was last empty.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn counted_since_empty(&self, slot: u32) -> u32 {
-        self.head(slot) / POSTPONABLE_COUNT_UNIT
+        self.head_word(slot) / POSTPONABLE_COUNT_UNIT
     }
 }
 
@@ -339,7 +340,7 @@ mod tests {
             entries.extend((0..3).map(|_| list.link(Tiny::LATE_SLOT)));
             list.unlink(entries[present]);
             entries.remove(present);
-            list.slots.splice_late_into(&list.entries, 1);
+            list.slots.splice_late_slot_into(&list.entries, 1);
             assert!(list.slots.is_empty(Tiny::LATE_SLOT));
             entries.reverse();
             assert_eq!(list.entries_in(1), entries);

@@ -51,7 +51,7 @@ const EARLY_READ_MARGIN_NANOS: u64 = 1_000;
 
 /// If an anchor's bracket is longer than [`WINDOW_MAX_NANOS`] divided by this number, the anchor
 /// gets no window. The thread was probably interrupted between the two readings of the counter.
-const WINDOW_TO_BRACKET_RATIO: u64 = 8;
+const WINDOW_TO_BRACKET_RATIO_MIN: u64 = 8;
 
 /// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A
 /// shorter time would make the relative error large. With a longer time, [`RateBounds::measured`]
@@ -199,7 +199,7 @@ impl ClockEstimator {
         self.state = CalibrationState::Calibrated { previous: anchor, rate };
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
-        if bracket.is_some_and(|bracket| bracket <= window_counts / WINDOW_TO_BRACKET_RATIO) {
+        if bracket.is_some_and(|bracket| bracket <= window_counts / WINDOW_TO_BRACKET_RATIO_MIN) {
             self.window = AnchorWindow {
                 last_count: anchor.count_after,
                 end_count: anchor.count_after.saturating_add(window_counts),

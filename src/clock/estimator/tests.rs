@@ -22,7 +22,7 @@ struct SimulatedMachine {
     pause_max: u64,
     estimator: ClockEstimator,
     is_abandoned: bool,
-    /// The number of readings that needed only the counter.
+    /// The number of clock readings that were estimated from the counter alone.
     counter_readings: u64,
 }
 
@@ -311,7 +311,8 @@ fn a_counter_with_repeated_faults_is_abandoned() {
         machine.advance(700);
         machine.read();
         if machine.counter_readings > counter_readings {
-            // Changes the counter's speed after each reading that used only the counter.
+            // Changes the counter's speed after each clock reading that was estimated from the
+            // counter alone.
             machine.speed = 3 * COUNTS_PER_MICROSECOND - machine.speed;
             machine.advance(20_000);
         }

@@ -110,8 +110,9 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's link in the mailbox: the index of the message after the next one, or 0. While the node
-/// is free, a list of free nodes may use the link.
+/// A node's link in the mailbox. The link is the index of the message two places further in the
+/// stack, or 0; so the links form two chains, as the module's documentation describes. While the
+/// node is free, a list of free nodes may use the link.
 #[derive(Debug, Default)]
 pub(crate) struct MailboxLink(AtomicU32);
 

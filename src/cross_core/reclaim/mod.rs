@@ -47,7 +47,8 @@ lazy_per_thread! {
     static PARTICIPANT: LocalHandle = COLLECTOR.register();
 }
 
-/// References to retracted values that no pinned thread uses any more.
+/// Values that were removed from their cells (*retracted*), and that no pinned thread uses any
+/// more.
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
 /// Proof that this thread is pinned. While a `Pinned` exists, no value that its thread finds in an

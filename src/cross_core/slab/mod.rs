@@ -137,9 +137,9 @@ pub(crate) struct Slab {
 }
 
 /// Hints about where to find a vacant slot or a free node, and the `first_generation` of new pages.
-/// The adders and the owner change these numbers. All numbers except `first_generation` may be
-/// outdated. The alignment separates these numbers from the cache lines that every remote operation
-/// reads.
+/// The owner, and the threads that add timers remotely, change these numbers. All numbers except
+/// `first_generation` may be outdated. The alignment separates these numbers from the cache lines
+/// that every remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {

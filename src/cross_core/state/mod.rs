@@ -868,9 +868,9 @@ impl StateWord {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
-        // AcqRel: releases this thread's writes to the owner's drop of the payload (S1), and
-        // acquires the owner's last use of the link (S4). Relaxed: the value of a failed CAS is
-        // unused.
+        // AcqRel: this thread's earlier writes happen before the owner drops the payload (S1). The
+        // owner's last use of the link happens before this thread's use (S4). Relaxed: the value of
+        // a failed CAS is unused.
         self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -905,11 +905,11 @@ impl StateWord {
                 }
                 _ => return (Cancel::Ended, StepAfterCancelOrReset::Nothing),
             };
-            // AcqRel: the CAS releases this thread's writes to the owner's drop of the payload
-            // (S1). The CAS acquires the owner's last use of the link (S4), and the effects of a
-            // periodic timer's earlier runs (S2). If this thread takes the payload, the CAS also
-            // acquires the adder's writes. On failure, Acquire (S2): after `Ended`, the caller sees
-            // the callback's effects.
+            // AcqRel: this thread's earlier writes happen before the owner drops the payload (S1).
+            // The owner's last use of the link (S4), and a periodic timer's earlier runs (S2),
+            // happen before this thread's next operations. If this thread takes the payload, the
+            // CAS also acquires the adder's writes. On failure, Acquire (S2): after `Ended`, the
+            // caller sees the callback's effects.
             match self.cas(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next_step),
                 Err(found) => word = found,

@@ -25,7 +25,7 @@ struct CoreState {
     /// True if the core's next turn may have an effect.
     wants_turn: bool,
     /// The time of the clock at which the core's wheel next needs a turn.
-    next_turn: Option<Duration>,
+    next_turn_time: Option<Duration>,
     task_count: usize,
 }
 
@@ -41,7 +41,7 @@ impl Scheduler {
             ready_set,
             shard,
             wants_turn: false,
-            next_turn: None,
+            next_turn_time: None,
             task_count: 0,
         });
     }
@@ -60,7 +60,7 @@ impl Scheduler {
     fn request_needed_turns(&mut self) {
         let now = self.clock.elapsed();
         for core in &mut self.cores {
-            let is_due = core.next_turn.is_some_and(|time| time <= now);
+            let is_due = core.next_turn_time.is_some_and(|time| time <= now);
             core.wants_turn |= is_due || !core.shard.shared.mailbox.is_empty();
         }
     }
@@ -70,7 +70,7 @@ impl Scheduler {
         let now = self.clock.elapsed();
         let state = &mut self.cores[core];
         state.wants_turn = result.had_effect;
-        state.next_turn = result.time_until_next.map(|wait| now.saturating_add(wait));
+        state.next_turn_time = result.time_until_next.map(|wait| now.saturating_add(wait));
         state.task_count = result.task_count;
         if result.had_effect {
             self.request_needed_turns();
@@ -86,12 +86,12 @@ impl Scheduler {
             if let Some(chosen) = self.choose_step() {
                 return Some(chosen);
             }
-            let next_turn = self.next_turn()?;
+            let next_turn_time = self.next_turn_time()?;
             let task_count = self.cores.iter().map(|core| core.task_count).sum();
-            if !(self.should_advance)(next_turn, task_count) {
+            if !(self.should_advance)(next_turn_time, task_count) {
                 return None;
             }
-            self.clock.advance(next_turn.saturating_sub(self.clock.elapsed()));
+            self.clock.advance(next_turn_time.saturating_sub(self.clock.elapsed()));
             self.request_needed_turns();
         }
     }
@@ -111,9 +111,9 @@ impl Scheduler {
 
     /// Returns the earliest time of the clock at which a core needs a turn. Ignores the last
     /// representable time, because the clock stops there.
-    fn next_turn(&self) -> Option<Duration> {
+    fn next_turn_time(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);
-        self.cores.iter().filter_map(|core| core.next_turn).min().filter(|&time| time < END)
+        self.cores.iter().filter_map(|core| core.next_turn_time).min().filter(|&time| time < END)
     }
 
     /// Returns the next pseudo-random number (`splitmix64`).
