@@ -22,11 +22,14 @@
 //! quinn spawns its tasks with `tokio::spawn`, so their timers must be `Send`.
 //!
 //! While [no timer is available](corewheel::future#without-a-timer), a connection has no timeouts.
-//! It tries again to add a timer when it next handles a packet.
+//! It tries again to add a timer when it next handles a packet. On a thread
+//! [without a driver](corewheel::future#without-a-driver), each try panics, and this package
+//! catches the panic.
 
 use std::{
     io,
     net::UdpSocket,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -76,9 +79,9 @@ impl AsyncTimer for Timer {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // A panic would poison the connection's mutex. The connection's destructor would then abort
         // the process.
-        match self.0.poll_elapsed(cx) {
-            Poll::Ready(Ok(())) => Poll::Ready(()),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+        match catch_unwind(AssertUnwindSafe(|| self.0.poll_elapsed(cx))) {
+            Ok(Poll::Ready(Ok(()))) => Poll::Ready(()),
+            _ => Poll::Pending,
         }
     }
 }

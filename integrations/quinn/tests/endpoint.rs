@@ -10,6 +10,8 @@ use std::{
 
 use corewheel::{Cores, future::Timers};
 use corewheel_quinn::Runtime;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use corewheel_tokio::time;
 use quinn::ConnectionError;
 
 const IDLE: Duration = Duration::from_millis(300);
@@ -54,5 +56,25 @@ fn a_connection_without_a_timer_continues() {
         cores.stop();
         assert!(cores.join().iter().all(Result::is_ok));
         assert_eq!(common::ask(&connection, b"after").await, b"after");
+    });
+}
+
+/// An uncaught panic would abort the process.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[test]
+fn a_connection_without_a_driver_continues() {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let tokio = tokio.expect("a runtime");
+    let driven = corewheel_tokio::run_in(&tokio, async {
+        let runtime: Arc<dyn quinn::Runtime> = Arc::new(Runtime::new(time::timers()));
+        common::endpoints(&runtime, IDLE)
+    });
+    let (server, client) = driven.expect("a descriptor");
+    tokio.block_on(async {
+        let address = server.local_addr().expect("bound");
+        tokio::spawn(common::serve(server, 1));
+        let connection =
+            client.connect(address, common::NAME).expect("valid").await.expect("connected");
+        assert_eq!(common::ask(&connection, b"undriven").await, b"undriven");
     });
 }
