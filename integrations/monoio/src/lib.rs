@@ -24,7 +24,17 @@
 
 #![cfg(unix)]
 
-use std::{convert::Infallible, future::poll_fn, io, pin::pin, task::Poll, time::Duration};
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    future::poll_fn,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
 
 use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
@@ -45,23 +55,29 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// If [`drive`] would panic.
+/// If [`drive`] would panic, or it is called inside another monoio runtime.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
-    // Registers a driver until the runtime ends, because the runtime polls tasks after `future` has
-    // ended.
-    let _driver = corewheel::future::drive(time::sleep);
-    Ok(runtime.block_on(async {
-        // The driver is not a task, because monoio never drops a task that waits for a descriptor.
-        let (mut driver, mut future) = (pin!(drive()), pin!(future));
-        poll_fn(|cx| match driver.as_mut().poll(cx) {
-            Poll::Ready(never) => match never {},
-            Poll::Pending => future.as_mut().poll(cx),
+    // The driver is not a task, because monoio never drops a task that waits for a descriptor.
+    let driver = Rc::new(RefCell::new(Some(Box::pin(drive()))));
+    let driver_of_main = Rc::clone(&driver);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async move {
+            let mut future = pin!(future);
+            poll_fn(|cx| {
+                if let Some(driver) = &mut *driver_of_main.borrow_mut() {
+                    let Poll::Pending = driver.as_mut().poll(cx);
+                }
+                future.as_mut().poll(cx)
+            })
+            .await
         })
-        .await
-    }))
+    }));
+    // After a panic of a task, monoio may never drop the main future.
+    driver.take();
+    Ok(ended.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's

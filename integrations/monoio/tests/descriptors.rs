@@ -19,4 +19,14 @@ fn a_run_leaks_no_descriptor() {
         thread::spawn(run).join().expect("no panic").expect("a runtime");
     }
     assert_eq!(count_descriptors(), before);
+    // After a panic of a task, monoio does not drop the main future either.
+    for _ in 0..10 {
+        let run = || {
+            corewheel_monoio::run(async {
+                monoio::spawn(async { panic!("a task, as it should here") }).await;
+            })
+        };
+        thread::spawn(run).join().expect_err("a panic");
+    }
+    assert_eq!(count_descriptors(), before);
 }
