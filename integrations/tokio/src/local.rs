@@ -167,8 +167,9 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
         let _runtime = runtime.enter();
         register()?
     };
-    let tasks = LocalSet::new();
+    // The driver is dropped last, so that destructors of tasks use the thread's wheel.
     let mut driver = pin!(drive(timer, guard));
+    let tasks = LocalSet::new();
     let mut running = pin!(tasks.run_until(future));
     runtime.block_on(poll_fn(|cx| {
         time::before_poll();

@@ -6,9 +6,12 @@ mod runtime;
 
 use std::{
     cell::{Cell, RefCell},
+    future::pending,
     io,
     panic::{self, catch_unwind},
+    pin::Pin,
     rc::Rc,
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
@@ -95,6 +98,32 @@ fn a_driver_also_wakes_sleeps_spawned_before_it() {
             let _driver = corewheel_tokio::spawn_driver().expect("the first driver");
             task.await.expect("no panic");
         });
+    });
+}
+
+#[test]
+fn destructors_of_unfinished_tasks_use_the_threads_wheel() {
+    struct Waits(Rc<Cell<u64>>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let mut sleep = time::sleep(Duration::from_secs(1));
+            assert!(
+                Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+            );
+            self.0.set(local_timer().counts().added);
+        }
+    }
+    on_a_thread(|| {
+        let added = Rc::new(Cell::new(0));
+        let waits = Waits(Rc::clone(&added));
+        let run = corewheel_tokio::run(async {
+            task::spawn_local(async {
+                let _waits = waits;
+                pending::<()>().await;
+            });
+        });
+        run.expect("a runtime");
+        assert_eq!(added.get(), 1);
     });
 }
 
