@@ -20,7 +20,7 @@ use std::{
     future::poll_fn,
     io, mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    pin::pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
     time::Duration,
 };
@@ -34,6 +34,9 @@ const BUDGET: usize = 1_024;
 /// The tick is short, to match the precision of compio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
+/// The handle of a task that drives the wheel.
+type Driver = JoinHandle<io::Result<Infallible>>;
+
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
 /// the output of the future. Unfinished tasks are then dropped. Pending timers stay in the wheel
 /// until the thread ends.
@@ -46,7 +49,7 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or [`spawn_driver`] would fail.
+/// If the runtime cannot be created, or [`run_in`] would fail.
 ///
 /// # Examples
 ///
@@ -80,7 +83,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If [`spawn_driver`] would fail.
+/// If [`spawn_driver`] would fail, or the runtime later fails to wait for the wheel's descriptor.
 ///
 /// # Examples
 ///
@@ -98,8 +101,8 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     let _ = Config::new().tick(TICK).install();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         runtime.enter(|| {
-            let _driver = spawn_driver()?;
-            Ok(block_on(&runtime, future))
+            let driver = spawn_driver()?;
+            block_on(&runtime, driver, future)
         })
     }));
     // Drops the tasks outside of unwinding, because their destructors may panic too.
@@ -108,16 +111,23 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
 }
 
 /// Runs `future` as [`Runtime::block_on`] does, and turns the wheel in each round of the loop.
-fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+/// Returns an error if the driver fails.
+fn block_on<F: Future>(runtime: &Runtime, mut driver: Driver, future: F) -> io::Result<F::Output> {
     let waker = runtime.waker();
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             runtime.run();
-            return output;
+            return Ok(output);
         }
         let has_tasks = runtime.run();
+        if driver.is_finished()
+            && let Poll::Ready(ended) = Pin::new(&mut driver).poll(&mut context)
+        {
+            let Err(error) = ended?;
+            return Err(error);
+        }
         // Fires timers that became due while tasks ran, before the runtime wakes more tasks. A
         // timer that wakes a task also wakes the runtime, which then does not sleep.
         local_timer().turn_within(BUDGET);

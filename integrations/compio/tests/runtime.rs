@@ -5,31 +5,43 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::{cell::RefCell, io, rc::Rc, thread, time::Duration};
+use std::{
+    cell::RefCell,
+    io,
+    mem::ManuallyDrop,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    rc::Rc,
+    thread,
+    time::Duration,
+};
 
 use compio::{
     driver::{DriverType, ProactorBuilder},
     runtime::{Runtime, RuntimeBuilder},
 };
-use corewheel::{Config, ManualClock, future::sleep};
+use corewheel::{Config, ManualClock, future::sleep, local_timer};
 use futures::FutureExt;
 use runtime::{Task, on_a_thread};
 
 const DRIVERS: [DriverType; 2] = [DriverType::IoUring, DriverType::Poll];
 
-/// Runs `future` with compio's `driver`. Returns `None` if the kernel does not support that driver.
-fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
+/// Creates a runtime with compio's `driver`. Returns `None` if the kernel does not support that
+/// driver.
+fn new_runtime(driver: DriverType) -> Option<Runtime> {
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);
     let runtime: io::Result<Runtime> = RuntimeBuilder::new().with_proactor(proactor).build();
-    let runtime = match runtime {
+    match runtime {
         Err(error) if driver.is_iouring() => {
             println!("skipped: the kernel refuses io_uring: {error}");
-            return None;
+            None
         }
-        made => made.expect("a runtime"),
-    };
-    Some(corewheel_compio::run_in(runtime, future).expect("a descriptor"))
+        made => Some(made.expect("a runtime")),
+    }
+}
+
+fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
+    Some(corewheel_compio::run_in(new_runtime(driver)?, future).expect("a descriptor"))
 }
 
 #[test]
@@ -47,6 +59,29 @@ fn virtual_time_is_refused() {
         corewheel_compio::run(async {}).expect_err("virtual time has no descriptor")
     });
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+}
+
+/// Puts the poller in place of the wheel's descriptor. The poller then refuses the descriptor,
+/// because it cannot wait for itself.
+#[test]
+#[allow(unsafe_code)]
+fn a_driver_that_fails_ends_the_run() {
+    let failed = on_a_thread(|| {
+        let future = async {
+            let timer = local_timer().timer_fd().expect("a descriptor").as_raw_fd();
+            // SAFETY: the wheel's driver keeps the descriptor open, and `ManuallyDrop` never closes
+            // it.
+            let mut timer = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(timer) });
+            let poller = Runtime::current().as_raw_fd();
+            // SAFETY: the runtime keeps the descriptor open.
+            let poller = unsafe { BorrowedFd::borrow_raw(poller) };
+            rustix::io::dup2(poller, &mut timer).expect("two open descriptors");
+            compio::time::sleep(Duration::from_secs(1)).await;
+        };
+        let runtime = new_runtime(DriverType::Poll).expect("every kernel has a poller");
+        corewheel_compio::run_in(runtime, future).expect_err("no timer can fire")
+    });
+    assert_eq!(failed.kind(), io::ErrorKind::InvalidInput);
 }
 
 #[test]
