@@ -33,6 +33,8 @@ pub(crate) enum UndrivenIncident {
     /// The thread runs a `Watcher`, which does not turn the thread's own wheel, and this wheel has
     /// a timer.
     UsedOnWatcher,
+    /// `run_until` waits for a timer, but the virtual clock has not moved for a second.
+    ClockStandsStill,
 }
 
 /// Reports a wheel that no loop drives. `overdue` says how long a timer is or was overdue.
@@ -48,8 +50,12 @@ pub(crate) fn report_undriven_wheel(
     is_thread_wheel: bool,
     incident: UndrivenIncident,
 ) {
-    use UndrivenIncident::{DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnWatcher};
-    let advice = if let UsedOnWatcher = incident {
+    use UndrivenIncident::{
+        ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnWatcher,
+    };
+    let advice = if let ClockStandsStill = incident {
+        "move the clock in the condition of `run_until`, or from another thread"
+    } else if let UsedOnWatcher = incident {
         "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` and \
          add through it"
     } else if is_thread_wheel {
@@ -79,6 +85,14 @@ pub(crate) fn report_undriven_wheel(
                     "a thread that runs a `Watcher` has a timer on its own wheel"
                 );
             }
+            ClockStandsStill => {
+                return tracing::error!(
+                    shard,
+                    name,
+                    advice,
+                    "`run_until` waits for a timer, but the virtual clock stands still"
+                );
+            }
             DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => (),
         }
     }
@@ -104,6 +118,10 @@ pub(crate) fn report_undriven_wheel(
         UsedOnWatcher => eprintln!(
             "corewheel: {owner} runs a `Watcher`, so no loop drives the thread's own wheel (shard \
              {shard}), which has a timer: {advice}"
+        ),
+        ClockStandsStill => eprintln!(
+            "corewheel: {owner} (shard {shard}) waits in `run_until` for a timer, but the virtual \
+             clock has not moved for a second: {advice}"
         ),
     }
 }

@@ -37,8 +37,10 @@ use crate::{
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
+    limits::LONG_OVERDUE_GRACE_NANOS,
     metrics::ShardMetrics,
     shard::PreparedSleep,
+    trace::UndrivenIncident,
     when::When,
 };
 
@@ -544,8 +546,9 @@ impl LocalTimer {
     /// unless the thread has another loop or driver.
     ///
     /// With a [`ManualClock`](crate::ManualClock), the time stands still unless `is_over` moves the
-    /// clock. Another thread may move the clock instead, and then wake this thread. While a task of
-    /// a [`VirtualTime`](crate::future::VirtualTime) calls `run_until`, the executor does not move
+    /// clock. Another thread may move the clock instead, and then wake this thread. If the clock has
+    /// not moved for a second although a timer is pending, this thread reports it once. While a task
+    /// of a [`VirtualTime`](crate::future::VirtualTime) calls `run_until`, the executor does not move
     /// the clock.
     ///
     /// # Panics
@@ -583,19 +586,39 @@ impl LocalTimer {
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
-        let mut begins_driving = false;
+        let (mut begins_driving, mut stood_still_at) = (false, None);
         while !is_over() && has_wheel() {
             assert!(
                 !ThreadWheelAccess::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
             begins_driving |= ThreadWheel::with(ThreadWheel::is_driven_or_ended) == Ok(false);
-            self.prepare_sleep().park();
+            stood_still_at = self.park_in_run_until(stood_still_at);
             self.turn();
         }
         if begins_driving {
             let _ = ThreadWheel::with(ThreadWheel::end_run_until);
         }
+    }
+
+    /// Parks until the next deadline or a wake-up. With a virtual clock, parks for at most a second.
+    /// If the clock shows `stood_still_at`, reports that it has not moved since the latest park.
+    /// Returns the time of the clock if this park has lasted a second.
+    fn park_in_run_until(self, stood_still_at: Option<Instant>) -> Option<Instant> {
+        let sleep = self.prepare_sleep();
+        if sleep.timeout().is_none() || !self.clock().is_virtual() {
+            sleep.park();
+            return None;
+        }
+        let now = self.now();
+        if stood_still_at == Some(now) {
+            let _ = ThreadWheel::with(|local| {
+                local.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::ClockStandsStill);
+            });
+        }
+        let (start, longest) = (Instant::now(), Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS));
+        sleep.park_at_most(longest);
+        (start.elapsed() >= longest).then_some(now)
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)

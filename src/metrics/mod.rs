@@ -27,7 +27,8 @@
 //! line on standard error. If a thread ends without ever having had a turn or a driver, the report
 //! states the number of pending timers, even if none is overdue. If a thread runs
 //! [`Watcher::run`](crate::future::Watcher::run), a timer on the thread's own wheel is reported at
-//! once. After a report, a wheel is not reported again until it next loses its last driver.
+//! once. A [`run_until`](crate::LocalTimer::run_until) reports a virtual clock that has stood still
+//! for a second. After a report, a wheel is not reported again until it next loses its last driver.
 //!
 //! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. On these four
 //! kinds, at least one in 256 adds by the owner looks for an overdue timer. Resets by the owner of

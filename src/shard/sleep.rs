@@ -123,6 +123,12 @@ impl PreparedSleep<'_> {
         }
     }
 
+    /// [Parks](Self::park) this thread, but for at most `longest`.
+    pub(crate) fn park_at_most(mut self, longest: Duration) {
+        self.timeout = Some(self.timeout.map_or(longest, |timeout| timeout.min(longest)));
+        self.park();
+    }
+
     /// Parks this thread until the timeout or a wake-up. Returns at once if the timeout is zero.
     pub(crate) fn park_within(timeout: Option<Duration>) {
         match timeout {

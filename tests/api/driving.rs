@@ -421,6 +421,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         ("'corewheel-watcher'", "capture a clone of the `ShardRef`"),
         ("'a shard'", "Shard::turn"),
         ("'corewheel-0'", thread),
+        ("'its clock stands still'", "move the clock"),
         ("unnamed thread", thread),
     ];
     let expected = expected.chain(last);
@@ -537,6 +538,19 @@ fn add_without_a_driver() {
     let ends_at_once = |_| _ = local_timer().add(TICK, || ());
     let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
     drop(cores.join());
+    for (name, step) in [("its clock stands still", Duration::ZERO), ("its clock moves", TICK)] {
+        on_named_core(name, move || {
+            let (clock, mut checks) = (ManualClock::new(), 0);
+            Config::new().clock(&clock).install().expect("the first use");
+            let timer = local_timer().add(HOUR, must_not_run);
+            local_timer().run_until(|| {
+                clock.advance(step);
+                checks += 1;
+                checks > 2
+            });
+            timer.cancel();
+        });
+    }
     thread::spawn(|| local_timer().add(HOUR, must_not_run)).join().expect("no panic");
 }
 
