@@ -602,8 +602,8 @@ impl LocalTimer {
     }
 
     /// Parks until the next deadline or a wake-up. With a virtual clock, parks for at most a second.
-    /// If the clock shows `stood_still_at`, reports that it has not moved since the latest park.
-    /// Returns the time of the clock if this park has lasted a second.
+    /// If the clock still shows `stood_still_at`, the result of the previous call, reports once that
+    /// the clock stands still. Returns the clock's time before the park if the park lasts a second.
     fn park_in_run_until(self, stood_still_at: Option<Instant>) -> Option<Instant> {
         let sleep = self.prepare_sleep();
         if sleep.timeout().is_none() || !self.clock().is_virtual() {
@@ -616,9 +616,11 @@ impl LocalTimer {
                 local.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::ClockStandsStill);
             });
         }
-        let (start, longest) = (Instant::now(), Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS));
+        let (real_time, longest) =
+            (Clock::monotonic(), Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS));
+        let end = real_time.now() + longest;
         sleep.park_at_most(longest);
-        (start.elapsed() >= longest).then_some(now)
+        (real_time.now() >= end).then_some(now)
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
