@@ -1,4 +1,4 @@
-//! The trait `Backend`: what a future needs from the wheel that holds its timer.
+//! The trait `Backend`: the operations of a future on the wheel that holds its timer.
 
 use std::{
     fmt::Debug,

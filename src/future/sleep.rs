@@ -68,7 +68,7 @@ pub struct Sleep<B: Backend = LocalTimer> {
     state: SleepState,
 }
 
-/// What the next poll of a sleep must do.
+/// The state of a sleep, which determines the action of its next poll.
 #[derive(Clone, Copy, Debug)]
 enum SleepState {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
