@@ -142,16 +142,10 @@ impl Config {
     /// would otherwise count.
     ///
     /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the live count that the
-    /// owner published last, in a turn or at the announcement of a sleep. Remote adds can exceed
-    /// the limit by the number of timers that the owner has added since the publication. A
-    /// cancelled timer counts until the owner removes it. But for a remote add, up to 1,024
-    /// cancelled timers do not count if their cancels are queued in the owner's mailbox. For a
-    /// remote add, up to 1,024 cancelled timers also do not count if their cancels are out of the
-    /// mailbox but not yet processed.
-    ///
-    /// For a remote add, a cancelled timer counts if a remote add or reset of this timer is still
-    /// queued. A timer or closure whose remote add is queued counts for other remote adds, but not
-    /// for an add by the owner.
+    /// owner published last, in a turn or at the announcement of a sleep, plus the queued remote
+    /// adds. So remote adds can exceed the limit by the number of timers that the owner has added
+    /// since. A cancelled timer counts until the owner removes it. But for a remote add, 1,024 of
+    /// the timers whose remote cancels are queued usually do not count.
     ///
     /// # Examples
     ///

@@ -51,8 +51,8 @@
 //! the next deadline ([`LocalTimer::sleep_with`]). The loop serves the events, and then calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
 //! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A turn
-//! without a budget fires every due timer of the wheel, so lateness depends on how often the loop
-//! calls `turn`.
+//! without a budget fires every due timer that the wheel holds, so lateness depends on how often
+//! the loop calls `turn`.
 //!
 //! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
 //! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
@@ -67,12 +67,11 @@
 //! in the next turn. A timer that a callback adds never fires in the turn that runs the callback. A
 //! timer that is due after more than 584 years (2^64 ns) never fires.
 //!
-//! Timers fire in tick order, regardless of which thread added them. A timer fires out of order if
-//! an earlier turn has already processed its tick. The order within a tick is unspecified. A turn
-//! processes at most 1,024 messages from other threads, or more to finish a
-//! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. The remaining messages wait for the next
-//! turn, so their timers may fire after timers of later ticks. If a clock goes backwards, the wheel
-//! uses the clock's highest reading until the clock has passed that reading.
+//! Timers fire in tick order, regardless of which thread added them; the guide lists the
+//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn processes
+//! at most 1,024 messages from other threads, or more to finish a
+//! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. If a clock goes backwards, the wheel uses
+//! the clock's highest reading until the clock has passed that reading.
 //!
 //! # Guarantees
 //!
@@ -98,10 +97,11 @@
 //!
 //! On by default:
 //!
-//! * `std`: shards, handles, clocks and the wheels of threads, in addition to [`Wheel`]. Without
-//!   any feature (`default-features = false`), the crate contains only [`Wheel`], needs `alloc` but
-//!   not `std`, and has no dependencies. All other features need `std`.
-//! * `cores`: [`Cores`], which depends on `core_affinity`.
+//! * `std`: shards, handles, clocks and the wheels of threads, in addition to [`Wheel`]. Depends on
+//!   `crossbeam-epoch`, `crossbeam-queue` and, on Linux and Android, `libc`. Without any feature
+//!   (`default-features = false`), the crate contains only [`Wheel`], needs `alloc` but not `std`,
+//!   and has no dependencies. All other features need `std`.
+//! * `cores`: [`Cores`] and `future::Timers::start`. Depends on `core_affinity`.
 //! * `futures`: [`future`], which depends on `pin-project-lite`.
 //! * `purgatory`: [`purgatory`].
 //!

@@ -49,7 +49,7 @@ use crate::{
 /// [`Config`] first.
 ///
 /// The thread's loop drives the wheel: the loop calls [`turn`](LocalTimer::turn) to fire timers,
-/// and [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep.
+/// and [`sleep_with`](LocalTimer::sleep_with) to sleep until the next deadline.
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
@@ -662,13 +662,8 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. After the last driver
     /// is dropped, a loop that runs a turn becomes the driver.
     ///
-    /// Until the loop first calls `turn`, `prepare_sleep` or `time_until_next`, a timer that is
-    /// overdue by 100 ms causes one report. An add or reset on this wheel by any thread, or the end
-    /// of this thread, makes the report. The threshold is 1 s instead of 100 ms if a driver is
-    /// registered, a [`Config`] is installed, or [`run_until`](Self::run_until) has returned. With
-    /// the threshold of 1 s, only some of this thread's adds check for an overdue timer. After the
-    /// last driver is dropped, the threshold is 100 ms again. If a thread ends without ever having
-    /// had a driver or a turn, its pending timers are reported. See [`metrics`](crate::metrics).
+    /// If nothing drives the wheel, overdue timers are
+    /// [reported](crate::metrics#wheels-without-a-loop).
     ///
     /// # Examples
     ///
