@@ -66,34 +66,16 @@ pub(crate) fn report_undriven_wheel(
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };
     #[cfg(feature = "tracing")]
-    if !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
-        match incident {
-            Overdue => {
-                return tracing::error!(
-                    shard,
-                    name,
-                    ?overdue,
-                    advice,
-                    "a timer is overdue and no loop drives it"
-                );
-            }
-            UsedOnWatcher => {
-                return tracing::error!(
-                    shard,
-                    name,
-                    advice,
-                    "a thread that runs a `Watcher` has a timer on its own wheel"
-                );
-            }
-            ClockStandsStill => {
-                return tracing::error!(
-                    shard,
-                    name,
-                    advice,
-                    "`run_until` waits for a timer, but the virtual clock stands still"
-                );
-            }
-            DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => (),
+    {
+        let event = match incident {
+            Overdue => "a timer is overdue and no loop drives it",
+            UsedOnWatcher => "a thread that runs a `Watcher` has a timer on its own wheel",
+            ClockStandsStill => "`run_until` waits for a timer, but the virtual clock stands still",
+            DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => "",
+        };
+        if !event.is_empty() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+            let overdue = matches!(incident, Overdue).then(|| tracing::field::debug(overdue));
+            return tracing::error!(shard, name, overdue, advice, "{event}");
         }
     }
     let owner = match (name, thread) {

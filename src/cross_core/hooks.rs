@@ -247,22 +247,18 @@ impl Hooks {
     /// hook too. Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));
-        let mut has_returned = false;
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
         // are destroyed.
-        let _ = ACTIVE_HOOK_CALLS.try_with(|calls| {
+        let returned = ACTIVE_HOOK_CALLS.try_with(|calls| {
             let enclosing = calls.iter().take_while(|call| call.get().is_some());
             let is_inside = enclosing.clone().any(|call| call.get() == this);
-            if let Some(unused) = calls.get(enclosing.count()).filter(|_| !is_inside) {
-                unused.set(this);
-                self.catch_panic(PanicPlace::Wake, || {
-                    hook();
-                    has_returned = true;
-                });
-                unused.set(None);
-            }
+            let unused = calls.get(enclosing.count()).filter(|_| !is_inside)?;
+            unused.set(this);
+            let returned = self.catch_panic(PanicPlace::Wake, hook);
+            unused.set(None);
+            returned
         });
-        has_returned
+        returned.ok().flatten().is_some()
     }
 
     /// Returns the id of the thread to unpark: the thread that the owner stored last, or initially
@@ -287,12 +283,11 @@ impl Hooks {
         self.thread_to_unpark.try_with_lock(store_this_thread).is_some()
     }
 
-    /// Runs user code, and catches and reports its panic.
+    /// Runs user code, and catches and reports its panic. Returns `None` after a panic.
     #[inline]
-    pub(crate) fn catch_panic(&self, place: PanicPlace, run: impl FnOnce()) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            self.report_panic(place, payload);
-        }
+    pub(crate) fn catch_panic<R>(&self, place: PanicPlace, run: impl FnOnce() -> R) -> Option<R> {
+        let result = catch_unwind(AssertUnwindSafe(run));
+        result.map_err(|payload| self.report_panic(place, payload)).ok()
     }
 
     #[inline]

@@ -81,13 +81,24 @@ impl Parker {
     /// Announces a sleep that ends at `until` at the latest. The owner must then check for requests
     /// once more.
     pub(crate) fn announce(&self, until: u64, ends_on_cancel: bool) -> SleepId {
+        self.begin_sleep(until, if ends_on_cancel { ENDS_ON_CANCEL } else { 0 })
+    }
+
+    /// Records that no loop drives the owner's wheel. The owner must then check for requests,
+    /// because a thread that has not seen this record publishes no deadline. Only the owner calls
+    /// this.
+    pub(crate) fn set_undriven(&self) {
+        let _ = self.begin_sleep(u64::MAX, UNDRIVEN);
+    }
+
+    #[inline]
+    fn begin_sleep(&self, until: u64, flag: u64) -> SleepId {
         // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        let announcement =
-            previous + SLEEP_NUMBER_STEP + ASLEEP + if ends_on_cancel { ENDS_ON_CANCEL } else { 0 };
+        let announcement = previous + SLEEP_NUMBER_STEP + ASLEEP + flag;
         // Release: publishes `until` to `sleeps_past`. After this swap, a waking thread that ends
         // an earlier sleep cannot clear this announcement, because its compare-exchange expects the
         // earlier word.
@@ -95,20 +106,6 @@ impl Parker {
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
         SleepId(announcement)
-    }
-
-    /// Records that no loop drives the owner's wheel. The owner must then check for requests,
-    /// because a thread that has not seen this record publishes no deadline. Only the owner calls
-    /// this.
-    pub(crate) fn set_undriven(&self) {
-        // Relaxed: the store of `sleep_word` publishes `until`.
-        self.until.store(u64::MAX, Ordering::Relaxed);
-        // Relaxed: only the owner changes the number. Release: publishes `until` to `sleeps_past`.
-        let previous =
-            self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        self.sleep_word.store(previous + SLEEP_NUMBER_STEP + ASLEEP + UNDRIVEN, Ordering::Release);
-        // SeqCst (F1): as in `announce`.
-        fence(Ordering::SeqCst);
     }
 
     /// Records that a loop drives the owner's wheel. Only the owner calls this.

@@ -4,7 +4,7 @@
 //! above all generations of the old shard. So timers with the same shard number and index never
 //! share a generation, and a stale handle matches no later timer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::{
     cross_core::{
@@ -13,7 +13,7 @@ use crate::{
     },
     error::ConfigError,
     limits::{OWNER_GENERATION_MAX, SHARDS_MAX},
-    util::sync::constant,
+    util::sync::{constant, lock},
 };
 
 constant! {
@@ -49,13 +49,6 @@ struct NumberAssignment {
     first_generation: u64,
 }
 
-impl Registry {
-    fn free_numbers(&self) -> std::sync::MutexGuard<'_, FreeNumbers> {
-        // No critical section panics half-way, so the data behind a poisoned lock is consistent.
-        self.free_numbers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl FreeNumbers {
     fn assign_number(&mut self) -> Option<NumberAssignment> {
         let assigned = self.reusable.pop().or_else(|| {
@@ -74,7 +67,7 @@ impl FreeNumbers {
 /// handles with this number find the shard. Returns the shard, and the generation at which its
 /// timers start: 1, or more if an ended shard had the same number.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
-    let mut free_numbers = REGISTRY.free_numbers();
+    let mut free_numbers = lock(&REGISTRY.free_numbers);
     let assigned = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;
     (shared.number, shared.serial) = (assigned.number, free_numbers.created_shard_count);
     drop(free_numbers);
@@ -90,7 +83,7 @@ pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number is not reused if its generations are used up.
     if first_generation <= OWNER_GENERATION_MAX {
-        REGISTRY.free_numbers().reusable.push(NumberAssignment { number, first_generation });
+        lock(&REGISTRY.free_numbers).reusable.push(NumberAssignment { number, first_generation });
     }
 }
 
@@ -104,5 +97,5 @@ pub(crate) fn find_shard_arc(number: u32) -> Option<Arc<Shared>> {
 }
 
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {
-    0..REGISTRY.free_numbers().first_never_used_number
+    0..lock(&REGISTRY.free_numbers).first_never_used_number
 }

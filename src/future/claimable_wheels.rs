@@ -80,11 +80,10 @@ use crate::{
     },
     error::{AddErrorReason, ConfigError},
     gauges::RefreshHook,
-    limits::{PER_WORKER_CLAIM_TRIES, UNANNOUNCED_SLEEP_MAX},
+    limits::{LONG_OVERDUE_GRACE_NANOS, PER_WORKER_CLAIM_TRIES, UNANNOUNCED_SLEEP_MAX},
     local::{ShardRef, ThreadWheel},
     shard::{Engine, PreparedSleep, UserCodeStep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
-    when::When,
 };
 
 /// A wheel that threads claim for one operation at a time. Two wheels share no cache line.
@@ -150,13 +149,12 @@ impl Drop for ClaimGuard<'_> {
 }
 
 impl ClaimableWheel {
-    fn new(config: Config) -> Result<(Self, ShardRef), ConfigError> {
+    fn new(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::for_callbacks())?;
         let shared = Arc::clone(&engine.shared);
-        shared.gauges.set_long_overdue_grace();
+        shared.gauges.set_overdue_grace(LONG_OVERDUE_GRACE_NANOS);
         let _ = engine.grant_add_allowance(0);
-        let shard_ref = ShardRef { shared: Arc::clone(&shared) };
-        let wheel = Self {
+        Ok(Self {
             is_claimed: AtomicBool::new(false),
             claimed_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
@@ -164,8 +162,7 @@ impl ClaimableWheel {
                 sleep_limit: u64::MAX,
             })),
             shared,
-        };
-        Ok((wheel, shard_ref))
+        })
     }
 
     /// Claims the wheel, or returns `None` if another thread has claimed it. The caller must not
@@ -310,9 +307,10 @@ impl ClaimableWheel {
         with_wake_on_drop(false, || self.shared.hooks.drop_catching_panic(callback));
     }
 
+    /// Returns `None` if all attempts to claim the wheel fail.
     #[inline]
-    pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
-        let Some(mut guard) = self.claim_with_retries() else { return handle.cancel() };
+    pub(super) fn cancel(&self, handle: TimerHandle) -> Option<Cancel> {
+        let mut guard = self.claim_with_retries()?;
         let cancelled = guard.engine.cancel(handle, OwnerSlab::needs_drop);
         let free_when = cancelled.ok().flatten();
         let callback = free_when
@@ -323,26 +321,22 @@ impl ClaimableWheel {
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
         }
-        cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled)
+        Some(cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled))
     }
 
-    pub(super) fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        let Some(mut guard) = self.claim_with_retries() else {
-            return handle.reset(When::at_nanos(nanos));
-        };
-        if !guard.engine.reset_to_nanos(handle, nanos) {
-            return false;
+    /// Returns `None` if all attempts to claim the wheel fail.
+    pub(super) fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> Option<bool> {
+        let mut guard = self.claim_with_retries()?;
+        let is_reset = guard.engine.reset_to_nanos(handle, nanos);
+        if is_reset {
+            self.release_and_wake_watcher_for(guard, self.shared.tick.round_up(nanos));
         }
-        let due = self.shared.tick.round_up(nanos);
-        self.release_and_wake_watcher_for(guard, due);
-        true
+        Some(is_reset)
     }
 
-    pub(super) fn is_pending(&self, handle: TimerHandle) -> bool {
-        match self.claim_with_retries() {
-            Some(mut guard) => guard.engine.is_pending(handle),
-            None => handle.is_pending(),
-        }
+    /// Returns `None` if all attempts to claim the wheel fail.
+    pub(super) fn is_pending(&self, handle: TimerHandle) -> Option<bool> {
+        Some(self.claim_with_retries()?.engine.is_pending(handle))
     }
 
     /// Fires the due timers and consumes messages. Releases the wheel while a callback runs or is
@@ -433,7 +427,6 @@ impl ClaimableWheel {
 /// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
 pub(super) struct ClaimableWheels {
     pub(super) wheels: Vec<ClaimableWheel>,
-    pub(super) shards: Arc<[ShardRef]>,
     /// True once all clones and futures of the `Timers` have been dropped.
     is_stopping: AtomicBool,
 }
@@ -443,10 +436,9 @@ impl ClaimableWheels {
         wheel_count: usize,
         config: impl FnMut(usize) -> Config,
     ) -> Result<Arc<Self>, ConfigError> {
-        let pairs = (0..wheel_count.max(1)).map(config).map(ClaimableWheel::new);
-        let (wheels, shards): (Vec<_>, Vec<_>) = pairs.collect::<Result<_, _>>()?;
-        let is_stopping = AtomicBool::new(false);
-        let claimable_wheels = Arc::new(Self { wheels, shards: shards.into(), is_stopping });
+        let wheels = (0..wheel_count.max(1)).map(config).map(ClaimableWheel::new);
+        let wheels = wheels.collect::<Result<_, _>>()?;
+        let claimable_wheels = Arc::new(Self { wheels, is_stopping: AtomicBool::new(false) });
         for (index, wheel) in claimable_wheels.wheels.iter().enumerate() {
             let claimable_wheels = Arc::downgrade(&claimable_wheels);
             let refresh = move || {
@@ -457,6 +449,10 @@ impl ClaimableWheels {
             let _ = wheel.shared.gauges.refresh.set(RefreshHook(Box::new(refresh)));
         }
         Ok(claimable_wheels)
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = ShardRef> {
+        self.wheels.iter().map(|wheel| ShardRef { shared: Arc::clone(&wheel.shared) })
     }
 
     pub(super) fn stop_watcher(&self) {
@@ -606,7 +602,7 @@ impl Drop for Watcher {
 
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watcher").field(&self.0.shards).finish()
+        f.debug_tuple("Watcher").field(&self.0.shards().collect::<Vec<_>>()).finish()
     }
 }
 

@@ -287,15 +287,11 @@ impl<B: Backend> Sleep<B> {
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         let waker = match self.state {
-            SleepState::Completed | SleepState::ZeroDelay => {
-                self.state = SleepState::Completed;
-                return Poll::Ready(Ok(()));
-            }
+            SleepState::Completed | SleepState::ZeroDelay => return self.complete(),
             SleepState::NoWheel(reason) => return Poll::Ready(Err(reason)),
             SleepState::Armed { handle, elapsed_at_reset: true, .. } => {
                 self.backend.cancel(handle);
-                self.state = SleepState::Completed;
-                return Poll::Ready(Ok(()));
+                return self.complete();
             }
             SleepState::Armed { handle, .. } => {
                 let is_pending = self.backend.is_pending(handle);
@@ -312,28 +308,27 @@ impl<B: Backend> Sleep<B> {
                     }
                 }
             }
-            SleepState::LongUnpolled => {
-                let waker = WakerCallback::new(cx.waker());
-                self.state = SleepState::Unarmed;
-                waker
-            }
             SleepState::Unarmed if self.backend.has_elapsed(self.deadline)? => {
-                self.state = SleepState::Completed;
-                return Poll::Ready(Ok(()));
+                return self.complete();
             }
-            SleepState::Unarmed => WakerCallback::new(cx.waker()),
+            SleepState::LongUnpolled | SleepState::Unarmed => WakerCallback::new(cx.waker()),
         };
+        self.state = SleepState::Unarmed;
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
         // The add has failed, but a sleep with an elapsed deadline needs no timer. A sleep that was
         // `LongUnpolled` or `Armed` has not compared its deadline with the clock yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
-            self.state = SleepState::Completed;
-            return Poll::Ready(Ok(()));
+            return self.complete();
         }
         let handle = added?;
         self.state = SleepState::Armed { handle, waker_id, elapsed_at_reset: false };
         Poll::Pending
+    }
+
+    fn complete(&mut self) -> Poll<Result<(), AddErrorReason>> {
+        self.state = SleepState::Completed;
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fmt, io,
     num::NonZero,
     panic::RefUnwindSafe,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -28,7 +28,7 @@ use crate::{
     },
     error::{AddErrorReason, ConfigError},
     local::{ShardRef, ThreadWheel},
-    util::sync::per_thread,
+    util::sync::{lock, per_thread},
     when::When,
 };
 
@@ -94,9 +94,8 @@ struct WheelSet {
     /// The wheels that [`Timers::per_worker`] has made. `None` for other `Timers`, whose wheels
     /// belong to threads.
     claimable_wheels: Option<Arc<ClaimableWheels>>,
-    /// Stops the threads or the watcher when the last clone of this `Arc` is dropped. `None` for
-    /// [`Timers::new`], because the caller's threads turn the wheels.
-    _stop_on_drop: Option<Arc<dyn Send + Sync>>,
+    /// Stops the threads or the watcher, if any, when the last clone of this `Arc` is dropped.
+    _stop_on_drop: Arc<dyn Send + Sync>,
 }
 
 // A wheel calls user code only between complete updates of its data, so a panic in user code leaves
@@ -189,11 +188,7 @@ impl Timers {
     #[cfg(feature = "cores")]
     pub fn start_with(builder: CoresBuilder) -> io::Result<Self> {
         let cores = builder.start(|core| core.run_timers())?;
-        Ok(Self::from_wheel_set(&WheelSet {
-            shards: cores.shards().into(),
-            claimable_wheels: None,
-            _stop_on_drop: Some(Arc::new(CallOnDrop(move || cores.stop()))),
-        }))
+        Ok(Self::from_shards(cores.shards().into(), None, move || cores.stop()))
     }
 
     /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
@@ -266,12 +261,8 @@ impl Timers {
     ) -> Result<(Self, Watcher), ConfigError> {
         let wheels = ClaimableWheels::new(wheels, config)?;
         let watcher = Watcher(Arc::clone(&wheels));
-        let timers = Self::from_wheel_set(&WheelSet {
-            shards: Arc::clone(&wheels.shards),
-            claimable_wheels: Some(Arc::clone(&wheels)),
-            _stop_on_drop: Some(Arc::new(CallOnDrop(move || wheels.stop_watcher()))),
-        });
-        Ok((timers, watcher))
+        let (shards, claimable_wheels) = (wheels.shards().collect(), Some(Arc::clone(&wheels)));
+        Ok((Self::from_shards(shards, claimable_wheels, move || wheels.stop_watcher()), watcher))
     }
 
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
@@ -300,14 +291,16 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "`Timers::new` needs at least one wheel");
-        Self::from_wheel_set(&WheelSet {
-            shards: shards.into(),
-            claimable_wheels: None,
-            _stop_on_drop: None,
-        })
+        Self::from_shards(shards.into(), None, || ())
     }
 
-    fn from_wheel_set(set: &WheelSet) -> Self {
+    /// Uses these wheels. Calls `stop` when all clones and futures have been dropped.
+    fn from_shards(
+        shards: Arc<[ShardRef]>,
+        claimable_wheels: Option<Arc<ClaimableWheels>>,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let set = WheelSet { shards, claimable_wheels, _stop_on_drop: Arc::new(CallOnDrop(stop)) };
         Self(set.shards.iter().map(|_| Arc::new(set.clone())).collect())
     }
 
@@ -568,10 +561,9 @@ impl Remote {
     }
 
     fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        match self.claimable_wheel(self.wheel_index) {
-            Some(wheel) => wheel.try_reset_to_nanos(handle, nanos),
-            None => handle.reset(When::at_nanos(nanos)),
-        }
+        self.claimable_wheel(self.wheel_index)
+            .and_then(|wheel| wheel.try_reset_to_nanos(handle, nanos))
+            .unwrap_or_else(|| handle.reset(When::at_nanos(nanos)))
     }
 
     /// Converts `nanos` from this wheel's clock to the clock of the wheel at `index`. Keeps
@@ -637,17 +629,17 @@ impl BackendOps for Remote {
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        match self.claimable_wheel(self.wheel_index) {
-            Some(wheel) => wheel.is_pending(handle),
-            None => handle.is_pending(),
-        }
+        self.claimable_wheel(self.wheel_index)
+            .and_then(|wheel| wheel.is_pending(handle))
+            .unwrap_or_else(|| handle.is_pending())
     }
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> bool {
-        let cancelled = with_wake_on_drop(false, || match self.claimable_wheel(self.wheel_index) {
-            Some(wheel) => wheel.cancel(handle),
-            None => handle.cancel(),
+        let cancelled = with_wake_on_drop(false, || {
+            self.claimable_wheel(self.wheel_index)
+                .and_then(|wheel| wheel.cancel(handle))
+                .unwrap_or_else(|| handle.cancel())
         });
         cancelled == Cancel::Cancelled
     }
@@ -681,7 +673,7 @@ fn number_of_this_thread() -> usize {
     static LAST_THREAD_NUMBER: Mutex<usize> = Mutex::new(0);
     let number = THREAD_NUMBER.try_with(|number| {
         if number.get() == 0 {
-            let mut last = LAST_THREAD_NUMBER.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = lock(&LAST_THREAD_NUMBER);
             *last += 1;
             number.set(*last);
         }

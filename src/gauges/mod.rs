@@ -170,22 +170,11 @@ impl Gauges {
         }
     }
 
-    /// Sets the grace period of overdue timers to `SHORT_OVERDUE_GRACE_NANOS`. Enables the report
-    /// of a missing loop again. Called when a thread's wheel has no driver yet, or has lost its
-    /// last driver.
-    pub(crate) fn set_short_overdue_grace(&self) {
+    /// Sets the grace period of overdue timers. Enables the report of a missing loop again.
+    pub(crate) fn set_overdue_grace(&self, nanos: u64) {
         if self.must_publish() {
             // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(SHORT_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
-        }
-    }
-
-    /// Sets the grace period of overdue timers to `LONG_OVERDUE_GRACE_NANOS`. Called for a new
-    /// `Shard` or a new wheel of `Timers::per_worker`.
-    pub(crate) fn set_long_overdue_grace(&self) {
-        if self.must_publish() {
-            // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
+            self.overdue_grace_nanos.store(nanos, Ordering::Relaxed);
         }
     }
 

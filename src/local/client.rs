@@ -1,8 +1,6 @@
 //! The interface between a thread's wheel and its clients, which are purgatories.
 
 use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
     mem,
     rc::{Rc, Weak},
 };
@@ -32,32 +30,26 @@ pub(crate) struct ClientId(u32);
 pub(super) struct Clients {
     /// The clients, indexed by identifier; `None` for a free identifier.
     by_id: Vec<Option<Weak<dyn WheelClient>>>,
-    /// The free identifiers. Some may be beyond the end of `by_id`, because `remove` shortens
-    /// `by_id`. `add` discards identifiers beyond the end.
-    free_ids: BinaryHeap<Reverse<u32>>,
 }
 
 impl Clients {
+    /// Gives the client the lowest free identifier.
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        if let Some(Reverse(id)) = self.free_ids.pop()
-            && let Some(vacant) = self.by_id.get_mut(id as usize)
-        {
-            *vacant = Some(client);
-            return ClientId(id);
+        let free = self.by_id.iter().position(Option::is_none);
+        let id = free.unwrap_or(self.by_id.len());
+        if free.is_none() {
+            self.by_id.push(None);
         }
-        // All free identifiers, if any, are beyond the end of `by_id`, so `by_id` has no vacant
-        // element.
-        self.free_ids.clear();
-        self.by_id.push(Some(client));
-        let last = u32::try_from(self.by_id.len() - 1);
-        ClientId(last.unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")))
+        self.by_id[id] = Some(client);
+        ClientId(
+            u32::try_from(id).unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")),
+        )
     }
 
     /// Removes a client, frees its identifier, and truncates `by_id` after the last remaining
     /// client. If no client remains, frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
-        self.free_ids.push(Reverse(id));
         while self.by_id.pop_if(|client| client.is_none()).is_some() {}
         if self.by_id.is_empty() {
             mem::take(self);

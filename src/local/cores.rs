@@ -7,7 +7,7 @@ use std::{
     io, mem,
     num::NonZeroUsize,
     panic,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    sync::{Arc, Mutex, OnceLock, mpsc},
     task::{Context, Poll, Waker},
     thread::{self, JoinHandle, ThreadId},
 };
@@ -18,7 +18,7 @@ use crate::{
     cross_core::hooks::{Hooks, PanicPlace},
     error::ConfigError,
     limits::SHARDS_MAX,
-    util::sync::{AtomicBool, Ordering},
+    util::sync::{AtomicBool, Ordering, lock},
 };
 
 /// The threads of a thread-per-core program, each with its own wheel and, by default, pinned to a
@@ -120,14 +120,6 @@ impl CoresShared {
     }
 }
 
-impl StopState {
-    fn lock_wakers(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
-        // No critical section panics in the middle of a change, so the map is consistent even if
-        // the lock is poisoned.
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The number of messages that one stop request sends to a thread, one after the other. The
 /// callback of each message sends the next message. Messages are processed in FIFO order. So if
 /// another thread calls `stop`, all its earlier requests are processed before the first message.
@@ -161,7 +153,7 @@ impl Drop for ThreadStopRequest {
         // under the lock that is taken below. So either the future sees this store, or the map
         // contains its waker.
         state.is_processed.store(true, Ordering::Relaxed);
-        let wakers = mem::take(&mut *state.lock_wakers());
+        let wakers = mem::take(&mut *lock(&state.wakers));
         let hooks = self.shared.hooks_of(self.thread_index);
         for waker in wakers.into_values() {
             hooks.catch_panic(PanicPlace::Callback, || waker.wake());
@@ -178,7 +170,7 @@ struct StopWaiter<'c> {
 impl StopWaiter<'_> {
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let waker = cx.waker().clone();
-        let mut wakers = self.core.stop_state().lock_wakers();
+        let mut wakers = lock(&self.core.stop_state().wakers);
         if self.core.is_stopping() {
             return Poll::Ready(());
         }
@@ -199,7 +191,7 @@ impl StopWaiter<'_> {
 impl Drop for StopWaiter<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            let waker = self.core.stop_state().lock_wakers().remove(&number);
+            let waker = lock(&self.core.stop_state().wakers).remove(&number);
             self.drop_catching_panic(waker);
         }
     }

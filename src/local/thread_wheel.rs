@@ -29,6 +29,7 @@ use crate::{
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
+    limits::SHORT_OVERDUE_GRACE_NANOS,
     shard::{Engine, PreparedSleep, TimerAtClose, UserCodeStep},
     trace::UndrivenIncident,
     util::{panics::catch_panic_silently, sync::per_thread},
@@ -185,7 +186,7 @@ impl ThreadWheel {
             sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
         };
         local.mark_undriven();
-        local.shared.gauges.set_short_overdue_grace();
+        local.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
         Ok(local)
     }
 
@@ -382,7 +383,7 @@ impl ThreadWheel {
         if no_driver_left && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
         {
             self.enter_undriven_state(DriverState::Undriven);
-            self.shared.gauges.set_short_overdue_grace();
+            self.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
         }
     }
 
@@ -499,7 +500,6 @@ impl ThreadWheel {
             return u64::MAX;
         };
         let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
-        let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
         self.shared.report_overdue_timer(self.shared.clock.nanos().saturating_sub(next_due));
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
@@ -521,7 +521,7 @@ impl ThreadWheel {
             return;
         }
         let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
-        if next_due.min(self.shared.gauges.remote_due_while_undriven()) < u64::MAX {
+        if next_due < u64::MAX {
             // The lateness `u64::MAX` skips the grace period, because the timer will never fire.
             self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnWatcher);
         }
@@ -546,7 +546,6 @@ impl ThreadWheel {
             DriverState::Undriven => {
                 let (next_due, now) =
                     self.with_engine(|engine| engine.publish_for_undriven_wheel());
-                let next_due = next_due.min(self.shared.gauges.remote_due_while_undriven());
                 // The new timer itself is not reported, even if it was added after its deadline.
                 if next_due < new_deadline {
                     self.shared.report_overdue_timer(now.saturating_sub(next_due));
@@ -1012,16 +1011,17 @@ impl ThreadWheel {
         taken
     }
 
+    /// Runs user code, and catches and reports its panic. Returns `None` after a panic.
     #[inline]
-    pub(crate) fn catch_panic(place: PanicPlace, run: impl FnOnce()) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            Self::report_panic(place, payload);
-        }
+    pub(crate) fn catch_panic<R>(place: PanicPlace, run: impl FnOnce() -> R) -> Option<R> {
+        let result = catch_unwind(AssertUnwindSafe(run));
+        result.map_err(|payload| Self::report_panic(place, payload)).ok()
     }
 
     /// Drops values one by one. If a destructor panics, reports the panic and continues.
     pub(crate) fn drop_each_catching_panic<T>(values: impl IntoIterator<Item = T>) {
-        values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
+        let drop_one = |value| _ = Self::catch_panic(PanicPlace::Drop, || drop(value));
+        values.into_iter().for_each(drop_one);
     }
 
     /// Reports a panic to this thread's wheel. If the thread has no wheel, creates one. But creates

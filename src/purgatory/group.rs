@@ -107,12 +107,6 @@ struct Core {
     has_left: AtomicBool,
 }
 
-impl Core {
-    fn new(shard: &ShardRef) -> Self {
-        Self { shard: shard.clone(), has_left: AtomicBool::new(false) }
-    }
-}
-
 /// Holds the user's function that returns the core of a key. The destructor catches panics, because
 /// it often runs in an exiting thread, where a panic would abort the process. The `Option` is
 /// `None` only during the drop.
@@ -231,7 +225,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             shards[index].is_of_this_thread(),
             "shard {index} is not this thread's wheel, or has ended; join on that core's thread"
         );
-        let cores = self.0.cores.get_or_init(|| shards.iter().map(Core::new).collect());
+        let new_core =
+            |shard: &ShardRef| Core { shard: shard.clone(), has_left: AtomicBool::new(false) };
+        let cores = self.0.cores.get_or_init(|| shards.iter().map(new_core).collect());
         let (count, others) = (shards.len(), cores.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
         let are_same = cores.iter().map(|core| &core.shard).eq(shards);

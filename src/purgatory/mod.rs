@@ -1073,12 +1073,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// panic, sends its [`nondelivery_reply`](Message::nondelivery_reply) to the sender.
     fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
         let reply = if message.is_watch() { message.nondelivery_reply() } else { None };
-        let mut is_handled = false;
-        ThreadWheel::catch_panic(PanicPlace::Operation, || {
-            self.handle_message(sender_core, message);
-            is_handled = true;
-        });
-        if let Some(reply) = reply.filter(|_| !is_handled) {
+        let handle = || self.handle_message(sender_core, message);
+        if ThreadWheel::catch_panic(PanicPlace::Operation, handle).is_none()
+            && let Some(reply) = reply
+        {
             self.add_message_to_batch(sender_core, reply);
         }
     }
@@ -1117,9 +1115,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
         let on_event = |key: K| {
-            ThreadWheel::catch_panic(PanicPlace::Operation, move || {
-                let _ = self.check_and_complete(&key);
-            });
+            ThreadWheel::catch_panic(PanicPlace::Operation, move || self.check_and_complete(&key));
         };
         member.consume(batch, on_event, |sender_core, message| {
             self.handle_message_catching_panic(sender_core, message);
@@ -1180,7 +1176,5 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 /// Calls `try_complete`. A panic counts as false.
 #[inline]
 fn call_try_complete<Op: DelayedOperation>(operation: &mut Op) -> bool {
-    let mut condition_holds = false;
-    ThreadWheel::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
-    condition_holds
+    ThreadWheel::catch_panic(PanicPlace::Operation, || operation.try_complete()).unwrap_or(false)
 }

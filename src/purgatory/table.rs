@@ -627,7 +627,7 @@ impl<K, Op> Table<K, Op> {
         let added = self.chain_heads.len();
         self.chain_heads.push(WatchIndex::NONE);
         self.chain_mask = self.chain_heads.len().next_power_of_two() - 1;
-        let parent = added & (self.chain_mask >> 1);
+        let parent = self.parent_chain(added);
         let mut moved = mem::replace(&mut self.chain_heads[parent], WatchIndex::NONE);
         while moved != WatchIndex::NONE {
             let hash = self.watch_mut(moved).hash;
@@ -639,7 +639,7 @@ impl<K, Op> Table<K, Op> {
     /// Removes the last chain, and moves its keys to its [parent](Self::parent_chain).
     fn remove_chain(&mut self) {
         let Some(mut moved) = self.chain_heads.pop() else { return };
-        let parent = self.chain_heads.len() & (self.chain_mask >> 1);
+        let parent = self.parent_chain(self.chain_heads.len());
         self.chain_mask = self.chain_heads.len().next_power_of_two() - 1;
         while moved != WatchIndex::NONE {
             let first = mem::replace(&mut self.chain_heads[parent], moved);

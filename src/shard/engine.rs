@@ -237,12 +237,11 @@ impl<T> Engine<T> {
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
-                self.read_clock();
+                let delay = saturating_nanos(delay);
+                let due = self.nanos_after(delay);
                 // Subtracts almost a tick from the deadline of a zero delay, because the deadline
                 // is later rounded up to a tick. So the next turn fires the timer.
-                let (now, delay) = (self.clock.latest, saturating_nanos(delay));
-                let from = if delay == 0 { now.min } else { now.max };
-                self.clock.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
+                self.clock.tick.backdate_if_elapsed(due, delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
@@ -968,7 +967,8 @@ impl<T> Engine<T> {
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Either the loop
     /// has not begun, or the wheel has lost its last driver. Returns two times: the next deadline,
-    /// or `u64::MAX` if there is none, and the lower bound of the latest clock reading.
+    /// remote requests included, or `u64::MAX` if there is none, and the lower bound of the latest
+    /// clock reading.
     #[cold]
     pub(crate) fn publish_for_undriven_wheel(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.clock.tick.tick_start_nanos(tick));
@@ -976,7 +976,8 @@ impl<T> Engine<T> {
         self.stats.publish_at_turn.set(0);
         self.request_pass();
         self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next));
-        (next.unwrap_or(u64::MAX), self.clock.latest.min)
+        let remote = self.shared.gauges.remote_due_while_undriven();
+        (next.unwrap_or(u64::MAX).min(remote), self.clock.latest.min)
     }
 
     /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets

@@ -29,6 +29,7 @@ use crate::{
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
+    limits::LONG_OVERDUE_GRACE_NANOS,
     metrics::ShardMetrics,
     when::When,
 };
@@ -111,7 +112,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;
-        engine.shared.gauges.set_long_overdue_grace();
+        engine.shared.gauges.set_overdue_grace(LONG_OVERDUE_GRACE_NANOS);
         // Allows no adds yet, so that the first add checks whether the loop has begun.
         let _ = engine.grant_add_allowance(0);
         Ok(Self { engine })

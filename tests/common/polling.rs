@@ -54,6 +54,11 @@ impl Poller {
         self.wakes.0.load(Ordering::SeqCst)
     }
 
+    /// Returns how often the waker was called since the previous call.
+    pub(crate) fn take_woken(&self) -> usize {
+        self.wakes.0.swap(0, Ordering::SeqCst)
+    }
+
     /// Number of clones of the poller's waker.
     pub(crate) fn clones(&self) -> usize {
         Arc::strong_count(&self.wakes) - 2

@@ -30,12 +30,6 @@ impl Timers for CorewheelWheel {
         self.0.reset(*key, deadline)
     }
 
-    fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
-        for (_, payload) in self.0.advance(now) {
-            on_fire(payload);
-        }
-    }
-
     fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
         self.0.advance_within(now, budget).for_each(|(_, payload)| on_fire(payload));
     }

@@ -3,6 +3,8 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
+#[path = "../../../tests/common/polling.rs"]
+mod polling;
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,8 +12,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
-    sync::{Arc, mpsc},
-    task::{Context, Poll, Wake, Waker},
+    sync::mpsc,
+    task::Poll,
     thread,
 };
 
@@ -26,6 +28,7 @@ use futures_core::Stream;
 use tokio::task;
 
 use common::paused;
+use polling::Poller;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -137,46 +140,26 @@ fn only_try_remove_accepts_a_stale_key() {
     });
 }
 
-#[derive(Default)]
-struct Count(std::sync::atomic::AtomicU32);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-    }
-}
-
-impl Count {
-    fn take(&self) -> u32 {
-        self.0.swap(0, std::sync::atomic::Ordering::SeqCst)
-    }
-}
-
-fn counting_waker() -> (Arc<Count>, Waker) {
-    let count = Arc::new(Count::default());
-    (Arc::clone(&count), Waker::from(count))
-}
-
 #[test]
 fn an_earlier_deadline_wakes_the_polling_task() {
     paused(|| async {
-        let (woken, waker) = counting_waker();
-        let mut cx = Context::from_waker(&waker);
+        let poller = Poller::new();
+        let mut cx = poller.context();
         let mut queue = DelayQueue::new();
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
         let key = queue.insert("first", 10 * SECOND);
-        assert_eq!(woken.take(), 1, "the queue was empty");
+        assert_eq!(poller.take_woken(), 1, "the queue was empty");
         assert!(queue.poll_expired(&mut cx).is_pending());
         queue.insert("later", 20 * SECOND);
-        assert_eq!(woken.take(), 0);
+        assert_eq!(poller.take_woken(), 0);
         queue.insert("earlier", 5 * SECOND);
-        assert_eq!(woken.take(), 1);
+        assert_eq!(poller.take_woken(), 1);
         assert!(queue.poll_expired(&mut cx).is_pending());
         queue.reset(&key, SECOND);
-        assert_eq!(woken.take(), 1);
+        assert_eq!(poller.take_woken(), 1);
         assert!(queue.poll_expired(&mut cx).is_pending());
         time::advance(SECOND).await;
-        assert_eq!(woken.take(), 1);
+        assert_eq!(poller.take_woken(), 1);
         let Poll::Ready(Some(expired)) = queue.poll_expired(&mut cx) else { panic!("not due") };
         assert_eq!(expired.into_inner(), "first");
     });
@@ -185,23 +168,23 @@ fn an_earlier_deadline_wakes_the_polling_task() {
 #[test]
 fn an_insert_wakes_the_task_that_emptied_the_queue() {
     paused(|| async {
-        let (woken, waker) = counting_waker();
-        let mut cx = Context::from_waker(&waker);
+        let poller = Poller::new();
+        let mut cx = poller.context();
         let mut queue = DelayQueue::new();
         queue.insert("first", SECOND);
         assert!(queue.poll_expired(&mut cx).is_pending());
         time::advance(SECOND).await;
-        assert_eq!(woken.take(), 1);
+        assert_eq!(poller.take_woken(), 1);
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(Some(_))));
         queue.insert("second", SECOND);
-        assert_eq!(woken.take(), 1, "the latest poll returned the last entry");
+        assert_eq!(poller.take_woken(), 1, "the latest poll returned the last entry");
         time::advance(SECOND).await;
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(Some(_))));
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
         queue.clear();
-        assert_eq!(woken.take(), 0, "the queue was empty already");
+        assert_eq!(poller.take_woken(), 0, "the queue was empty already");
         queue.insert("third", SECOND);
-        assert_eq!(woken.take(), 1, "the latest poll returned `None`");
+        assert_eq!(poller.take_woken(), 1, "the latest poll returned `None`");
     });
 }
 

@@ -3,6 +3,8 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
+#[path = "../../../tests/common/polling.rs"]
+mod polling;
 
 use std::sync::{Arc, Mutex};
 
@@ -21,11 +23,7 @@ macro_rules! calls_of {
         mod $module {
             use std::{
                 panic::{AssertUnwindSafe, catch_unwind},
-                sync::{
-                    Arc,
-                    atomic::{AtomicBool, Ordering::SeqCst},
-                },
-                task::{Context, Poll, Wake},
+                task::Poll,
             };
 
             use fastrand::Rng;
@@ -33,16 +31,7 @@ macro_rules! calls_of {
             use $time as time;
             use $time::{Duration, Instant};
 
-            use super::{ANY, Log};
-
-            #[derive(Default)]
-            struct Woken(AtomicBool);
-
-            impl Wake for Woken {
-                fn wake(self: Arc<Self>) {
-                    self.0.store(true, SeqCst);
-                }
-            }
+            use super::{ANY, Log, polling::Poller};
 
             struct Entry {
                 value: u128,
@@ -64,8 +53,8 @@ macro_rules! calls_of {
                 has_equal_deadlines: bool,
                 /// The millisecond that the latest poll has reached.
                 reached: u128,
-                /// The waker of the latest poll.
-                woken: Arc<Woken>,
+                /// Made the latest poll.
+                poller: Poller,
                 /// True if the latest poll was pending.
                 is_pending: bool,
                 /// True if the latest poll found no entries.
@@ -82,7 +71,7 @@ macro_rules! calls_of {
                     stale: Vec::new(),
                     has_equal_deadlines: seed % 2 == 0,
                     reached: 0,
-                    woken: Arc::default(),
+                    poller: Poller::new(),
                     is_pending: false,
                     is_exhausted: false,
                 };
@@ -135,10 +124,9 @@ macro_rules! calls_of {
                 /// Polls with another waker. Checks that the waker of the latest poll was called if
                 /// its task had to poll again.
                 fn poll(&mut self) -> Poll<Option<Expired<u128>>> {
-                    let was_woken = self.woken.0.load(SeqCst);
-                    self.woken = Arc::default();
-                    let waker = Arc::clone(&self.woken).into();
-                    let poll = self.queue.poll_expired(&mut Context::from_waker(&waker));
+                    let was_woken = self.poller.woken() > 0;
+                    self.poller = Poller::new();
+                    let poll = self.queue.poll_expired(&mut self.poller.context());
                     let must_wake = self.is_pending && poll.is_ready()
                         || self.is_exhausted && !matches!(poll, Poll::Ready(None));
                     assert!(was_woken || !must_wake, "not woken before {poll:?}");

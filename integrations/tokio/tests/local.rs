@@ -128,17 +128,6 @@ fn destructors_of_unfinished_tasks_use_the_threads_wheel() {
 }
 
 #[test]
-fn a_sleep_without_a_driver_panics() {
-    on_a_thread(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let task = LocalSet::new().block_on(&runtime, async {
-            tokio::task::spawn_local(sleep(Duration::from_millis(5))).await
-        });
-        assert!(task.expect_err("the wheel has no driver").is_panic());
-    });
-}
-
-#[test]
 fn run_in_turns_before_its_tasks_and_callbacks_may_spawn() {
     let test = || {
         let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -1,29 +1,20 @@
 //! A `DelayQueue` whose timer goes to a wheel with another clock, because the first wheel is full.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
+#[path = "../../../tests/common/polling.rs"]
+mod polling;
+
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
-    },
-    task::{Context, Wake},
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
     thread,
     time::Instant,
 };
 
 use corewheel::{Clock, Config, future::Timers};
 use corewheel_tokio::time::{self, DelayQueue, Duration};
+use polling::Poller;
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, SeqCst);
-    }
-}
 
 /// The second clock is 100 h behind, and then advances faster than the first.
 #[test]
@@ -40,12 +31,11 @@ fn a_queue_waits_again_after_a_sleep_on_another_clock() {
         let mut queue = DelayQueue::new();
         queue.insert((), HOUR);
         for _ in 0..3 {
-            let woken = Arc::<Woken>::default();
-            let waker = Arc::clone(&woken).into();
-            let poll = queue.poll_expired(&mut Context::from_waker(&waker));
+            let poller = Poller::new();
+            let poll = queue.poll_expired(&mut poller.context());
             HOURS.fetch_add(2, SeqCst);
             watcher.turn();
-            assert!(poll.is_ready() || woken.0.load(SeqCst), "not woken");
+            assert!(poll.is_ready() || poller.woken() > 0, "not woken");
         }
     };
     // The futures of one of the two threads use the full wheel first.

@@ -29,14 +29,14 @@ use std::{
     mem,
     ops::Deref,
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError, TryLockError},
+    sync::{Arc, Mutex, TryLockError},
 };
 
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
 
 use crate::{
     limits::EPOCH_ADVANCE_TRIES,
-    util::sync::{EPOCH_USES_LOOM, Ordering, global, lazy_per_thread},
+    util::sync::{EPOCH_USES_LOOM, Ordering, global, lazy_per_thread, lock},
 };
 
 global! {
@@ -230,7 +230,7 @@ pub(crate) fn free_garbage() {
     for _ in 0..EPOCH_ADVANCE_TRIES {
         advance_epoch();
     }
-    let garbage = mem::take(&mut *GARBAGE.lock().unwrap_or_else(PoisonError::into_inner));
+    let garbage = mem::take(&mut *lock(&GARBAGE));
     drop(garbage);
 }
 

@@ -86,13 +86,13 @@ fn garbage_is_freed_when_no_thread_is_pinned() {
 #[test]
 fn a_move_to_garbage_retries_while_the_lock_is_held() {
     let value = Arc::new(());
-    let lock = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let garbage = lock(&GARBAGE);
     move_to_garbage(Arc::clone(&value));
     for _ in 0..1_000 {
         pin().0.flush();
     }
     assert_eq!(Arc::strong_count(&value), 2);
-    drop(lock);
+    drop(garbage);
     assert!(attempts().any(|_| {
         free_garbage();
         Arc::strong_count(&value) == 1

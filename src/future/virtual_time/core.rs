@@ -9,7 +9,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     task::{Context, Wake, Waker},
@@ -22,6 +22,7 @@ use crate::{
     clock::ManualClock,
     config::Config,
     local::{ShardRef, ThreadWheel, local_timer},
+    util::sync::lock,
 };
 
 /// What a core does in one step: polls a task, or turns its wheel.
@@ -135,7 +136,7 @@ impl VirtualCore {
             let mut step = first;
             loop {
                 let result = tasks.take_step(step);
-                let mut scheduler = scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut scheduler = lock(&scheduler);
                 match scheduler.finish_step(index, result) {
                     Some((core, next_step)) if core == index => step = next_step,
                     next => return next,
@@ -240,23 +241,19 @@ impl Tasks {
 }
 
 impl ReadySet {
-    fn lock(&self) -> MutexGuard<'_, ReadyIds> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn ready_count(&self) -> usize {
-        self.lock().ids.len()
+        lock(&self.0).ids.len()
     }
 
     fn push(&self, id: usize) {
-        let mut ready = self.lock();
+        let mut ready = lock(&self.0);
         if ready.id_set.insert(id) {
             ready.ids.push(id);
         }
     }
 
     fn pop(&self, position: usize) -> Option<usize> {
-        let mut ready = self.lock();
+        let mut ready = lock(&self.0);
         let index = position.checked_rem(ready.ids.len())?;
         let id = ready.ids.swap_remove(index);
         ready.id_set.remove(&id);

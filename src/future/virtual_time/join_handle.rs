@@ -6,11 +6,11 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
 };
 
-use crate::local::ThreadWheel;
+use crate::{local::ThreadWheel, util::sync::lock};
 
 /// A handle to a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
 /// output of the task. Dropping the handle does not end the task.
@@ -55,7 +55,7 @@ impl<T> JoinHandle<T> {
             // destructor would abort the process.
             ThreadWheel::drop_each_catching_panic([future]);
             let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
-            let before = mem::replace(&mut *task.lock_state(), TaskState::Finished(Some(output)));
+            let before = mem::replace(&mut *lock(&task.0), TaskState::Finished(Some(output)));
             if let TaskState::Running(Some(waker)) = before {
                 waker.wake();
             }
@@ -78,7 +78,7 @@ impl<T> JoinHandle<T> {
     /// assert_eq!((task.take(), task.take()), (Some(7), None));
     /// ```
     pub fn take(&self) -> Option<T> {
-        match &mut *self.lock_state() {
+        match &mut *lock(&self.0) {
             TaskState::Running(_) => None,
             TaskState::Finished(output) => output.take(),
         }
@@ -98,15 +98,11 @@ impl<T> JoinHandle<T> {
     /// assert!(task.is_finished());
     /// ```
     pub fn is_finished(&self) -> bool {
-        matches!(*self.lock_state(), TaskState::Finished(_))
+        matches!(*lock(&self.0), TaskState::Finished(_))
     }
 
     pub(super) fn clone_handle(&self) -> Self {
         Self(Arc::clone(&self.0))
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, TaskState<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,7 +116,7 @@ impl<T> Future for JoinHandle<T> {
         // Cloning the new waker and dropping the old one run user code, so neither happens while
         // the state is locked.
         let mut new_or_old_waker = Some(cx.waker().clone());
-        match &mut *self.lock_state() {
+        match &mut *lock(&self.0) {
             TaskState::Running(waker) => {
                 mem::swap(waker, &mut new_or_old_waker);
                 Poll::Pending

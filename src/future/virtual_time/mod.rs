@@ -9,14 +9,14 @@ use std::{
     cell::Cell,
     fmt,
     marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 pub use self::join_handle::JoinHandle;
 use self::{core::VirtualCore, scheduler::Scheduler};
 use super::timers::set_number_of_this_thread;
-use crate::{clock::ManualClock, local::ShardRef};
+use crate::{clock::ManualClock, local::ShardRef, util::sync::lock};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
 /// [`block_on`](Self::block_on) advance the clock to the next deadline whenever all cores are idle.
@@ -422,14 +422,10 @@ impl VirtualTime {
     /// clock to the next deadline if the result is true. Ends when the result is false, or there is
     /// no deadline.
     fn advance_while(&self, should_advance: impl Fn(Duration, usize) -> bool + Send + 'static) {
-        let mut next = self.lock_scheduler().begin_run(Box::new(should_advance));
+        let mut next = lock(&self.scheduler).begin_run(Box::new(should_advance));
         while let Some((core, step)) = next {
             next = self.cores[core].take_steps(step, &self.scheduler);
         }
-    }
-
-    fn lock_scheduler(&self) -> MutexGuard<'_, Scheduler> {
-        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -130,7 +130,7 @@ impl Scheduler {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::future::VirtualTime;
+    use crate::{future::VirtualTime, util::sync::lock};
 
     #[test]
     fn only_cores_with_work_take_further_steps() {
@@ -138,7 +138,7 @@ mod tests {
         time.run_until_stalled();
         let finish_step = |core, had_effect, time_until_next| {
             let result = StepResult { had_effect, time_until_next, task_count: 0 };
-            time.lock_scheduler().finish_step(core, result).map(|(core, _)| core)
+            lock(&time.scheduler).finish_step(core, result).map(|(core, _)| core)
         };
         assert_eq!(finish_step(0, true, None), Some(0));
         assert_eq!(finish_step(0, false, Some(Duration::from_secs(1))), None);

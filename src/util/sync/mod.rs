@@ -26,6 +26,12 @@ pub(crate) use self::native::*;
 pub(crate) use self::statics::*;
 pub(crate) use crate::limits::IS_LOOM;
 
+/// Locks a mutex, even a poisoned one. No critical section of this crate panics in the middle of a
+/// change, so the data is consistent.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 impl<T> std::fmt::Debug for Exclusive<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Omits the value, because another thread may be using it.
