@@ -67,6 +67,8 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// starts, and no revolution of the first level ends. A pass that ends before this tick only
     /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
+    /// No occupied slot starts after `current` and before this tick.
+    pub(super) first_start_min: u64,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
     pub(super) stage: PassStage,
@@ -121,6 +123,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             current: now,
             pass_end: now,
             idle_until: 0,
+            first_start_min: 0,
             last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
             stage: PassStage::Done,
             cascade_pending: false,
@@ -418,9 +421,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         location: Location,
     ) {
         let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(slot_tick);
-        if slot_tick < self.idle_until {
-            self.idle_until = slot_tick;
-        }
+        self.lower_first_start(slot_tick);
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
         entry.location().set(location);
@@ -445,15 +446,24 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry.location().set(Location::in_upper_slot(slot));
     }
 
-    /// Returns the slot of `tick` in the lowest upper level that covers `tick`. Also lowers
-    /// `idle_until` to at most the slot's start, because the caller links an entry into the slot.
+    /// Returns the slot of `tick` in the lowest upper level that covers `tick`. The caller links an
+    /// entry into the slot.
     #[inline]
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
-        self.idle_until =
-            self.idle_until.min(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
+        self.lower_first_start(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
         Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
+    }
+
+    /// Lowers `first_start_min` and `idle_until` to at most `start`, the start of a slot into which
+    /// the caller links an entry.
+    #[inline]
+    fn lower_first_start(&mut self, start: u64) {
+        if start < self.first_start_min {
+            self.first_start_min = start;
+            self.idle_until = self.idle_until.min(start);
+        }
     }
 
     /// Unlinks an entry, without updating `len` and `touched`.
@@ -522,7 +532,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
         let slot = if tick <= self.last_first_level_tick {
-            self.idle_until = self.idle_until.min(tick);
+            self.lower_first_start(tick);
             Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick)
         } else {
             self.choose_upper_slot(tick)
@@ -661,12 +671,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// The pass must have finished the tick `current`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
+        self.first_start_min = self.next_slot_start().unwrap_or(u64::MAX);
         self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
             let revolution_end =
                 self.current | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
-            self.next_slot_start().unwrap_or(u64::MAX).min(revolution_end)
+            self.first_start_min.min(revolution_end)
         };
     }
 
@@ -766,39 +777,55 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Returns the first tick after `current` at which an occupied slot starts.
+    #[inline]
     fn next_slot_start(&self) -> Option<u64> {
-        if self.len == 0 {
-            return None;
-        }
-        let has_entries = self.upper_total < self.len;
-        let first_level = if has_entries { self.next_occupied_slot_number(0) } else { None };
-        match first_level {
-            // A slot of an upper level starts only where a revolution of the first level starts. So
-            // no upper level's slot starts between `current` and `tick`, which are in one
-            // revolution.
-            Some(tick) if self.is_in_current_revolution(tick) => Some(tick),
-            _ => {
-                let start = |level| {
-                    let number = self.next_occupied_slot_number(level)?;
-                    Some(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number))
-                };
-                (1..LEVELS).filter_map(start).chain(first_level).min()
-            }
-        }
+        let tick = self.first_start_min;
+        let is_first = tick > self.current
+            && tick <= self.last_first_level_tick
+            && !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick));
+        if is_first { Some(tick) } else { self.find_next_slot_start() }
     }
 
-    /// Returns the number of the first occupied slot after the current slot of a level.
+    #[inline(never)]
+    fn find_next_slot_start(&self) -> Option<u64> {
+        let has_entries = self.upper_total < self.len;
+        let mut first =
+            if has_entries { self.next_occupied_slot_number(0, u64::MAX) } else { None };
+        // A slot of an upper level starts only where a revolution of the first level starts. So if
+        // `first` is in the current revolution, no upper level's slot starts before it.
+        if self.len > 0 && !first.is_some_and(|tick| self.is_in_current_revolution(tick)) {
+            for level in 1..LEVELS {
+                let number = self.next_occupied_slot_number(level, first.unwrap_or(u64::MAX));
+                let start = |number| Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
+                first = number.map(start).or(first);
+            }
+        }
+        first
+    }
+
+    /// Returns the number of a level's first occupied slot that starts after `current`, and at tick
+    /// `last` at the latest.
     #[inline]
-    fn next_occupied_slot_number(&self, level: usize) -> Option<u64> {
+    fn next_occupied_slot_number(&self, level: usize, last: u64) -> Option<u64> {
         let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
-        let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
-        let from = Geometry::<LEVEL_BITS, LEVELS>::position(level, current.wrapping_add(1));
-        let found = self
-            .slots
-            .first_occupied(slots.start + from..slots.end)
-            .or_else(|| self.slots.first_occupied(slots.clone()))?;
-        let ahead = (found - slots.start).wrapping_sub(from);
-        Some(current + 1 + u64::from(Geometry::<LEVEL_BITS, LEVELS>::position(level, ahead.into())))
+        let previous = Geometry::<LEVEL_BITS, LEVELS>::slot_number(
+            level,
+            self.current.max(self.first_start_min.saturating_sub(1)),
+        );
+        let count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last) - previous;
+        if count == 0 {
+            return None;
+        }
+        let from = slots.start + Geometry::<LEVEL_BITS, LEVELS>::position(level, previous + 1);
+        // The range may wrap around the ring.
+        let ring = slots.end - slots.start;
+        let end = from + u32::try_from(count).map_or(ring, |count| count.min(ring));
+        let found = self.slots.first_occupied(from..end.min(slots.end)).or_else(|| {
+            if end > slots.end { self.slots.first_occupied(slots.start..end - ring) } else { None }
+        })?;
+        let ahead = u64::from(found.wrapping_sub(from));
+        let ahead = Geometry::<LEVEL_BITS, LEVELS>::position(level, ahead);
+        Some(previous + 1 + u64::from(ahead))
     }
 
     /// Returns the first tick at which the wheel needs a pass; `None` if there are no entries.
@@ -818,7 +845,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let mut total_entries = 0;
         (1..LEVELS)
             .filter_map(|level| {
-                let number = self.next_occupied_slot_number(level)?;
+                let number = self.next_occupied_slot_number(level, u64::MAX)?;
                 total_entries += self.upper_slot_entry_count(
                     Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number),
                 );
