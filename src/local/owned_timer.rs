@@ -79,8 +79,12 @@ type OwnedCallback = dyn FnMut(&OwnedTimer);
 struct OwnedTimerState<F: ?Sized> {
     /// The handle of the latest arming, kept even after the timer has ended.
     latest_handle: Cell<Option<LocalHandle>>,
-    /// True if the timer has fired since its latest arming.
-    has_fired: Cell<bool>,
+    /// The number of armings so far, even refused ones.
+    arming_count: Cell<u64>,
+    /// The number of the latest arming.
+    latest_arming: Cell<u64>,
+    /// The number of the arming that fired last.
+    fired_arming: Cell<u64>,
     /// True once the program has dropped the `OwnedTimer` that `new` returned.
     is_owned_timer_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
@@ -131,7 +135,9 @@ impl OwnedTimer {
     pub fn new(callback: impl FnMut(&OwnedTimer) + 'static) -> Self {
         let shared = OwnedTimerState {
             latest_handle: Cell::new(None),
-            has_fired: Cell::new(false),
+            arming_count: Cell::new(0),
+            latest_arming: Cell::new(0),
+            fired_arming: Cell::new(0),
             is_owned_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
@@ -193,39 +199,36 @@ impl OwnedTimer {
         if try_reset() {
             return Ok(true);
         }
-        let (previous, had_fired) = (state.latest_handle.get(), state.has_fired.replace(false));
+        let (previous, arming) = (state.latest_handle.get(), state.arming_count.get() + 1);
+        state.arming_count.set(arming);
         let shared = Rc::clone(state);
-        let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire();
+        let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire(arming);
         let added = local_timer().try_add_local(when, fire);
         // The add may have run user code, such as a destructor or the wake hook. The user code may
         // itself have armed this timer, or may have run a turn that fired the timer.
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
-            Ok(timer) if !was_armed_inside => state.latest_handle.set(Some(timer)),
-            Ok(timer) if timer.is_pending() => {
-                state.latest_handle.replace(Some(timer)).map(LocalHandle::cancel);
+            Ok(timer) if !was_armed_inside || timer.is_pending() => {
+                state.latest_arming.set(arming);
+                let replaced = state.latest_handle.replace(Some(timer));
+                replaced.filter(|_| was_armed_inside).map(LocalHandle::cancel);
+                Ok(false)
             }
-            Ok(_) => (), // this timer fired first
+            Ok(_) => Ok(false), // this timer fired first
             // The add may be refused because the user code's arming has reached the limit of live
             // timers.
-            Err(_) if was_armed_inside && try_reset() => return Ok(true),
-            Err(refused) => {
-                if !was_armed_inside {
-                    state.has_fired.set(had_fired);
-                }
-                return Err(refused.reason());
-            }
+            Err(_) if was_armed_inside && try_reset() => Ok(true),
+            Err(refused) => Err(refused.reason()),
         }
-        Ok(false)
     }
 
-    fn fire(self) {
+    fn fire(self, arming: u64) {
         // After a drain, a program may drop the `OwnedTimer`, and then run its `DrainedTimer`. This
         // run must not call the callback.
         if self.shared.is_owned_timer_dropped.get() {
             return;
         }
-        self.shared.has_fired.set(true);
+        self.shared.fired_arming.set(arming);
         (*self.shared.callback.borrow_mut())(&self);
     }
 
@@ -351,8 +354,8 @@ impl OwnedTimer {
     /// ```
     pub fn last_end(&self) -> Option<TimerEnd> {
         let has_ended = self.shared.latest_handle.get()?.handle.status() == TimerStatus::Ended;
-        let end = if self.shared.has_fired.get() { TimerEnd::Fired } else { TimerEnd::Cancelled };
-        has_ended.then_some(end)
+        let has_fired = self.shared.fired_arming.get() == self.shared.latest_arming.get();
+        has_ended.then_some(if has_fired { TimerEnd::Fired } else { TimerEnd::Cancelled })
     }
 
     /// Returns the handle of the latest arming, or `None` if the timer was never armed. Any thread

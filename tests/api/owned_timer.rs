@@ -14,6 +14,7 @@ use crate::support::{
 
 thread_local! {
     static HOOK_TURNS: Cell<bool> = const { Cell::new(false) };
+    static ARMED_BY_HOOK: Cell<Option<Rc<OwnedTimer>>> = const { Cell::new(None) };
 }
 
 fn counting_timer() -> (OwnedTimer, Rc<Cell<u32>>) {
@@ -212,6 +213,47 @@ fn a_destructor_may_arm_the_timer_inside_its_arming() {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         turn_after(clock, 20);
         assert_eq!((runs.get(), local_timer().len()), (0, 0));
+    });
+}
+
+fn cancel_and_check(timer: &OwnedTimer) {
+    assert_eq!(timer.last_end(), None);
+    assert_eq!(timer.cancel(), Cancel::Cancelled);
+    assert_eq!(timer.last_end(), Some(TimerEnd::Cancelled));
+}
+
+#[test]
+fn the_last_end_is_that_of_the_arming_that_stays() {
+    // The arming inside fires first.
+    configured(Config::new().limit(1), |clock| {
+        let (timer, runs) = counting_timer();
+        let timer = Rc::new(timer);
+        let (arms, clock) = (Rc::clone(&timer), clock.clone());
+        let dropped = OnDrop(move || {
+            arms.arm(TICK);
+            turn_after(&clock, 1);
+        });
+        cancel_remotely(local_timer().add(TICK, move || _ = &dropped));
+        assert!(!timer.arm(TICK));
+        assert_eq!(runs.get(), 1);
+        cancel_and_check(&timer);
+    });
+    // The outer arming fires first.
+    let hook = || {
+        if let Some(timer) = ARMED_BY_HOOK.take() {
+            timer.arm(TICK);
+            local_timer().turn();
+        }
+    };
+    configured(Config::new().on_wake(hook), |_| {
+        let (timer, runs) = counting_timer();
+        let timer = Rc::new(timer);
+        local_timer().turn();
+        let _sleep = local_timer().prepare_sleep();
+        ARMED_BY_HOOK.set(Some(Rc::clone(&timer)));
+        assert!(!timer.arm(Duration::ZERO));
+        assert_eq!(runs.get(), 1);
+        cancel_and_check(&timer);
     });
 }
 
