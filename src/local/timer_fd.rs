@@ -101,10 +101,10 @@ impl ThreadWheel {
 
     /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.
     fn arm_and_announce_sleep(&self, descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
+        self.flush_clients();
         if Self::has_ended() {
             return None;
         }
-        self.flush_clients();
         let (until, ..) = self.with_engine(Engine::sleep_end_after_trim);
         descriptor.arm(until, || self.with_engine(|engine| engine.publish_wake_up_time(until)));
         let sleep = self.announce_sleep();

@@ -361,7 +361,7 @@ impl JoinedCores<usize> {
         Self::join_cores(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
     }
 
-    fn configured(count: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
+    pub(crate) fn configured(count: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
         let (cores, all) = (Lockstep::start_with(count, configure), (0..count).collect::<Vec<_>>());
         Self::join_cores(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
     }

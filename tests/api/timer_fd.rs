@@ -17,6 +17,7 @@ use rustix::{
 
 use crate::{
     polling::Poller,
+    purgatory::JoinedCores,
     support::{
         Counter, HOUR, TOO_LONG, after_wheel_ends, cancel_all_remotely, from_another_thread,
         must_not_run, on_a_thread, operations, start_repeating,
@@ -258,6 +259,18 @@ fn the_descriptor_is_unreadable_after_a_drain() {
         assert_eq!(local_timer().drain().len(), 1);
         timer.turn();
         assert!(!is_readable(&timer, Duration::ZERO));
+    });
+}
+
+#[test]
+fn arming_the_descriptor_of_a_drained_wheel_sends_queued_events() {
+    let cores = JoinedCores::configured(2, |_, config| config.clock(Clock::monotonic()));
+    cores.on(0, |own| {
+        let timer = local_timer().timer_fd().expect("a descriptor");
+        drop(local_timer().drain());
+        own.notify(&1);
+        timer.arm();
+        assert_eq!(own.counts().unsent, 0);
     });
 }
 
