@@ -404,8 +404,10 @@ impl LocalTimer {
     ///
     /// `now` must be an instant of the wheel's clock. If `now` is before the latest reading of this
     /// clock, the turn uses that reading. If `now` is in the future, timers may fire early. Until
-    /// the clock reaches `now`, this thread's adds and resets count delays from `now`. If `now` was
-    /// read before a remote add without a delay, the added timer may wait for a later turn.
+    /// the clock reaches `now`, this thread's adds and resets count delays from `now`. A future of
+    /// [`Timers`](crate::future::Timers) whose timer fires early is not ready yet: each poll adds a
+    /// timer that the next turn fires. If `now` was read before a remote add without a delay, the
+    /// added timer may wait for a later turn.
     ///
     /// # Examples
     ///
