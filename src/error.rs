@@ -292,7 +292,7 @@ impl fmt::Display for ConfigError {
             }
             Self::AlreadyRunning => f.write_str(
                 "this thread already has a wheel or is exiting: install the configuration once, \
-                 before the first use",
+                 before the first use, or, on a thread of `Cores`, by `CoresBuilder::config`",
             ),
             Self::TooManyShards => write!(f, "too many shards: the maximum is {SHARDS_MAX}"),
         }

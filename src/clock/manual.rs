@@ -81,8 +81,25 @@ impl ManualClock {
 
     /// Creates a clock that shows zero. The first wheel of this clock seeds
     /// [`When::spread`](crate::When::spread) with `seed`, the second wheel with `seed + 1`, and so
-    /// on.
-    pub(crate) fn with_spread_seed(seed: u64) -> Self {
+    /// on. Without this function, the seed is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard, When};
+    /// use std::time::Duration;
+    ///
+    /// let first_deadline = |seed| {
+    ///     let config = Config::new().clock(&ManualClock::with_spread_seed(seed));
+    ///     let mut shard = Shard::with_config(config)?;
+    ///     shard.add(When::after(Duration::ZERO).spread(Duration::from_secs(3_600)), ());
+    ///     Ok::<_, corewheel::ConfigError>(shard.time_until_next())
+    /// };
+    /// assert_eq!(first_deadline(1)?, first_deadline(1)?);
+    /// assert_ne!(first_deadline(1)?, first_deadline(2)?);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn with_spread_seed(seed: u64) -> Self {
         Self(Arc::new(ManualState {
             origin: Instant::now(),
             nanos: AtomicU64::new(0),

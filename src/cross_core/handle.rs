@@ -394,6 +394,9 @@ impl TimerHandle {
     /// threads reset a timer concurrently and the timer stays pending, all calls return true, and
     /// one of the requested deadlines applies.
     ///
+    /// A timer that is overdue but has not fired can still be reset. To refuse this, compare the
+    /// deadline yourself.
+    ///
     /// False does not mean that the callback has run: another thread may have cancelled the timer
     /// or drained its wheel. Suppose that a timer closes an idle connection, and `reset` returns
     /// false while the connection is open. Then add a new timer, or close the connection.

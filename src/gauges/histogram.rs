@@ -230,7 +230,7 @@ impl Histogram {
 
     /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
     /// histogram. The maximum of the result is the longest duration ever counted, before or after
-    /// `earlier`.
+    /// `earlier`; `percentile(100.0)` is at least the longest duration since then.
     ///
     /// # Examples
     ///

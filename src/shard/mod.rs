@@ -565,7 +565,8 @@ impl<T> Shard<T> {
     }
 
     /// Returns the next due timer of this pass, in tick order, regardless of which thread reset it.
-    /// The order within a tick is unspecified. Returns `None` when the pass has ended.
+    /// The order within a tick is unspecified. Returns `None` when the pass has ended, and before
+    /// the first [`turn`](Self::turn).
     ///
     /// Within its budget, a pass first consumes the resets that other threads have requested. If
     /// this pass or an earlier pass has already reached the new deadline's tick, this call returns
