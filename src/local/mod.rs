@@ -588,14 +588,14 @@ impl LocalTimer {
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
-        let (mut begins_driving, mut stood_still_at) = (false, None);
+        let (mut begins_driving, mut still_since) = (false, None);
         while !is_over() && has_wheel() {
             assert!(
                 !ThreadWheelAccess::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
             begins_driving |= ThreadWheel::with(ThreadWheel::is_driven_or_ended) == Ok(false);
-            stood_still_at = self.park_in_run_until(stood_still_at);
+            still_since = self.park_in_run_until(still_since);
             self.turn();
         }
         if begins_driving {
@@ -603,26 +603,25 @@ impl LocalTimer {
         }
     }
 
-    /// Parks until the next deadline or a wake-up. With a virtual clock, parks for at most a second.
-    /// If the clock still shows `stood_still_at`, the result of the previous call, reports once that
-    /// the clock stands still. Returns the clock's time before the park if the park lasts a second.
-    fn park_in_run_until(self, stood_still_at: Option<Instant>) -> Option<Instant> {
-        let sleep = self.prepare_sleep();
-        if sleep.timeout().is_none() || !self.clock().is_virtual() {
-            sleep.park();
+    /// Parks until the next deadline or a wake-up. While a virtual clock is before the next deadline,
+    /// parks for at most a second, and reports once that the clock has stood still for a second.
+    /// Then `still_since`, the result of the previous call, is the time at which the clock stands,
+    /// and the real time since when it stands there.
+    fn park_in_run_until(self, still_since: Option<[Instant; 2]>) -> Option<[Instant; 2]> {
+        if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
+            self.prepare_sleep().park();
             return None;
         }
-        let now = self.now();
-        if stood_still_at == Some(now) {
+        let (now, real_now) = (self.now(), Clock::monotonic().now());
+        let [_, since] = still_since.filter(|still| still[0] == now).unwrap_or([now, real_now]);
+        let longest = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
+        if real_now - since >= longest {
             let _ = ThreadWheel::with(|local| {
                 local.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::ClockStandsStill);
             });
         }
-        let (real_time, longest) =
-            (Clock::monotonic(), Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS));
-        let end = real_time.now() + longest;
-        sleep.park_at_most(longest);
-        (real_time.now() >= end).then_some(now)
+        self.prepare_sleep().park_at_most(longest);
+        Some([now, since])
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)

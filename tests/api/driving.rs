@@ -422,6 +422,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         ("'a shard'", "Shard::turn"),
         ("'corewheel-0'", thread),
         ("'its clock stands still'", "move the clock"),
+        ("'its clock stands still, shorter sleeps'", "move the clock"),
         ("unnamed thread", thread),
     ];
     let expected = expected.chain(last);
@@ -538,15 +539,24 @@ fn add_without_a_driver() {
     let ends_at_once = |_| _ = local_timer().add(TICK, || ());
     let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
     drop(cores.join());
-    for (name, step) in [("its clock stands still", Duration::ZERO), ("its clock moves", TICK)] {
+    for (name, step, delay, checks) in [
+        ("its clock stands still", Duration::ZERO, HOUR, 4),
+        ("its clock stands still, shorter sleeps", Duration::ZERO, TICK * 100, 13),
+        ("its clock moves", TICK, HOUR, 4),
+        ("no timer can fire", Duration::ZERO, Duration::MAX, 4),
+    ] {
         on_named_core(name, move || {
-            let (clock, mut checks) = (ManualClock::new(), 0);
-            Config::new().clock(&clock).install().expect("the first use");
-            let timer = local_timer().add(HOUR, must_not_run);
+            let (clock, mut checks_left) = (ManualClock::new(), checks);
+            let config = Config::new().clock(&clock).drop_within(millis(1_000));
+            config.install().expect("the first use");
+            let timer = local_timer().add(delay, must_not_run);
+            let cancelled = local_timer().add(HOUR, must_not_run);
+            // After a remote cancel, the sleeps are at most as long as `drop_within`.
+            from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
             local_timer().run_until(|| {
                 clock.advance(step);
-                checks += 1;
-                checks > 2
+                checks_left -= 1;
+                checks_left < 0
             });
             timer.cancel();
         });
