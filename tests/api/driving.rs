@@ -11,7 +11,7 @@ use std::{
 
 use corewheel::{
     Cancel, Config, ManualClock, Shard, ShardRef,
-    future::{Timers, drive, interval, sleep, timeout},
+    future::{Timers, VirtualTime, drive, interval, sleep, timeout},
     local_timer,
 };
 
@@ -539,6 +539,12 @@ fn add_without_a_driver() {
     let ends_at_once = |_| _ = local_timer().add(TICK, || ());
     let cores = corewheel::Cores::builder().threads(1).start(ends_at_once).expect("started");
     drop(cores.join());
+    // A `VirtualTime` drives its cores even before their first turns.
+    let time = VirtualTime::new();
+    time.shards()[0].add(TICK, || ());
+    time.clock().advance(HOUR);
+    time.shards()[0].add(TICK, || ());
+    drop(time);
     for (name, step, delay, checks) in [
         ("its clock stands still", Duration::ZERO, HOUR, 4),
         ("its clock stands still, shorter sleeps", Duration::ZERO, TICK * 100, 13),

@@ -112,7 +112,8 @@ impl VirtualCore {
         let ready_set_of_thread = Arc::clone(&ready_set);
         let run = move || {
             config.install().expect("a new thread");
-            local_timer().register_driver();
+            // Marks the wheel as driven.
+            let _ = local_timer().time_until_next();
             set_number_of_this_thread(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };
