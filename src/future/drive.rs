@@ -60,7 +60,7 @@ const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 #[track_caller]
 pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Output = Infallible> {
     let _ = local_timer().shard_ref();
-    let registration = DriverRegistration::new();
+    let registration = DriverRegistration::new(false);
     async move {
         let task = DrivingTask {
             id: ThreadWheel::with(ThreadWheel::new_driver_task_id).ok(),

@@ -588,18 +588,15 @@ impl LocalTimer {
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
-        let (mut begins_driving, mut still_since) = (false, None);
+        let (mut registration, mut still_since) = (None, None);
         while !is_over() && has_wheel() {
             assert!(
                 !ThreadWheelAccess::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
-            begins_driving |= ThreadWheel::with(ThreadWheel::is_driven_or_ended) == Ok(false);
+            registration.get_or_insert_with(|| DriverRegistration::new(true));
             still_since = self.park_in_run_until(still_since);
             self.turn();
-        }
-        if begins_driving {
-            let _ = ThreadWheel::with(ThreadWheel::end_run_until);
         }
     }
 

@@ -73,21 +73,25 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Registers a `TimerFd` or task as a driver of this thread's wheel, until this value is dropped.
+/// Registers a `TimerFd`, a task or a `run_until` as a driver of this thread's wheel, until this
+/// value is dropped.
 #[derive(Debug)]
-pub(crate) struct DriverRegistration(PhantomData<*const ()>);
+pub(crate) struct DriverRegistration {
+    is_run_until: bool,
+    not_send: PhantomData<*const ()>,
+}
 
 impl DriverRegistration {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_run_until: bool) -> Self {
         // Without a wheel, there is nothing to drive.
         let _ = ThreadWheel::with(ThreadWheel::add_driver);
-        Self(PhantomData)
+        Self { is_run_until, not_send: PhantomData }
     }
 }
 
 impl Drop for DriverRegistration {
     fn drop(&mut self) {
-        let _ = ThreadWheel::with(ThreadWheel::remove_driver);
+        let _ = ThreadWheel::with(|local| local.remove_driver(self.is_run_until));
     }
 }
 
@@ -117,7 +121,7 @@ pub(crate) struct ThreadWheel {
     driver: Cell<DriverState>,
     /// The number of cancels in progress that drop a callback in place, in its timer's node.
     in_place_drop_count: Cell<u32>,
-    /// The number of `TimerFd`s and tasks that drive the wheel.
+    /// The number of `TimerFd`s, tasks and calls of `run_until` that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of driving tasks. A task adds its waker before it announces a sleep.
     /// `wake_other_drivers` calls all the wakers and empties the list.
@@ -367,39 +371,40 @@ impl ThreadWheel {
         self.leave_undriven_state(DriverState::Registered);
     }
 
-    /// Registers a `TimerFd` or task that will drive the wheel.
-    pub(super) fn add_driver(&self) {
+    /// Registers a `TimerFd`, a task or a `run_until` that will drive the wheel.
+    fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_user_loop.set(self.has_user_loop.get() || self.is_driven_or_ended());
         }
         self.leave_undriven_state(DriverState::Registered);
     }
 
-    /// Ends the registration of a `TimerFd` or task. Marks the wheel as undriven if no driver is
-    /// left, no turn is in progress, and the wheel was not drained.
-    pub(super) fn remove_driver(&self) {
+    /// Ends the registration of a driver. Marks the wheel as undriven if no driver is left, no turn
+    /// is in progress, and the wheel was not drained. If a `run_until` ends, wakes the other
+    /// drivers, because their announced sleeps have ended.
+    fn remove_driver(&self, is_run_until: bool) {
+        if is_run_until && self.driver_count.get() > 1 {
+            self.wake_other_drivers(None);
+        }
         self.driver_count.update(|drivers| drivers - 1);
         let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
-        if no_driver_left && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
+        if !no_driver_left || matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
         {
+            return;
+        }
+        if is_run_until {
+            self.enter_undriven_state(DriverState::Registered);
+            self.shared.gauges.extend_overdue_grace();
+        } else {
             self.enter_undriven_state(DriverState::Undriven);
             self.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
         }
     }
 
     /// Returns true if a loop drives the wheel, or the wheel was drained.
-    pub(super) fn is_driven_or_ended(&self) -> bool {
+    fn is_driven_or_ended(&self) -> bool {
         use DriverState::{BetweenTurns, Ended, InTurn};
         matches!(self.driver.get(), BetweenTurns | InTurn | Ended)
-    }
-
-    /// Marks the wheel as undriven after `run_until`, unless it has another driver.
-    pub(super) fn end_run_until(&self) {
-        let has_driver = self.has_user_loop.get() || self.driver_count.get() > 0;
-        if matches!(self.driver.get(), DriverState::BetweenTurns) && !has_driver {
-            self.enter_undriven_state(DriverState::Registered);
-            self.shared.gauges.extend_overdue_grace();
-        }
     }
 
     /// Enters the state `undriven` after the wheel has lost its last driver or loop. Publishes that
@@ -423,9 +428,9 @@ impl ThreadWheel {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining drivers when a task or `TimerFd` is dropped. Each remaining driver then
-    /// runs a turn and announces its own sleep. Forgets the task `dropped`; `None` means that a
-    /// `TimerFd` is dropped.
+    /// Wakes the remaining drivers when a task or `TimerFd` is dropped, or a `run_until` ends. Each
+    /// remaining driver then runs a turn and announces its own sleep. Forgets the task `dropped`;
+    /// `None` means that a `TimerFd` is dropped or a `run_until` ends.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);

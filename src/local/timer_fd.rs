@@ -143,7 +143,7 @@ impl LocalTimer {
         Ok(TimerFd {
             descriptor,
             announced_sleep: Cell::new(None),
-            _driver: DriverRegistration::new(),
+            _driver: DriverRegistration::new(false),
         })
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     metrics::{next_stall, published_metrics, watch_shard},
     runtime::{Task, drives_the_wheel},
     support::{
-        Counter, HOUR, Log, Poller, TICK, configured_shard, expired, from_another_thread,
+        Counter, HOUR, Log, Poller, TICK, TOO_LONG, configured_shard, expired, from_another_thread,
         in_virtual_time, must_not_run, named_shard, on_a_core, on_a_thread, panic_message, panics,
         turn_after, with_counted_wakes,
     },
@@ -681,6 +681,49 @@ fn run_until_panics_in_a_callback_if_it_would_sleep() {
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert_eq!(local_timer().counts().panicked, 0);
     });
+}
+
+/// Calls `run_until`, whose result another thread changes without a request to the wheel.
+pub(crate) fn run_until_unparked() {
+    let (owner, end) = (thread::current(), Instant::now() + DELAY);
+    thread::spawn(move || {
+        thread::sleep(DELAY * 2);
+        owner.unpark();
+    });
+    local_timer().run_until(|| Instant::now() >= end);
+}
+
+#[test]
+fn a_sleeping_drive_task_continues_after_run_until() {
+    on_a_thread(|| {
+        let waits = async {
+            tokio::time::sleep(DELAY).await; // The driving task sleeps, without an end.
+            run_until_unparked();
+            tokio::time::timeout(TOO_LONG, sleep(DELAY)).await.expect("the driving task runs");
+        };
+        execute(Box::pin(waits), [driver()]);
+    });
+}
+
+/// After both have ended, the wheel has no driver.
+#[test]
+fn a_driver_may_register_or_end_during_run_until() {
+    for ends_first in [false, true] {
+        on_a_thread(|| {
+            let (mut task, mut checks) = (None, 0);
+            local_timer().run_until(|| {
+                local_timer().add(Duration::ZERO, || ());
+                checks += 1;
+                task =
+                    if checks == 2 { Some(driver()) } else { task.take().filter(|_| !ends_first) };
+                assert!(checks == 1 || !sleep_panics(), "`run_until` drives the wheel");
+                checks == 4
+            });
+            assert_eq!((task.is_none(), sleep_panics()), (ends_first, false));
+            drop(task);
+            assert_eq!(sleep_panics(), !ends_first);
+        });
+    }
 }
 
 // ---- `future::drive`

@@ -16,6 +16,7 @@ use rustix::{
 };
 
 use crate::{
+    driving::run_until_unparked,
     polling::Poller,
     purgatory::JoinedCores,
     support::{
@@ -235,6 +236,14 @@ fn the_descriptor_is_readable_after_a_drive_task_is_dropped() {
         assert!(!is_readable(&timer, Duration::ZERO));
         drop(task);
         assert!(is_readable(&timer, Duration::ZERO));
+    });
+}
+
+#[test]
+fn the_descriptor_is_readable_after_run_until() {
+    with_timer_fd(Config::new(), |timer| {
+        run_until_unparked();
+        assert!(is_readable(&timer, TOO_LONG));
     });
 }
 
