@@ -91,14 +91,16 @@ fn panics_of_destructors_of_unfinished_tasks_are_contained() {
 #[test]
 fn other_tasks_continue_after_a_panic() {
     let time = VirtualTime::new();
-    let _panics = time.spawn(|| async {
+    let panicked = time.spawn(|| async {
         sleep(SECOND).await;
         panic!("as planned");
     });
     let other = time.spawn(|| sleep(SECOND * 2));
     assert!(panics(|| time.run()));
     assert_eq!((time.task_count(), time.run()), (1, 0));
-    assert!(other.is_finished());
+    assert!(other.is_finished() && !panicked.is_finished());
+    let _waits = time.spawn(|| panicked);
+    assert_eq!(time.run(), 1, "the handle is never ready");
 }
 
 /// The task's future outlives its panicking poll, so its destructor runs after the poll.

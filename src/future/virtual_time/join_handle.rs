@@ -13,7 +13,8 @@ use std::{
 use crate::{local::ThreadWheel, util::sync::lock};
 
 /// A handle to a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
-/// output of the task. Dropping the handle does not end the task.
+/// output of the task. If the task panics, or is dropped with its executor, the handle is never
+/// ready. Dropping the handle does not end the task.
 ///
 /// # Examples
 ///

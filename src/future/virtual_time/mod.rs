@@ -104,7 +104,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// Panics if a thread cannot be started.
+    /// Panics if a thread cannot be started, or 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -125,7 +125,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// Panics if a thread cannot be started.
+    /// Panics if a thread cannot be started, or 16,384 shards exist.
     ///
     /// # Examples
     ///
