@@ -1,6 +1,6 @@
 //! The wheels of [`Timers::per_worker`](super::Timers::per_worker), which belong to no thread.
 //!
-//! A worker wheel is a shard whose owner changes. A thread claims the wheel by one
+//! A claimable wheel is a shard whose owner changes. A thread claims the wheel by one
 //! compare-and-swap, acts as the owner, and releases the wheel. A *worker* is a thread that adds,
 //! cancels or resets a timer. The *watcher* is the thread that turns the wheels.
 //!
@@ -16,39 +16,37 @@
 //!
 //! A claim is an Acquire operation, and a release is a Release operation, so each owner sees the
 //! writes of all previous owners. While a wheel is claimed, no user code runs except the function
-//! of a `Clock::from_fn`. Wakers are cloned before the claim, and called or dropped after the
-//! release. So a claim is short and never nested. If another thread has claimed the wheel, a worker
-//! retries a few times. If all attempts fail, the worker acts as a remote thread, and sends a
-//! message if necessary. Only the watcher waits until it can claim a wheel: after each callback,
-//! and when it ends the wheels.
+//! of a `Clock::from_fn`: wakers are cloned before the claim, and called or dropped after the
+//! release. So a claim is short and never nested. If a worker cannot claim the wheel in a few
+//! attempts, the worker acts as a remote thread. Only the watcher waits for a claim: after each
+//! callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
 //! Only the watcher turns wheels, so it must wake up for each deadline. The watcher holds the claim
-//! while it announces its sleep, and a worker holds the claim while it adds a timer. So one of the
-//! two, the add or the announcement, comes first. If the add comes first, the watcher includes the
-//! new deadline in its announcement. If the announcement comes first, the worker reads
-//! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
-//! watcher that is awake or being woken claims the wheel again for its next announcement, and so
-//! sees the new timer.
+//! while it announces its sleep, and a worker holds the claim while it adds a timer. So either the
+//! add or the announcement comes first:
 //!
-//! A remote request needs no claim. A remote request wakes the sleeping watcher as it would wake a
-//! sleeping owner. The watcher also checks the mailbox after each announcement (see
+//! - If the add comes first, the announcement includes the new deadline.
+//! - If the announcement comes first, the worker reads `announced_until`, and wakes the watcher if
+//!   the announced sleep ends after the new deadline. A watcher that is already awake sees the new
+//!   timer at its next announcement.
+//!
+//! A remote request needs no claim, and wakes the watcher as it wakes any sleeping owner (see
 //! `cross_core/parker.rs`).
 //!
-//! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. In this
-//! case the watcher sleeps at most `UNANNOUNCED_SLEEP_MAX`, and tries again.
+//! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel, and sleeps
+//! at most `UNANNOUNCED_SLEEP_MAX`.
 //!
-//! A worker that holds the claim may give a timer a deadline before the end of the announced sleep.
-//! In this case, the worker lowers `sleep_limit` to the timer's deadline. Until `sleep_limit` has
-//! elapsed, the watcher announces no sleep beyond `sleep_limit`, even if the timer was cancelled.
-//! So adds with later deadlines do not wake the watcher. For example, if a program keeps adding and
-//! cancelling timeouts of 5 s, one add per wheel wakes the watcher about every 5 s.
+//! A worker that wakes the watcher for a deadline lowers `sleep_limit` to this deadline. Until
+//! `sleep_limit` has elapsed, the watcher announces no sleep beyond it, even if the timer was
+//! cancelled. So adds with later deadlines do not wake the watcher. For example, if a program keeps
+//! adding and cancelling timeouts of 5 s, one add per wheel wakes the watcher about every 5 s.
 //!
 //! # The end
 //!
-//! Dropping the last of the `Timers`' clones and futures sets `is_stopping` and wakes the watcher.
-//! Then `Watcher::run` returns. Dropping the `Watcher` ends each wheel. An ended wheel refuses
+//! Dropping the last clone or future of the `Timers` sets `is_stopping` and wakes the watcher, so
+//! that `Watcher::run` returns. Dropping the `Watcher` ends each wheel. An ended wheel refuses
 //! adds, and drops its pending callbacks, which wakes their tasks.
 //!
 //! # Models
@@ -101,8 +99,8 @@ struct OwnerState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none. No newly announced sleep ends after this deadline. Once the deadline has
-    /// elapsed, the next announcement resets the value to `u64::MAX`.
+    /// there is none. No newly announced sleep ends later. The next announcement after this
+    /// deadline resets the value to `u64::MAX`.
     sleep_limit: u64,
 }
 
@@ -258,9 +256,8 @@ impl ClaimableWheel {
     }
 
     /// Renews the engine's allowance of adds. Returns an error if the wheel is full or has ended.
-    /// If the watcher has not run yet, also publishes the counts and the next deadline. In this
-    /// case, sets `overdue_nanos` to the time for which the next deadline has been overdue, or to
-    /// zero.
+    /// If the watcher has not run yet, also publishes the counts and the next deadline, and sets
+    /// `overdue_nanos` to the lateness of this deadline.
     #[cold]
     #[inline(never)]
     fn grant_add_allowance(
@@ -290,7 +287,7 @@ impl ClaimableWheel {
     }
 
     /// Removes remotely cancelled timers until there is room for a timer. Stops early if no
-    /// cancelled timer remains, or if another thread has claimed the wheel.
+    /// cancelled timer remains or the wheel cannot be claimed.
     #[cold]
     fn make_room(&self) {
         while let Some(mut guard) = self.claim_with_retries()
@@ -495,9 +492,8 @@ impl ClaimableWheels {
 pub struct Watcher(pub(super) Arc<ClaimableWheels>);
 
 impl Watcher {
-    /// Fires the due timers of all wheels. Skips a wheel that another thread is using. If timers
-    /// are due on a skipped wheel, the timeout of the next [`sleep_with`](Self::sleep_with) is at
-    /// most 100 us.
+    /// Fires the due timers of all wheels. Skips a wheel that another thread is using; its timers
+    /// fire in a later turn.
     ///
     /// # Examples
     ///
@@ -518,9 +514,9 @@ impl Watcher {
     ///
     /// If a request to a wheel must [end the sleep](crate::LocalTimer::prepare_sleep) during
     /// `wait`, the requesting thread calls the wheel's wake hook
-    /// ([`Config::on_wake`](crate::Config::on_wake)). The thread that drops the last of the
-    /// `Timers`' clones and futures calls the hook of the first wheel. By default, the hook unparks
-    /// the thread that announced the sleep.
+    /// ([`Config::on_wake`](crate::Config::on_wake)). The thread that drops the last clone or
+    /// future of the `Timers` calls the hook of the first wheel. By default, the hook unparks the
+    /// thread that announced the sleep.
     ///
     /// Cost: a claim and an announcement for each wheel, and one allocation.
     ///
@@ -569,8 +565,8 @@ impl Watcher {
     /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
     /// `Timers` have been dropped.
     ///
-    /// The thread's own wheel, which [`local_timer`](crate::local_timer) returns, is not turned. A
-    /// timer on it is [reported](crate::metrics#wheels-without-a-loop).
+    /// The thread's own wheel ([`local_timer`](crate::local_timer)) is not turned; a timer on it is
+    /// [reported](crate::metrics#wheels-without-a-loop).
     ///
     /// # Examples
     ///

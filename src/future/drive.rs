@@ -17,28 +17,22 @@ const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never completes. Spawn it on this thread in
-/// any executor. Dropping the future stops the driving.
+/// any executor.
 ///
-/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. It must not be
-/// corewheel's own [`sleep`](super::sleep), which would wait for the wheel that this task drives.
-/// When a sleep ends, the driving task turns the wheel and lets other tasks run. After the other
-/// tasks have run, the driving task turns the wheel again, and sleeps at most until the next
-/// deadline. A request that must [end a sleep](crate::LocalTimer::prepare_sleep) wakes the task,
-/// and also calls the hook set by [`Config::on_wake`](crate::Config::on_wake).
+/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`, but not corewheel's own
+/// [`sleep`](super::sleep). The driving task turns the wheel, lets other tasks run, turns the wheel
+/// again, and sleeps at most until the next deadline. A request that must [end a
+/// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
+/// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// The call of `drive`, not the first poll, registers the [driver](super#without-a-driver). So
-/// other futures may wait for this thread's wheel before the driving task is first polled. Dropping
-/// the future unregisters the driver. If two tasks drive the wheel, wake-ups go to the task that
-/// most recently began to sleep. Dropping one of two driving tasks wakes the other task, which then
-/// receives the wake-ups.
+/// The call of `drive`, not the first poll, registers the [driver](super#without-a-driver).
+/// Dropping the future unregisters the driver. Several tasks may drive one wheel.
 ///
-/// A turn of the driving task handles at most about 1,024 remote requests, and 1,024 wheel entries.
-/// Between turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can
-/// drive the wheel instead of this task.
+/// A turn handles at most about 1,024 remote requests and 1,024 wheel entries before other tasks
+/// run. If the executor can wait for a file descriptor, a `TimerFd` can drive the wheel instead.
 ///
-/// The executor's sleep must follow the clock of the wheel. Tokio's paused clock jumps to the end
-/// of each sleep, but the wheel's clock does not. Under a paused clock, the driving task would turn
-/// the wheel again and again.
+/// The executor's sleep must follow the clock of the wheel. Under tokio's paused clock, the driving
+/// task would turn the wheel again and again.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, this requires the feature `sync`.
@@ -69,8 +63,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(FUTURE_TURN_BUDGET);
             wait_until_repolled(None::<S>, true).await;
-            // This turn usually fires timers that came due while other tasks ran. More timers may
-            // come due while the woken tasks run, so the sleep before the next turn is short.
+            // If this turn fires timers, more timers may come due while the woken tasks run. So the
+            // sleep before the next turn is short.
             let fired_timers = local_timer().turn_within(FUTURE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
@@ -85,8 +79,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             } else {
                 announced_sleep.timeout()
             };
-            // If the timeout is zero, does not sleep, but lets other tasks run before the next
-            // turn.
+            // If the timeout is zero, only lets other tasks run before the next turn.
             let must_yield = timeout == Some(Duration::ZERO);
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_LENGTH_AFTER_FIRING_MAX) } else { time })
@@ -96,9 +89,9 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// If `sleep` is `Some`, polls it once. If the sleep is pending, or `sleep` is `None`, waits until
-/// the task is polled again for any reason. If `must_yield` is true, also wakes the task, so that
-/// it is polled again after other tasks have run.
+/// Polls `sleep` once, if there is one. Unless the sleep is ready, waits until the task is polled
+/// again for any reason. If `must_yield` is true, wakes the task, so that other tasks run before
+/// this poll.
 async fn wait_until_repolled<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

@@ -12,9 +12,8 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// The schedule does not drift, even if the period is not a multiple of the wheel's tick. A tick
-/// that is late by less than a period does not shift the schedule. [`MissedTickBehavior`] decides
-/// what happens after a tick that is late by a period or more.
+/// The schedule does not drift, even if the period is not a multiple of the wheel's tick.
+/// [`MissedTickBehavior`] decides what happens after a tick that is late by a period or more.
 ///
 /// # Examples
 ///
@@ -48,8 +47,8 @@ pub struct Interval<B: Backend = LocalTimer> {
 /// previous tick. In `corewheel_tokio`, as in tokio, the behavior applies after each tick that is
 /// returned more than 5 ms late.
 ///
-/// For example, if the period is 10 s and the tick due at 10 s is returned at 35 s, then the ticks
-/// are returned at these times:
+/// For example, if the period is 10 s, and the tick due at 10 s is returned at 35 s, the ticks are
+/// returned at:
 ///
 /// | | 1st tick | 2nd | 3rd | 4th | 5th | 6th |
 /// |---|---|---|---|---|---|---|
@@ -157,9 +156,7 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Errors
     ///
-    /// Fails if [no timer is available](super#without-a-timer). The next poll tries again. But if
-    /// the thread had no wheel when the interval was created or last reset, every poll fails until
-    /// the next [`reset`](Self::reset).
+    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again.
     ///
     /// # Panics
     ///
@@ -211,8 +208,8 @@ impl<B: Backend> Interval<B> {
         self.reset_after(Duration::from_nanos(self.period_nanos));
     }
 
-    /// Restarts the schedule with an immediate tick: the next poll is ready. A task that is already
-    /// waiting for the interval is woken at the wheel's next tick at the latest.
+    /// Restarts the schedule with an immediate tick: the next poll is ready. A waiting task is
+    /// woken at the wheel's next tick at the latest.
     ///
     /// # Examples
     ///
@@ -294,8 +291,8 @@ impl<B: Backend> Interval<B> {
     }
 
     /// Changes the time between two ticks. A period below one tick of the wheel becomes one tick.
-    /// The next tick keeps its deadline. To change this deadline too, call [`reset`](Self::reset)
-    /// afterwards: the next tick comes one new period after the reset.
+    /// The next tick keeps its deadline. To change the next deadline too, call
+    /// [`reset`](Self::reset) afterwards.
     ///
     /// # Examples
     ///

@@ -7,7 +7,7 @@
 //!
 //! The free functions suit runtimes with one thread per core: each thread
 //! [turns](crate::LocalTimer::turn) its own wheel. [`Timers`] suits runtimes that move tasks
-//! between threads. All threads of the runtime share the wheels of a `Timers`.
+//! between threads.
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};
@@ -29,58 +29,53 @@
 //! # Common properties
 //!
 //! - **A duration counts from the creation of the future.** The first poll that must wait adds the
-//!   timer. So a timeout whose future is ready at once adds no timer.
-//! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
-//!   [Time](crate#time).
+//!   timer, so a timeout whose future is ready at once adds none.
+//! - **No timer fires early.** For lateness, see [Time](crate#time).
 //! - **There is no cooperative budget.** A loop over sleeps or timeouts that elapse at once never
 //!   yields to other tasks.
-//! - **corewheel allocates nothing** in the steady state: the timer stores the waker inline.
-//! - **When a timer fires, it calls the waker of the latest poll, once.** The wheel's owner makes
-//!   this call in a turn. With [`Timers::per_worker`], the [`Watcher`] calls the waker. If the
-//!   waker panics, the panic is caught and reported like a callback's panic.
+//! - **corewheel allocates nothing** in the steady state.
+//! - **A timer that fires calls the waker of the latest poll**, in a turn of the wheel. A panic of
+//!   the waker is reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
-//!   dropped at once. But if another thread owns or uses the wheel, the waker may stay until a
-//!   later turn: see [`Config::drop_within`](crate::Config::drop_within).
+//!   dropped at once, but may stay until a later turn: see
+//!   [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
-//!   on another wheel. If the `Timers` has no other live wheel, see [Without a
-//!   timer](#without-a-timer). But [`LocalTimer::drain`](crate::LocalTimer::drain) ends the
-//!   thread's wheel without waking futures. Running or dropping a timer that `drain` has returned
-//!   wakes the timer's future.
+//!   on another live wheel, if there is one. [`LocalTimer::drain`](crate::LocalTimer::drain) wakes
+//!   no future: run or drop the returned timers to wake their futures.
 //!
 //! # Without a driver
 //!
-//! A *driver* is a loop or task that turns a thread's wheel. If this thread has no driver, a poll
-//! that must add a timer to the thread's wheel panics, because the wait might never end. Most
-//! drivers register when they are created: [`drive`], a `TimerFd`, [`VirtualTime`], and the
-//! packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop registers by its first
-//! call of [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep)
-//! or [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
-//! before it makes any of these calls must call
-//! [`register_driver`](crate::LocalTimer::register_driver) first.
+//! A *driver* is a loop or task that turns a thread's wheel. On a thread without a driver, a poll
+//! that must add a timer to the thread's wheel panics. Most drivers register when they are created:
+//! [`drive`], a `TimerFd`, [`VirtualTime`], and the packages for tokio, compio, monoio, glommio,
+//! smol and `io_uring`. A loop registers by its first call of [`turn`](crate::LocalTimer::turn),
+//! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures earlier must
+//! first call [`register_driver`](crate::LocalTimer::register_driver).
 //!
-//! A task may be spawned on a thread without a driver, but must not wait for a timer until the
-//! thread has a driver. After a thread's last driver is dropped, a poll that must add a timer to
-//! the thread's wheel panics again. A timer that is already pending fires when the wheel is turned
-//! again.
+//! After a thread's last driver is dropped, a poll that must add a timer panics again. Pending
+//! timers wait for the next turn.
 //!
 //! # Without a timer
 //!
-//! No timer is available if the wheel has ended, or has reached its limit of live timers
-//! ([`Config::limit`](crate::Config::limit)). A future of a [`Timers`] finds no timer only if every
-//! wheel of the `Timers` has ended or is full. If the process already has 16,384 shards, the
-//! maximum, a new thread gets no wheel, so no timer is available. If a poll needs a timer and no
-//! timer is available, a [`Timeout`] ends with [`TimeoutError::NoTimer`]. If no timer is available,
-//! a [`Sleep`] or an [`Interval`] panics, like [`LocalTimer::add`](crate::LocalTimer::add). A
-//! `Timeout` with [`even_without_timer`](Timeout::even_without_timer) waits for its future without
-//! a timer. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error and do not
-//! panic. For a `Timers`, the reason in the error is [`ShutDown`](crate::AddErrorReason::ShutDown)
-//! only if every wheel has ended.
+//! No timer is available if the wheel has ended or has reached its limit of live timers
+//! ([`Config::limit`](crate::Config::limit)). For a [`Timers`], this holds only if all wheels have
+//! ended or are full. A thread gets no wheel if the process already has 16,384 shards.
+//!
+//! If a poll needs a timer and no timer is available:
+//!
+//! - A [`Sleep`] or an [`Interval`] panics. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`]
+//!   return an error instead.
+//! - A [`Timeout`] ends with [`TimeoutError::NoTimer`]. With
+//!   [`even_without_timer`](Timeout::even_without_timer), it waits for its future without a timer.
+//!
+//! For a `Timers`, the error's reason is [`ShutDown`](crate::AddErrorReason::ShutDown) only if
+//! every wheel has ended.
 //!
 //! # How a waker changes
 //!
-//! A poll with another waker cancels the timer and adds a timer with the new waker. If another
-//! thread owns the wheel, the cancelled timer may count towards the wheel's limit until the owner
-//! removes it. So a wheel at its limit may refuse the new timer.
+//! A poll with another waker cancels the timer and adds a new one. On another thread's wheel, the
+//! cancelled timer may still count towards the limit, so a full wheel may refuse the new timer.
 
 mod backend;
 mod claimable_wheels;
@@ -221,8 +216,7 @@ pub fn interval(period: Duration) -> Interval {
 }
 
 /// Returns an interval that ticks every `period`, the first time at `start`, an instant of this
-/// thread's clock. If `start` is before the clock's creation, the first tick is due at the
-/// creation. See [`interval`].
+/// thread's clock. See [`interval`].
 ///
 /// # Examples
 ///

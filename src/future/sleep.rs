@@ -27,10 +27,8 @@ use crate::{
 /// timer.
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
-/// again, and adds a timer if the deadline has not elapsed. For a duration over a second, the first
-/// poll does not read the clock, and always adds a timer. If the deadline has already elapsed, the
-/// next turn fires the timer. Later polls with the same waker only check whether the timer is
-/// pending.
+/// again and adds a timer. For a duration over a second, the first poll does not read the clock.
+/// Later polls with the same waker only check whether the timer is pending.
 ///
 /// # Panics
 ///
@@ -68,13 +66,13 @@ pub struct Sleep<B: Backend = LocalTimer> {
     state: SleepState,
 }
 
-/// The state of a sleep, which determines the action of its next poll.
+/// Determines the action of a sleep's next poll.
 #[derive(Clone, Copy, Debug)]
 enum SleepState {
     /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
     /// The first poll adds a timer without comparing the deadline with the clock.
     LongUnpolled,
-    /// The delay is zero, so the next poll is ready, and needs neither the clock nor a wheel.
+    /// The delay is zero: the next poll is ready, even without a wheel.
     ZeroDelay,
     /// The sleep has no pending timer. The next poll compares the deadline with the clock.
     Unarmed,
@@ -84,8 +82,7 @@ enum SleepState {
     Armed { handle: TimerHandle, waker_id: WakerId, elapsed_at_reset: bool },
     /// A poll has returned ready.
     Completed,
-    /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
-    /// clock.
+    /// The thread had no wheel, so the deadline could not be converted to nanoseconds.
     NoWheel(AddErrorReason),
 }
 
@@ -119,8 +116,8 @@ impl<B: Backend> Sleep<B> {
         Self { backend, deadline, call_site: CallSite::caller(), state }
     }
 
-    /// Returns the deadline, an instant of the wheel's clock. If the thread had no wheel when the
-    /// deadline was set, the result is unspecified.
+    /// Returns the deadline, an instant of the wheel's clock. Without a wheel, the result is
+    /// unspecified.
     ///
     /// # Examples
     ///
@@ -135,10 +132,8 @@ impl<B: Backend> Sleep<B> {
         self.backend.instant_at(self.deadline)
     }
 
-    /// Returns true if the timer has fired or is firing, or a poll has returned ready. Does not
-    /// read the clock.
-    ///
-    /// Also returns true after the wheel that held the sleep's timer has ended.
+    /// Returns true if the timer has fired or is firing, its wheel has ended, or a poll has
+    /// returned ready. Does not read the clock.
     ///
     /// # Examples
     ///
@@ -167,10 +162,9 @@ impl<B: Backend> Sleep<B> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If the sleep's timer is pending, the call resets the timer. At the new deadline, the timer
-    /// wakes the task of the latest poll. If the new deadline has already elapsed, the next poll is
-    /// ready. A pending timer with an elapsed deadline fires at the wheel's next tick at the
-    /// latest. If no timer is pending, the next poll that must wait adds a timer.
+    /// A pending timer is reset, and wakes the task of the latest poll at the new deadline. If the
+    /// new deadline has already elapsed, the next poll is ready, and a waiting task is woken at the
+    /// wheel's next tick at the latest.
     ///
     /// Cost if a timer is pending: usually one reading of the clock, and the reset itself. On this
     /// thread's wheel, a reset to a later deadline is usually one store.
@@ -252,9 +246,7 @@ impl<B: Backend> Sleep<B> {
     ///
     /// # Errors
     ///
-    /// Fails if [no timer is available](super#without-a-timer). The next poll tries again. But if
-    /// the thread had no wheel when the deadline was set, every poll fails until the next
-    /// [`reset`](Self::reset).
+    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again.
     ///
     /// # Panics
     ///
@@ -316,8 +308,8 @@ impl<B: Backend> Sleep<B> {
         self.state = SleepState::Unarmed;
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // The add has failed, but a sleep with an elapsed deadline needs no timer. A sleep that was
-        // `LongUnpolled` or `Armed` has not compared its deadline with the clock yet.
+        // A sleep with an elapsed deadline needs no timer. A sleep that was `LongUnpolled` or
+        // `Armed` has not compared its deadline with the clock yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             return self.complete();
         }

@@ -20,9 +20,8 @@ pin_project! {
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it.
     ///
-    /// Before adding the timer, a poll compares the deadline with the clock, unless the duration
-    /// exceeds a second. While the timer is pending, polls do not read the clock. So an elapsed
-    /// deadline ends the timeout only after a turn has fired the timer.
+    /// While the timer is pending, polls do not read the clock. So an elapsed deadline ends the
+    /// timeout only after a turn has fired the timer.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
@@ -81,9 +80,8 @@ impl<F, B: Backend> Timeout<F, B> {
 
     /// Keeps waiting for the future even while [no timer is available](super#without-a-timer). Use
     /// this for requests that must not fail under overload. Without a timer, nothing wakes the task
-    /// at the deadline. Each poll before the deadline tries again to add a timer. A poll after the
-    /// deadline gives up the future. If the thread had no wheel when the deadline was set, the
-    /// timeout cannot elapse until its [`sleep`](Self::sleep) is reset.
+    /// at the deadline. A later poll usually tries again to add a timer, or gives up the future if
+    /// the deadline has elapsed.
     ///
     /// # Examples
     ///
@@ -219,8 +217,8 @@ impl fmt::Display for TimeoutError {
 
 impl Error for TimeoutError {}
 
-/// Converts the error. An elapsed deadline becomes [`TimedOut`](io::ErrorKind::TimedOut). For
-/// `NoTimer`, the [`io::ErrorKind`] depends on the [`AddErrorReason`].
+/// Converts an elapsed deadline to [`TimedOut`](io::ErrorKind::TimedOut). For `NoTimer`, the
+/// [`io::ErrorKind`] depends on the [`AddErrorReason`].
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {

@@ -34,16 +34,13 @@ use crate::{
 
 /// A set of shared wheels, whose futures may be polled and dropped on any thread.
 ///
-/// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
-/// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
-/// [`new`](Self::new), each wheel belongs to one thread, to which the other threads send messages.
-/// Prefer `start` or `new` only if most timers fire, because `per_worker` fires all timers on one
-/// thread.
+/// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: the workers add to its
+/// wheels directly. With [`start`](Self::start) and [`new`](Self::new), each wheel belongs to one
+/// thread, to which other threads send messages. Prefer `start` or `new` only if most timers fire,
+/// because `per_worker` fires all timers on one thread.
 ///
-/// A future that is created on the owner thread of one of the wheels uses that wheel. A thread that
-/// owns none of the wheels uses one wheel for all its futures. The `Timers` distributes these
-/// threads over the wheels. If a wheel ends or refuses a timer, the future continues on another
-/// wheel.
+/// A thread creates all its futures on one of the wheels: on its own, if possible. If a wheel ends
+/// or refuses a timer, the future continues on another wheel.
 ///
 /// Clones are cheap and refer to the same wheels.
 ///
@@ -84,15 +81,13 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels of a [`Timers`]. A `Timers` keeps one copy of its `WheelSet` per wheel, each copy in
-/// its own `Arc`. A future clones only the `Arc` at the index of the wheel that it uses first. So
-/// threads that use different wheels do not contend for one reference count.
+/// All wheels of a [`Timers`]. There is one copy per wheel, each in its own `Arc`, so that threads
+/// that use different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
-    /// The wheels that [`Timers::per_worker`] has made. `None` for other `Timers`, whose wheels
-    /// belong to threads.
+    /// `None` if the wheels belong to threads: only [`Timers::per_worker`] makes claimable wheels.
     claimable_wheels: Option<Arc<ClaimableWheels>>,
     /// Stops the threads or the watcher, if any, when the last clone of this `Arc` is dropped.
     _stop_on_drop: Arc<dyn Send + Sync>,
@@ -136,8 +131,8 @@ pub struct Remote {
 }
 
 impl Timers {
-    /// Starts `threads` threads, at least one, which only run timers. One or two threads are enough
-    /// for most programs, because the threads only wake tasks. The threads are not pinned to cores.
+    /// Starts `threads` threads, at least one, which only run timers and are not pinned to cores.
+    /// One or two threads are enough for most programs.
     ///
     /// The threads end when all clones and futures of the `Timers` have been dropped. The last drop
     /// does not wait for the threads.
@@ -162,9 +157,6 @@ impl Timers {
 
     /// Starts threads that run timers. The `builder` sets the number of threads, whether they are
     /// pinned, and the configuration of each wheel. See [`start`](Self::start).
-    ///
-    /// The threads park between their turns. Each thread calls the function given to
-    /// [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
@@ -191,22 +183,19 @@ impl Timers {
         Ok(Self::from_shards(cores.shards().into(), None, move || cores.stop()))
     }
 
-    /// Makes a wheel for each CPU on which the calling thread may run. All futures created on one
-    /// thread use the same wheel. If this wheel refuses a timer, the future uses another wheel. A
-    /// separate thread, the *watcher*, sleeps until the earliest deadline of all wheels, and fires
-    /// the timers. So timers fire even while workers are busy or blocked. To add callbacks to the
-    /// wheels of a `Timers`, see [`shards`](Self::shards).
+    /// Makes a wheel for each CPU on which the calling thread may run. A separate thread, the
+    /// *watcher*, fires the timers of all wheels, even while workers are busy or blocked. To add
+    /// callbacks, see [`shards`](Self::shards).
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
-    /// configure the wheels. In their [`metrics`](crate::ShardRef::metrics), the wheels have the
-    /// names `worker 0`, `worker 1` and so on.
+    /// configure the wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called
+    /// `worker 0`, `worker 1` and so on.
     ///
-    /// Cost: to add, reset or cancel a timer, a thread claims the timer's wheel by one
-    /// compare-and-swap. If another thread has claimed the wheel and several attempts fail, the
-    /// thread usually sends a message to the watcher. If the message cancels a timer, the watcher
-    /// drops the timer's waker within [`Config::drop_within`](crate::Config::drop_within). An add
-    /// or reset may wake the watcher if the new deadline is the earliest of the wheel.
+    /// Cost: an add, reset or cancel claims the timer's wheel by one compare-and-swap. If several
+    /// attempts fail because other threads use the wheel, the thread usually sends a message to the
+    /// watcher. An add or reset may wake the watcher if the new deadline is the earliest of the
+    /// wheel.
     ///
     /// # Errors
     ///
@@ -234,9 +223,9 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, and a [`Watcher`], which the caller must run. `config`
-    /// is called with the index of a wheel, and returns the wheel's configuration. If the watcher
-    /// never runs, a later add may [report](crate::metrics#wheels-without-a-loop) a timer that is
-    /// at least 1 s overdue. See [`per_worker`](Self::per_worker).
+    /// returns the configuration of the wheel with the given index. If the watcher never runs, a
+    /// later add may [report](crate::metrics#wheels-without-a-loop) an overdue timer. See
+    /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -267,9 +256,7 @@ impl Timers {
 
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
     /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads that own the wheels
-    /// must [turn](crate::LocalTimer::turn) these wheels. The `Timers` does not keep the threads
-    /// alive. When all of these wheels have ended, polls that need a timer
-    /// [fail](super#without-a-timer).
+    /// must [turn](crate::LocalTimer::turn) them. The `Timers` does not keep these threads alive.
     ///
     /// # Panics
     ///
@@ -305,18 +292,15 @@ impl Timers {
     }
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
-    /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel. With
-    /// [`per_worker`](Self::per_worker), a callback that blocks delays the timers of all wheels,
-    /// because one thread runs all callbacks.
+    /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel.
     ///
-    /// With `per_worker`, callbacks run on the watcher's thread. In a callback,
-    /// [`local_timer`](crate::local_timer) is that thread's own wheel, which usually has no driver.
-    /// To add another timer, let the callback capture a clone of the [`ShardRef`]. The period of a
-    /// periodic timer on a wheel of `per_worker` cannot be changed.
+    /// With [`per_worker`](Self::per_worker), the watcher runs all callbacks, so a callback that
+    /// blocks delays the timers of all wheels. In a callback, [`local_timer`](crate::local_timer)
+    /// is the watcher's own wheel, which usually has no driver. To add another timer, capture a
+    /// clone of the [`ShardRef`]. The period of a periodic timer cannot be changed.
     ///
-    /// Keep a clone of the `Timers` while you use its wheels: a `ShardRef`, a handle or a pending
-    /// callback does not keep the threads running. When the threads end, pending callbacks are
-    /// dropped.
+    /// Keep a clone of the `Timers` while you use its wheels: otherwise, its threads may end and
+    /// drop pending callbacks.
     ///
     /// # Examples
     ///

@@ -26,9 +26,8 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // Usually identifies `original`, because the task's next poll usually passes `original`
-        // again. But if the clone has its own data pointer, identifies the clone: the original's
-        // data may be freed, and a new waker may get that address.
+        // The task's next poll usually passes `original` again. But if the clone has its own data
+        // pointer, the original's data may be freed, and a new waker may get that address.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -40,8 +39,7 @@ impl RunOnce for WakerCallback {
     }
 }
 
-/// The vtable of every `WakerCallback`. This is a static, because the vtable's address identifies
-/// the type.
+/// The vtable of every `WakerCallback`. A static, because its address identifies the type.
 static WAKER_CALLBACK_VTABLE: VTable = VTable::once::<WakerCallback>();
 
 // SAFETY: the inline vtable is for `WakerCallback`. The boxed vtable is not used, because a
@@ -58,9 +56,8 @@ unsafe impl IntoCallback for WakerCallback {
 impl Drop for WakerCallback {
     #[inline]
     fn drop(&mut self) {
-        // A wheel that ends drops the callbacks of its pending timers. Each drop wakes the task, so
-        // that the task polls again and notices the end. A wheel that ends also drops callbacks of
-        // remotely cancelled timers. Waking their tasks is needless but harmless.
+        // A wheel that ends drops its callbacks. Each drop wakes the task, so that the task notices
+        // the end. For a cancelled timer, the wake is needless but harmless.
         let Some(waker) = self.0.take() else { return };
         // Waking or dropping the waker runs user code, which may drop other callbacks. For those
         // callbacks, `WAKES_ON_DROP` must be `None`.
@@ -79,9 +76,9 @@ thread_local! {
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Calls `action`. If this thread drops a `WakerCallback` during `action`, the drop wakes the task
-/// only if `wakes` is true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a
-/// poll that drops the callback would wake its own task, which would poll again without end.
+/// Calls `action`. During the call, dropping a `WakerCallback` wakes its task only if `wakes` is
+/// true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that drops the
+/// callback would wake its own task, without end.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _scope = WakesOnDropScope::enter(Some(wakes));

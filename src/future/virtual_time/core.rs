@@ -1,5 +1,4 @@
-//! A virtual core: a thread with a wheel and tasks. Only one core at a time takes a step: a poll of
-//! a task, or a turn of the wheel.
+//! A virtual core: a thread with a wheel and tasks. Only one core at a time takes a step.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,7 +24,7 @@ use crate::{
     util::sync::lock,
 };
 
-/// What a core does in one step: polls a task, or turns its wheel.
+/// A step of a core.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Polls the ready task at this position, modulo the number of ready tasks.
@@ -57,8 +56,7 @@ pub(super) struct VirtualCore {
 
 /// The tasks of a core, used only by the core's thread.
 struct Tasks {
-    /// The unfinished tasks by id. A `BTreeMap` drops the tasks in an order that is equal in each
-    /// run.
+    /// A `BTreeMap`, so that each run drops the tasks in the same order.
     unfinished: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
     ready_set: Arc<ReadySet>,
@@ -74,7 +72,7 @@ struct UnfinishedTask {
 #[derive(Default)]
 pub(super) struct ReadySet(Mutex<ReadyIds>);
 
-/// The ids of a core's ready tasks, as a list and as a set.
+/// The ids of a core's ready tasks.
 #[derive(Default)]
 struct ReadyIds {
     ids: Vec<usize>,

@@ -64,8 +64,8 @@ impl<T> JoinHandle<T> {
         (handle, run)
     }
 
-    /// Returns the output of the task, or `None` if the task has not finished or its output was
-    /// taken before.
+    /// Returns the task's output, or `None` if the task has not finished or the output was taken
+    /// before.
     ///
     /// # Examples
     ///

@@ -24,17 +24,16 @@ use crate::{clock::ManualClock, local::ShardRef, util::sync::lock};
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
 /// order of the steps and the delays that [`When::spread`](crate::When::spread) adds. With a given
-/// seed, a test runs the same way each time. The executor does not control other threads, sockets,
-/// or random choices of the program such as the order of a `HashMap`. A test should create a
-/// purgatory group by [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
+/// seed, a test runs the same way each time, unless it depends on other threads, sockets, or random
+/// choices such as the order of a `HashMap`. Create purgatory groups by
+/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
-/// Cost: before a step of a different core, the executor switches threads, which usually takes some
-/// microseconds. Consecutive steps of one core, and advances of the clock, take much less.
+/// Cost: a switch to another core usually takes some microseconds. Steps of one core, and advances
+/// of the clock, take much less.
 ///
-/// A panic in a poll of a task propagates to the method that runs the task. A task's future is
-/// dropped after its last poll. A future that is still unfinished is dropped with the executor. A
-/// panic of the future's destructor is caught.
+/// A panic in a poll of a task propagates to the method that runs the task. Unfinished tasks are
+/// dropped with the executor. A panic of a future's destructor is caught.
 ///
 /// # Examples
 ///
@@ -136,8 +135,8 @@ impl VirtualTime {
     /// assert_eq!(time.shards().len(), 4);
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
-        // Sets the number that selects a wheel of a `Timers` for the calling thread's futures.
-        // Otherwise, the number would depend on how many threads have used a `Timers` before.
+        // Fixes the wheel of a `Timers` that the calling thread's futures use. Otherwise, the wheel
+        // would depend on how many threads have used a `Timers` before.
         set_number_of_this_thread(1);
         let clock = ManualClock::with_spread_seed(seed);
         let mut scheduler = Scheduler::new(clock.clone(), seed);
@@ -232,10 +231,9 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make` on the first core, and spawns the returned future there. Then runs all tasks
-    /// until all cores are idle. If the future is ready, returns its output. Otherwise advances the
-    /// clock to the next deadline, and repeats. Unfinished tasks continue in the next call that
-    /// runs tasks. `make` runs on the core's own thread, so it cannot borrow from the caller.
+    /// Calls `make` on the first core, runs the returned future there with all other tasks, and
+    /// returns the future's output. Whenever all cores are idle, advances the clock to the next
+    /// deadline. Unfinished tasks continue in the next call that runs tasks.
     ///
     /// # Panics
     ///
@@ -273,8 +271,8 @@ impl VirtualTime {
     /// when no task is unfinished or no deadline remains. Returns the number of unfinished tasks,
     /// which would wait for ever.
     ///
-    /// The call never returns if a task sets new deadlines for ever, such as a task that loops over
-    /// an interval. For such tasks use [`advance`](Self::advance).
+    /// The call never returns if a task sets new deadlines for ever, for example by looping over an
+    /// interval. Use [`advance`](Self::advance) instead.
     ///
     /// # Panics
     ///

@@ -78,9 +78,9 @@ impl Scheduler {
         self.next_step()
     }
 
-    /// Chooses the next step of any core. If no step is possible and `should_advance` returns true,
-    /// advances the clock to the next deadline and tries again. Returns `None` if `should_advance`
-    /// returns false or no deadline remains.
+    /// Chooses the next step of any core. If no step is possible, advances the clock to the next
+    /// deadline and tries again. Returns `None` if `should_advance` returns false or no deadline
+    /// remains.
     fn next_step(&mut self) -> Option<(usize, Step)> {
         loop {
             if let Some(chosen) = self.choose_step() {
