@@ -1,13 +1,12 @@
-//! The messages between the purgatories of several cores, and their delivery.
+//! The messages between the purgatories of several cores.
 //!
-//! A core collects its messages to another core in a *batch*. `ShardRef::run_ignoring_timer_limit`
-//! runs a closure on the receiving core, and the closure delivers the batch. Batches may arrive in
-//! any order. A message that depends on an earlier message is sent only after the acknowledgement
-//! of the earlier message.
+//! A core collects its messages to another core in a *batch*, which a closure delivers on the
+//! receiving core. Batches may arrive in any order. A message that depends on an earlier message is
+//! sent only after the earlier message was acknowledged.
 //!
-//! No core resends a message or blocks until an answer arrives. If a batch cannot be delivered, its
-//! destructor sends replies to the sender: see [`Message::nondelivery_reply`]. The usual cause is
-//! that the receiving core or its purgatory has ended.
+//! No core resends a message or waits for an answer. If a batch cannot be delivered, usually
+//! because the receiving purgatory has ended, its destructor sends
+//! [replies](Message::nondelivery_reply) to the sender.
 
 use std::{
     any::Any,
@@ -35,22 +34,19 @@ type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// any core.
 ///
 /// Each core's thread creates the core's purgatory by [`join`](Self::join). Any thread may report
-/// an event by [`notify`](Self::notify). The core of the key then checks its own operations that
-/// watch the key. This core also notifies the other cores whose operations watch the key.
+/// an event by [`notify`](Self::notify). All cores then check their operations that watch the key.
 ///
 /// A core's purgatory ends when its last clone is dropped, at the latest when its thread exits.
 /// Then the other cores check all their operations that watch keys of this core. Later events on
 /// these keys have no effect, but the operations keep their other watches and their timeouts.
 ///
 /// Before you [drain](crate::LocalTimer::drain) a core's wheel,
-/// [drain](crate::purgatory::Purgatory::drain) the core's purgatory and drop all clones of this
-/// purgatory, even clones in a `thread_local!`. A drained wheel receives no messages. If you drain
-/// the wheel first, events that other threads report on the core's keys cause no check until the
-/// purgatory ends.
+/// [drain](crate::purgatory::Purgatory::drain) the core's purgatory and drop all its clones, even
+/// in a `thread_local!`. Otherwise, events that other threads report on the core's keys cause no
+/// check until the purgatory ends.
 ///
-/// A core's wheel has at most 2^25 - 1 nodes. While all nodes are in use, all messages from other
-/// cores to this core are lost: events, watches and removals of watches. A watch whose removal is
-/// lost stays until this core's purgatory ends.
+/// While all 2^25 - 1 nodes of a core's wheel are in use, messages from other cores to this core
+/// are lost.
 ///
 /// # Examples
 ///
@@ -100,16 +96,16 @@ struct Group<K> {
     cores: SetOnce<Box<[Core]>>,
 }
 
-/// A core of a group: its wheel, and whether its purgatory has ended.
+/// A core of a group.
 struct Core {
     shard: ShardRef,
     /// True once this core's purgatory has ended.
     has_left: AtomicBool,
 }
 
-/// Holds the user's function that returns the core of a key. The destructor catches panics, because
-/// it often runs in an exiting thread, where a panic would abort the process. The `Option` is
-/// `None` only during the drop.
+/// Holds the user's function that returns the core of a key. Catches panics of the function's
+/// destructor, because in an exiting thread, they would abort the process. The `Option` is `None`
+/// only during the drop.
 struct CatchDropPanic<F>(Option<F>);
 
 impl<F> Drop for CatchDropPanic<F> {
@@ -120,8 +116,8 @@ impl<F> Drop for CatchDropPanic<F> {
 
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates a group that spreads the keys over the cores by a hash with a [random
-    /// secret](crate::purgatory::Purgatory#keys). To run each request on the core of its key,
-    /// choose these cores yourself with [`by`](Self::by).
+    /// secret](crate::purgatory::Purgatory#keys). To choose the core of each key, use
+    /// [`by`](Self::by).
     ///
     /// # Examples
     ///
@@ -144,10 +140,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         Self::by(move |key| hasher.hash_u32(key) as usize)
     }
 
-    /// Creates a group in which `core_of` returns the core of a key.
-    ///
-    /// The result of `core_of` is taken modulo the number of cores. For equal keys, `core_of` must
-    /// always return the same value.
+    /// Creates a group in which `core_of` returns the core of a key, modulo the number of cores.
+    /// For equal keys, `core_of` must always return the same value.
     ///
     /// # Examples
     ///
@@ -172,15 +166,13 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     }
 
     /// Reports an event on `key`: each core checks, in a turn, its operations that watch the key.
-    /// Any thread may call this method.
     ///
-    /// The conditions of these operations see everything that the calling thread wrote before the
-    /// call. On a core's own thread, prefer
-    /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
+    /// The conditions see everything that the calling thread wrote before the call. On a core's own
+    /// thread, prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends
+    /// events in batches.
     ///
-    /// Returns true if the event was passed to the wheel of the key's core. This core handles the
-    /// event in a turn, unless its wheel or its purgatory ends earlier. Returns false in the
-    /// following cases, in which the event has no effect:
+    /// Returns true if the event was passed to the key's core, which handles the event unless its
+    /// wheel or purgatory ends earlier. Returns false if the event has no effect:
     ///
     /// * No core has joined the group.
     /// * The purgatory of the key's core was dropped, or this core's wheel has ended.
@@ -217,7 +209,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     }
 
     /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
-    /// with one exception: [`Member::register_receiver`] detects an earlier join of this thread.
+    /// except for an earlier join of this thread.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -269,7 +261,7 @@ impl<K: Send + 'static> Group<K> {
         (if core < core_count { core } else { core % core_count }) as u32
     }
 
-    /// Sends a batch to a core, which handles it in a turn. Returns false if the batch was dropped.
+    /// Sends a batch to a core. Returns false if the batch was dropped.
     fn send_batch(&self, dest_core: u32, batch: Batch<K>) -> bool {
         let core = self.cores_if_joined().and_then(|cores| cores.get(dest_core as usize));
         core.is_some_and(|core| core.shard.run_ignoring_timer_limit(move || batch.deliver()))
@@ -308,12 +300,11 @@ pub(super) enum Message<K> {
     Watch { key: K, operation: Id },
     /// The sender has added the watch that the receiver's operation requested.
     WatchAck { operation: Id, watch: Id },
-    /// Requests the removal of a watch on a key of the receiver, for an operation of another core.
+    /// Requests the removal of a watch on a key of the receiver.
     Unwatch { watch: Id },
     /// Requests a check of the receiver's operation. After an event on a key of the sender, `watch`
-    /// is the operation's watch on this key. If `watch` is `None`, one of the operation's keys
-    /// causes no more events. Either the key's core could not add the watch, or its purgatory has
-    /// ended.
+    /// is the operation's watch on this key. If `watch` is `None`, the key's core could not add the
+    /// watch, or its purgatory has ended.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -322,12 +313,10 @@ impl<K> Message<K> {
         matches!(self, Self::Watch { .. })
     }
 
-    /// Returns the reply that tells the sender that this message was not delivered. Returns `None`
-    /// if the sender needs no reply.
+    /// Returns the reply to the sender of this undelivered message, if one is needed.
     pub(super) fn nondelivery_reply(&self) -> Option<Self> {
         match *self {
-            // The watch's events do not reach the operation, usually because the operation's
-            // purgatory has ended. So the sender must remove the watch.
+            // The watch's events do not reach the operation, so the sender must remove the watch.
             Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
             }
@@ -357,12 +346,12 @@ impl<K: Send + 'static> Member<K> {
         (core != self.own_core).then_some(core)
     }
 
-    /// Adds a message to the batch for another core. Sends the batch if it is full.
+    /// Adds a message to the batch for another core.
     pub(super) fn add_message_to_batch(&self, dest_core: u32, message: Message<K>) {
         self.add_to_batch(dest_core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event to the batch for the key's core. Sends the batch if it is full.
+    /// Adds an event to the batch for the key's core.
     pub(super) fn add_event_to_batch(&self, dest_core: u32, key: K) {
         self.add_to_batch(dest_core, |batch| batch.events.push(key));
     }
@@ -390,8 +379,7 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
-    /// core and each message. Then keeps the empty batch for reuse, unless
-    /// [`SPARE_PURGATORY_BATCHES_MAX`] are already kept.
+    /// core and each message. Keeps up to [`SPARE_PURGATORY_BATCHES_MAX`] empty batches for reuse.
     pub(super) fn consume(
         &self,
         mut batch: Batch<K>,
@@ -430,9 +418,8 @@ impl<K: Send + 'static> Member<K> {
         self.unsent_batch_by_core.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
     }
 
-    /// Makes `receiver` the receiver of the group's messages on this thread. Returns the watches
-    /// that other cores have requested so far. Panics if the thread has joined the group before,
-    /// because only one purgatory of a thread can receive the group's messages.
+    /// Makes `receiver` receive the group's messages on this thread. Returns the watches that other
+    /// cores have requested so far. Panics if the thread has joined the group before.
     #[track_caller]
     pub(super) fn register_receiver(
         &self,
@@ -455,8 +442,8 @@ impl<K: Send + 'static> Member<K> {
     }
 }
 
-/// A batch of messages to one core. If the batch is dropped undelivered, its destructor sends the
-/// messages' [undelivered replies](Message::nondelivery_reply) to the sending core.
+/// A batch of messages to one core. Its destructor sends [replies](Message::nondelivery_reply) to
+/// undelivered messages.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 /// The contents of a [`Batch`].
@@ -464,9 +451,8 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the replies.
     sender_core: u32,
-    /// The keys of events, separate from `messages`: a [`Message`] is larger than a key, and would
-    /// move more cache lines between cores. The order of events relative to messages does not
-    /// matter.
+    /// The keys of events, separate because a [`Message`] is larger than a key. The order of events
+    /// relative to messages does not matter.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -486,9 +472,8 @@ impl<K: Send + 'static> Batch<K> {
         self.0.events.len() + self.0.messages.len()
     }
 
-    /// Passes the batch to this thread's receiver. If the receiver has ended, drops the batch. If
-    /// the thread has not joined the group, buffers the `Watch` messages and drops the other
-    /// messages.
+    /// Passes the batch to this thread's receiver, or drops the batch if the receiver has ended. If
+    /// the thread has not joined the group, only buffers the `Watch` messages.
     fn deliver(mut self) {
         let BatchContent { group, sender_core, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| {
@@ -523,14 +508,13 @@ pub(super) trait BatchReceiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
     /// Tells other cores that their operations get no more events from this core. Called when the
-    /// receiver ends, or when the thread exits before the receiver has ended.
+    /// receiver ends or the thread exits.
     fn notify_remote_watchers_of_end(&self);
 }
 
 /// The destination of a group's messages on one thread.
 struct ReceivingEndpoint<K: Send + 'static> {
-    /// Does not keep the group alive, but keeps the group's address from being reused. The address
-    /// is the key in `THREAD_ENDPOINTS`.
+    /// Keeps the group's address, the key in `THREAD_ENDPOINTS`, from being reused.
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
@@ -556,7 +540,7 @@ impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
     }
 }
 
-/// An [`ReceivingEndpoint`], with the type of its keys erased.
+/// A [`ReceivingEndpoint`], with the type of its keys erased.
 trait AnyReceivingEndpoint: Any {
     fn group_has_ended(&self) -> bool;
 }
@@ -573,8 +557,8 @@ per_thread! {
         RefCell::new(BTreeMap::new());
 }
 
-/// Calls `action` with this thread's endpoint of a group. The first call for a group creates the
-/// endpoint. Returns `None` if the thread is exiting and has dropped its endpoints.
+/// Calls `action` with this thread's endpoint of a group, which the first call creates. Returns
+/// `None` if the exiting thread has dropped its endpoints.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     action: impl FnOnce(&mut ReceivingEndpoint<K>) -> R,
@@ -594,6 +578,6 @@ fn with_endpoint<K: Send + 'static, R>(
         let endpoint = any.and_then(|any| any.downcast_mut());
         (action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
     });
-    // Drops the endpoints of ended groups after the borrow of `THREAD_ENDPOINTS` has ended.
+    // Drops the endpoints of ended groups while `THREAD_ENDPOINTS` is not borrowed.
     result.ok().map(|(result, _ended)| result)
 }

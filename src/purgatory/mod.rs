@@ -1,9 +1,9 @@
 //! Delayed operations: requests that wait for a condition, with a timeout.
 //!
-//! In Kafka, such requests wait in a *purgatory*: a produce request until followers have caught up,
-//! and a fetch until there are enough bytes. In corewheel, an operation is parked on one core, with
-//! a timer and a watch on each of its keys. When the program reports an event on a key, the
-//! purgatory checks the conditions of the operations that watch the key.
+//! In Kafka, a produce request waits in a *purgatory* until followers have caught up, and a fetch
+//! until there are enough bytes. In corewheel, an operation is parked on one core, with a timer and
+//! a watch on each of its keys. When the program reports an event on a key, the purgatory checks
+//! the operations that watch the key.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -44,23 +44,19 @@
 //! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
-// parked operation ends when its timer fires. To end an operation earlier, the purgatory first
-// cancels its timer. Either the timer fires or the cancel succeeds, so the operation ends once.
-// After the thread's wheel has ended, every cancel of a timer fails. Then only a mark in the
-// operation's record prevents a second completion. While its `try_complete` runs, a parked
-// operation is *checked out* of its record. If the timer fires or `force_complete` is called during
-// this check, `on_complete` runs after the check.
+// parked operation ends when its timer fires, or when its timer is cancelled. Only one of the two
+// happens, so the operation ends once. After the thread's wheel has ended, every cancel fails, and
+// only `completion` in the operation's record prevents a second completion. While its
+// `try_complete` runs, a parked operation is *checked out* of its record. If the timer fires or
+// `force_complete` is called during this check, `on_complete` runs after the check.
 //
-// When an operation ends, its watches on this core are removed at once. Messages to other cores
-// remove the watches on these cores.
+// When an operation ends, its watches on this core are removed at once, and messages remove its
+// watches on other cores.
 //
 // A `PurgatoryGroup` determines the core of each key. The key's core stores all watches on the key,
-// even for operations of other cores. At each event on the key, this core sends a message to the
-// core of each watching operation. When the key's core has acknowledged a watch, the operation's
-// core checks the operation once more: an event may have preceded the watch.
-//
-// When a purgatory ends, the other cores check all their operations that watch keys of this
-// purgatory. Later events on these keys have no effect.
+// even for other cores' operations, and sends messages about events to these cores. When the key's
+// core has acknowledged a watch, the operation's core checks the operation once more: an event may
+// have preceded the watch.
 
 mod group;
 mod hash;
@@ -112,24 +108,19 @@ use crate::{
 ///
 /// # Memory
 ///
-/// An operation with one watch takes about 64 bytes, plus its own size and a timer. Each further
-/// watch takes about 50 bytes. To these numbers, add the size of a key for each watch. The hash
-/// table takes up to 32 bytes per key. If the number of keys falls, the table shrinks later.
+/// An operation with one watch takes about 64 bytes, plus its own size, a key and a timer. Each
+/// further watch takes about 50 bytes plus a key. The hash table takes up to 32 bytes per key.
 ///
-/// A record holds an operation with its first watch, an additional watch, or a link to a watch on
-/// another core. Each kind of record has its own pages of up to 1,024 records. A single record in
-/// use keeps its whole page allocated. Up to eight empty pages of each kind are kept, so repeated
-/// bursts of up to 8,192 operations can reuse these pages. After every 64 turns, one empty page of
-/// each kind is freed if it was not needed during these turns. If the hash table was much too large
-/// throughout these turns, it shrinks in small steps. Before an announced sleep of a second or
-/// more, all empty pages are freed, and the table shrinks at once.
+/// Operations and further watches are stored in pages of up to 1,024 records. One record in use
+/// keeps its whole page allocated. Some empty pages are kept, for bursts of up to 8,192 operations.
+/// Unneeded memory is freed slowly during turns, and at once before an announced sleep of a second
+/// or more.
 ///
 /// # Keys
 ///
-/// Keys may come from untrusted network clients. The hash of the keys uses a random secret of the
-/// purgatory or group, so clients cannot choose keys that collide or all belong to one core. But a
-/// client could learn the secret if it can time single lookups to within a few nanoseconds, or see
-/// to which cores many of its keys belong.
+/// Keys may come from untrusted clients. Their hash uses a random secret, so clients cannot choose
+/// keys that collide or all belong to one core. But a client could learn the secret by timing
+/// single lookups to within a few nanoseconds, or by seeing the cores of many keys.
 ///
 /// # Examples
 ///
@@ -169,8 +160,7 @@ pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(
     PhantomData<*const UsePurgatoryGroupNotify>,
 );
 
-/// The compiler's error shows this name if code requires a `Purgatory` to be `Send`. The name
-/// recommends [`PurgatoryGroup::notify`].
+/// The compiler's error shows this name if code requires a `Purgatory` to be `Send`.
 enum UsePurgatoryGroupNotify {}
 
 per_thread! {
@@ -180,18 +170,15 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The first call creates the purgatory, which ends with the thread. It is in no group. If a
-/// closure for [`ShardRef::run`](crate::ShardRef::run) must use a purgatory of a group, keep a
-/// clone of this purgatory in a `thread_local!`. In an exiting thread, a call may return a new,
-/// empty purgatory.
+/// The first call creates the purgatory, which is in no group and ends with the thread. To find a
+/// purgatory of a group on its thread, keep a clone in a `thread_local!`. In an exiting thread, a
+/// call may return a new, empty purgatory.
 ///
-/// **The types select the purgatory, even if they are inferred.** For example, the key `7` is an
-/// `i32` unless something else determines its type. An operation that watches an `i32` key is not
-/// in the purgatory for keys of type `u64`. To name the types only once, write a function such as
-/// `purgatory` in the example.
+/// **The types select the purgatory, even if they are inferred.** For example, the key `7` is
+/// usually an `i32`, so its operations are not in the purgatory for `u64` keys. To name the types
+/// only once, write a function such as `purgatory` in the example.
 ///
-/// Cost after the first use: at most one comparison for each pair of types with a purgatory on this
-/// thread.
+/// Cost after the first call: at most one comparison for each local purgatory of this thread.
 ///
 /// # Examples
 ///
@@ -251,16 +238,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// that the condition holds, or until its timeout `when`. An event on one of the `keys` causes
     /// a check.
     ///
-    /// `when` is a delay or an instant, optionally with slack or spread; see [`When`]. With an
-    /// instant, the timeout can count from the arrival of a request. If the instant has passed and
-    /// the condition does not hold, the operation expires in the next turn.
+    /// `when` is a delay or an instant, optionally with slack or spread; see [`When`]. If the
+    /// timeout has already elapsed, an operation that must wait expires in the next turn.
     ///
-    /// A key that occurs twice in `keys` gets two watches. An operation without keys completes by
-    /// its timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If
-    /// the first check completes the operation, no timer is added, and `keys` is not iterated.
+    /// `keys` may be empty. A key that occurs twice gets two watches. If the condition holds at
+    /// once, no timer is added, and `keys` is not iterated.
     ///
-    /// Cost: constant time per key on average. The hash table grows in small steps, so each new key
-    /// moves only a few other keys.
+    /// Cost: constant time per key on average. The hash table grows in small steps.
     ///
     /// # Errors
     ///
@@ -323,20 +307,18 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         }
     }
 
-    /// Checks this core's operations that watch `key`, and completes each operation whose condition
-    /// holds. The checks follow the order in which the watches were added. Returns the number of
-    /// operations that completed because their condition held. An operation of another core is
-    /// checked on its own core, when a message about the event arrives there.
+    /// Checks this core's operations that watch `key`, oldest watch first, and completes each
+    /// operation whose condition holds. Returns the number of operations that this call completed
+    /// in this way. Operations of other cores are checked later, on their own cores.
     ///
-    /// **In a group, this call finds no operations and returns 0 if the key belongs to another
-    /// core**, even if operations of this core watch the key. For the keys of any core, use
-    /// [`notify`](Self::notify).
+    /// **In a group, this call checks nothing and returns 0 if the key belongs to another core**,
+    /// even if operations of this core watch the key. Use [`notify`](Self::notify) instead.
     ///
     /// `key` may be any borrowed form of the purgatory's keys, as in a
     /// [`HashMap`](std::collections::HashMap).
     ///
-    /// Cost: one lookup in a hash table. In addition, each watch on the key costs a
-    /// [`check`](Self::check) or a message.
+    /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message for each watch
+    /// on the key.
     ///
     /// # Examples
     ///
@@ -364,12 +346,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation because its condition held.
     ///
-    /// A call inside the operation's own `try_complete` returns false. If the `try_complete` that
-    /// made the call returns false, the purgatory calls `try_complete` a second time. A call of
-    /// `check` inside the second `try_complete` has no effect.
+    /// A call inside the operation's own `try_complete` returns false, and may cause one more call
+    /// of `try_complete`.
     ///
-    /// Cost: one call of `try_complete`. A completion also takes constant time per key that the
-    /// operation watches.
+    /// Cost: one call of `try_complete`. A completion also takes constant time per key.
     ///
     /// # Examples
     ///
@@ -404,16 +384,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.check_by_id(id)
     }
 
-    /// Reports an event on `key`: each core checks its operations that watch the key. Requires a
-    /// `&K` instead of a borrowed form of the key, because a clone of the key may be sent to
-    /// another core.
+    /// Reports an event on `key`: each core checks its operations that watch the key.
     ///
-    /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
-    /// full, and at the latest when this thread next calls `turn` or prepares to sleep.
+    /// Events on another core's keys are sent in batches, at the latest when this thread next calls
+    /// `turn` or prepares to sleep.
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
-    /// For a key of another core, one clone of the key and one entry in a batch of up to 64
-    /// messages.
+    /// For a key of another core, a clone of the key and an entry in a batch of up to 64 messages.
     ///
     /// # Examples
     ///
@@ -440,7 +417,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Completes an operation without a check of its condition. Returns false if the operation has
     /// completed, is being completed, or was removed.
     ///
-    /// Cost: constant time per key that the operation watches.
+    /// Cost: constant time per key of the operation.
     ///
     /// # Examples
     ///
@@ -469,7 +446,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// `on_complete` does not run. Returns `None` if the operation has completed or was removed, or
     /// while its `try_complete` runs.
     ///
-    /// Cost: constant time per key that the operation watches.
+    /// Cost: constant time per key of the operation.
     ///
     /// # Examples
     ///
@@ -490,12 +467,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.remove_if_waiting(id)
     }
 
-    /// Removes the operations of this core that watch `key`, and returns them in the order in which
-    /// their watches were added. `on_complete` does not run.
+    /// Removes the operations of this core that watch `key`, and returns them, oldest watch first.
+    /// `on_complete` does not run.
     ///
     /// Does not remove an operation whose `try_complete` is running. If the key belongs to another
-    /// core, the result is empty, because the watches on the key are on that core. `key` may be any
-    /// borrowed form of the purgatory's keys.
+    /// core, the result is empty.
     ///
     /// Cost: constant time per watch on `key`, and per watch of the removed operations.
     ///
@@ -532,7 +508,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// Does not remove an operation whose `try_complete` is running.
     ///
-    /// Cost: one step for each operation record, used or free, and constant time per watch.
+    /// Cost: constant time per operation record, used or free, and per watch.
     ///
     /// # Examples
     ///
@@ -555,7 +531,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
-    /// operations. `key` may be any borrowed form of the purgatory's keys.
+    /// operations.
     ///
     /// Cost: one step per watch.
     ///
@@ -643,9 +619,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
     /// in the same order on each core. Call `join` once on each core. A core that has not joined
-    /// yet buffers the watches on its keys. Buffered watches remain even after the watching
-    /// operations have ended. So a core should add few operations before the other cores have
-    /// joined.
+    /// yet buffers the watches on its keys, even for operations that have ended. So add few
+    /// operations before all cores have joined.
     ///
     /// # Panics
     ///
@@ -743,8 +718,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
     /// must belong to this core. Returns the operation and the key if the wheel refuses the timer.
-    /// Unlike [`park_making_room`](Self::park_making_room), does not reclaim cancelled timers if
-    /// the wheel is full.
+    /// Does not make room in a full wheel.
     #[track_caller]
     #[inline(always)]
     fn try_park(
@@ -767,9 +741,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// Parks an operation. If necessary, first registers the purgatory with the wheel, and makes
-    /// room in the wheel. Takes a [`When`] as separate fields, so that the caller's fast path need
-    /// not store a `When` in memory.
+    /// Parks an operation. First registers the purgatory with the wheel and makes room in the
+    /// wheel, if necessary. Takes a [`When`] as separate fields, so that the caller's fast path
+    /// need not store it in memory.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -794,8 +768,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Adds watches on `remote_key`, a key of another core, and on all `keys`. Then checks the
-    /// condition again if `change_count` differs from `changes_before_check`. This check is made
-    /// even if the iterator or a key has panicked.
+    /// condition again if `change_count` differs from `changes_before_check`, even if the iterator
+    /// or a key panics.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -872,9 +846,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Checks this core's operations that watch the key of an event. Sends messages to other cores
-    /// whose operations watch the key. Returns the number of this core's operations that completed
-    /// because their condition held.
+    /// Checks this core's operations that watch the key of an event, and sends messages about other
+    /// cores' operations. Returns the number of operations that completed because their condition
+    /// held.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
@@ -914,9 +888,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         has_completed
     }
 
-    /// Checks the condition of `operation`, which was taken out of its record. Then completes the
-    /// operation or puts it back into its record. Returns true if the operation completed because
-    /// its condition held.
+    /// Checks the condition of a checked-out operation. Then completes the operation or puts it
+    /// back into its record. Returns true if the operation completed because its condition held.
     #[inline(always)]
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;
@@ -1093,8 +1066,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
-/// At the end of an operation's add, checks the operation again if the change count has changed. An
-/// event on a key may have preceded the watch on this key.
+/// At the end of an operation's add, checks the operation again if the change count has changed: an
+/// event on a key may have preceded the watch.
 struct SecondCheckGuard<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,

@@ -39,45 +39,32 @@ pub trait DelayedOperation: 'static {
     /// completes nothing: if it returns true, the purgatory calls
     /// [`on_complete`](Self::on_complete). A panic counts as false.
     ///
-    /// The purgatory calls `try_complete`
-    ///
-    /// - when the operation is added,
-    /// - at the end of the add, if an event has occurred or a waiting operation has ended during
-    ///   the add,
-    /// - at events on the operation's keys,
-    /// - when [`check`](crate::purgatory::Purgatory::check) is called,
-    /// - for each key of another core: after that core has added the watch or failed to add it, and
-    ///   when that core's purgatory ends.
-    ///
-    /// The purgatory does not call `try_complete` at the timeout: the operation expires even if its
-    /// condition holds by then. Before you report an event, write the state that `try_complete`
-    /// reads: there may be no later check.
+    /// The purgatory calls `try_complete` when the operation is added, at events on its keys, when
+    /// [`check`](crate::purgatory::Purgatory::check) is called, and sometimes at other times. There
+    /// is no call at the timeout: the operation expires even if its condition holds by then. Before
+    /// you report an event, write the state that `try_complete` reads: there may be no later check.
     ///
     /// `try_complete` must be quick, and must not call `turn`.
     ///
-    /// `try_complete` may itself report an event on a key of this core. If its own operation
-    /// watches the key, and this call of `try_complete` returns false, the purgatory calls
-    /// `try_complete` a second time. An event in the second call causes no third call. Other
-    /// operations that watch the key are checked inside the call that reports the event. Nothing
-    /// limits the depth of such nested checks.
+    /// `try_complete` may itself report an event on a key of this core. The report checks the other
+    /// operations that watch the key. Nothing limits the depth of these nested checks. The
+    /// operation itself is checked at most once more.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
     /// the core where the operation was added.
     ///
-    /// `on_complete` runs inside a turn, or inside a call of the purgatory: `notify`, a check,
-    /// `force_complete` or the add. So code that calls `turn` or one of these methods must hold no
-    /// borrow of a `RefCell` that `on_complete` needs. A panic is caught and reported
-    /// ([`Config::on_panic`]); the operation counts as completed.
+    /// `on_complete` runs inside a call of `turn`, `notify` or `force_complete`, a check or an add.
+    /// Code that makes these calls must hold no borrow of a `RefCell` that `on_complete` needs. A
+    /// panic is caught and reported ([`Config::on_panic`]); the operation counts as completed.
     ///
     /// [`Config::on_panic`]: crate::Config::on_panic
     ///
-    /// `on_complete` may use the purgatory. If an `on_complete` completes other operations, their
-    /// `on_complete` calls run inside the first call, up to 16 calls deep. Deeper calls run after
-    /// the outermost call.
+    /// `on_complete` may use the purgatory. Calls of `on_complete` nest up to 16 deep. Deeper calls
+    /// run after the outermost call.
     ///
     /// An operation that holds a clone of its own purgatory keeps the purgatory alive. If the
-    /// thread ends while such an operation waits, the operation and the purgatory leak.
+    /// thread ends while the operation waits, both leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -129,8 +116,8 @@ pub enum Completion {
     Condition,
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
-    /// The operation's timeout has elapsed, or the program has [drained](crate::LocalTimer::drain)
-    /// the wheel and then [run](crate::DrainedTimer::run) the operation's timer.
+    /// The operation's timeout has elapsed, or its [drained](crate::LocalTimer::drain) timer was
+    /// [run](crate::DrainedTimer::run).
     Expired,
 }
 
@@ -153,8 +140,7 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum WatchOutcome {
-    /// The operation does not wait: it completed by its condition, or user code completed or
-    /// removed it during the add.
+    /// The operation does not wait: it completed, or user code removed it during the add.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -162,9 +148,8 @@ pub enum WatchOutcome {
 
 /// Identifies a waiting operation of one purgatory.
 ///
-/// The identifier is unique within its purgatory. A purgatory numbers its operations from a random
-/// 63-bit number, so the identifier hardly ever matches an operation of another purgatory. Holding
-/// the identifier does not keep the operation alive.
+/// The identifier is unique within its purgatory, and hardly ever matches an operation of another
+/// purgatory.
 ///
 /// # Examples
 ///
@@ -234,7 +219,6 @@ pub struct PurgatoryCounts {
     pub watches: u64,
     /// Keys that are watched on this core.
     pub keys: u64,
-    /// Events and other messages that are queued for other cores. A batch of messages is sent when
-    /// it is full, and at the latest when the thread next calls `turn` or prepares to sleep.
+    /// Events and other messages that are queued for other cores.
     pub unsent: u64,
 }
