@@ -2,13 +2,12 @@
 //!
 //! The words that a key's `Hash` writes are the coefficients of a polynomial. The hash evaluates
 //! this polynomial at a secret point, modulo the prime 2^61 - 1. Each purgatory and each group has
-//! its own random secret point. A word of more than 58 bits becomes two coefficients. Two different
-//! keys of at most `n` coefficients have the same value at no more than `n` of the 2^60 possible
-//! points. For some secret points, the values of keys in an arithmetic progression have equal low
-//! bits, so `finish` mixes the bits.
+//! its own random secret point. Two different keys of at most `n` coefficients have the same value
+//! at no more than `n` of the 2^60 possible points. For some secret points, the values of keys in
+//! an arithmetic progression have equal low bits, so `finish` mixes the bits.
 //!
-//! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
-//! that can time individual lookups.
+//! Unlike `SipHash`, this hash does not hide its secret from attackers that can time individual
+//! lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -69,8 +68,8 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Marks the end of the chunk. Without the mark, two chunks that differ only in the
-            // number of zero bytes at the end would give equal words.
+            // Marks the end of the chunk, so that chunks that differ only in their trailing zero
+            // bytes give different words.
             word[chunk.len()] = 1;
             self.append_coefficient(u64::from_le_bytes(word));
         }
@@ -105,8 +104,8 @@ impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         let mixed = (self.polynomial_value ^ (self.polynomial_value >> 32))
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // Swaps the halves: the table uses the low bits of a hash, but the high bits of `mixed`
-        // depend on more bits of `polynomial_value`.
+        // Swaps the halves: the table uses the low bits, but the high bits of `mixed` depend on
+        // more bits of `polynomial_value`.
         mixed.rotate_left(32)
     }
 }

@@ -1,10 +1,9 @@
-//! A pool of records, which are stored in pages. Some empty pages are kept for reuse as *spare
-//! pages*.
+//! A pool of records, which are stored in pages. Some empty pages are kept as *spare pages*.
 //!
-//! Pages have a fixed capacity, so growth moves no records. The exception is the first page, which
-//! starts small and moves its records when it grows. Each page has its own free list. New records
-//! come from one page, the *current* page, until it is full. Then another page becomes the current
-//! page: a partly used page if there is one, else a spare page, else a new page.
+//! Pages have a fixed capacity, so growth moves no records, except in the first page, which starts
+//! small. Each page has its own free list. New records come from one page, the *current* page,
+//! until it is full. The next current page is a partly used page if there is one, else a spare
+//! page, else a new page.
 
 use std::mem;
 
@@ -34,13 +33,11 @@ pub(super) struct Records<T> {
     /// The first free record of the current page, or [`NONE`].
     first_free_in_current_page: u32,
     pub(super) len: u32,
-    /// The number of the current page. This page is neither in `pages_with_room` nor in
-    /// `spare_pages`.
+    /// The number of the current page.
     current_page: u32,
-    /// The numbers of the pages that have both free records and records in use, except the current
-    /// page.
+    /// The pages that have both free records and records in use, except the current page.
     pages_with_room: Vec<u32>,
-    /// The numbers of the pages that have memory but no record in use, except the current page.
+    /// The pages that have memory but no record in use, except the current page.
     spare_pages: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
@@ -49,12 +46,11 @@ pub(super) struct Records<T> {
 
 /// A page of records. If the page has no memory, `records` is empty.
 struct Page<T> {
-    /// The records of this page that were ever in use. Some may be free now.
+    /// The records that were ever in use.
     records: Vec<T>,
-    /// The first free record, or [`NONE`]. Always [`NONE`] in the current page, whose free list
-    /// begins at [`Records::first_free_in_current_page`].
+    /// The first free record, or [`NONE`]. Always [`NONE`] in the current page.
     first_free: u32,
-    /// The number of records in use. This number is not kept up to date in the current page.
+    /// The number of records in use. Not kept up to date in the current page.
     used_count: u32,
 }
 
@@ -121,7 +117,7 @@ impl<T> Page<T> {
 
 impl<T: Record> Records<T> {
     /// Ends a trim interval, and begins the next. If `frees_all` is true, frees all spare pages.
-    /// Otherwise frees one spare page, if there was always a spare page during the interval.
+    /// Otherwise frees one spare page, if there always was one during the interval.
     pub(super) fn end_trim_interval(&mut self, frees_all: bool) {
         let unneeded = if frees_all {
             self.spare_pages.len()
@@ -176,9 +172,9 @@ impl<T: Record> Records<T> {
         record
     }
 
-    /// Makes the page of `index` the current page, with `index` as its first free record. If
-    /// necessary, allocates the page and appends the record. `index` must be the
-    /// [`vacant_index`](Self::vacant_index), and the current page must have no free record.
+    /// Makes the page of `index` the current page, with `index` as its first free record. `index`
+    /// must be the [`vacant_index`](Self::vacant_index), and the current page must have no free
+    /// record.
     #[inline(never)]
     fn make_page_current(&mut self, index: u32) {
         let number = page_number_of(index);
@@ -208,8 +204,8 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if the page now has no record in use. The page then becomes a spare page, or
-    /// its memory is freed if there are already [`SPARE_RECORD_PAGES_MAX`] spare pages.
+    /// Returns true if the page now has no record in use. The page then becomes a spare page. At
+    /// most [`SPARE_RECORD_PAGES_MAX`] spare pages are kept.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
@@ -240,7 +236,7 @@ impl<T: Record> Records<T> {
     }
 }
 
-/// A record in use, with references to the fields of the pool that [`free`](Self::free) changes.
+/// A record in use, and the fields of the pool that [`free`](Self::free) needs.
 pub(super) struct OccupiedRecord<'a, T> {
     pub(super) record: &'a mut T,
     index: u32,
@@ -250,9 +246,9 @@ pub(super) struct OccupiedRecord<'a, T> {
 }
 
 impl<'a, T: Record> OccupiedRecord<'a, T> {
-    /// Frees the record and returns it. The caller must take the record's contents. Also returns
-    /// the index that the caller must then pass to [`put_in_free_list`](Records::put_in_free_list),
-    /// or [`NONE`].
+    /// Frees the record and returns it. The caller must take the record's contents, and then pass
+    /// the returned index to [`put_in_free_list`](Records::put_in_free_list), unless it is
+    /// [`NONE`].
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
@@ -264,11 +260,11 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
     }
 }
 
-/// All indices are below this value, so the table can use bit 31 of an index as a flag. An index
-/// with this flag does not equal [`NONE`].
+/// All indices are below this value, so the table can use bit 31 of an index as a flag. With this
+/// flag, no index equals [`NONE`].
 const INDEX_LIMIT: u32 = (1 << 31) - 1;
 
-/// Panics. Without inlining and arguments, each call of this function needs little code.
+/// Panics. Not inlined, so that a call needs little code.
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {

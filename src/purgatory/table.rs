@@ -1,18 +1,17 @@
-//! The operations of one core and the watches on its keys. This module calls no method of an
-//! operation.
+//! The operations of one core and the watches on its keys. Calls no method of an operation.
 //!
 //! One record holds an operation, its timer and its *inline watch*, the operation's first watch on
 //! this core. While the purgatory checks the operation's condition, the operation is *checked out*
 //! of its record. An *extra watch* is a separate record: a further watch of an operation, or a
 //! watch of another core's operation.
 //!
-//! The watches of a key form a ring, in the order in which they were added. The first watch holds
-//! the key. An event walks along the ring of its key with a *cursor*. When the watch at a cursor is
-//! unlinked, the cursor moves to the next watch, so operations may change the ring during the walk.
+//! The watches of a key form a ring, oldest watch first. The first watch holds the key. An event
+//! walks along the ring with a *cursor*. When the watch at a cursor is unlinked, the cursor moves
+//! to the next watch, so operations may change the ring during the walk.
 //!
-//! The keys form a hash table. Each chain of the table links the first watches of its keys. The
-//! table uses linear hashing (Litwin, VLDB 1980): it grows by a few chains at a time, and a new
-//! chain takes keys from one other chain. So growth visits only a few keys.
+//! The keys form a hash table, whose chains link the first watches of their keys. The table uses
+//! linear hashing (Litwin, VLDB 1980): it grows by a few chains at a time, and a new chain takes
+//! keys from only one other chain.
 
 use std::{
     borrow::Borrow,
@@ -40,31 +39,29 @@ pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     watches_on_other_cores: Records<WatchOnOtherCore>,
-    /// For each chain, the first watch of the chain's first key; see
-    /// [`chain_head_mut`](Self::chain_head_mut).
+    /// For each chain, the first watch of the chain's first key.
     chain_heads: Vec<WatchIndex>,
     /// The bit mask that reduces a hash to the number of its chain:
     /// `chain_heads.len().next_power_of_two() - 1`.
     chain_mask: usize,
     key_count: usize,
-    /// If there are at least this many keys, an add of a key first calls
+    /// If there are at least this many keys, an add of a key calls
     /// [`add_chains_if_needed`](Self::add_chains_if_needed). The value is:
     ///
     /// - While the table grows: zero.
     /// - While chains are removed: the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`].
-    ///   If a trim interval ends with surplus chains, this value also applies from then on, until
-    ///   an add calls `add_chains_if_needed`.
+    ///   This value also applies after a trim interval that ended with surplus chains.
     /// - Otherwise: the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
     /// One cursor for each event that has a next watch, beginning with the outermost event.
     cursors: Vec<WatchIndex>,
-    /// Keys that the table no longer needs, such as removed keys and second copies of a key. These
-    /// keys are dropped while the table is not borrowed, because their destructors are user code.
+    /// Keys that the table no longer needs. They are dropped while the table is not borrowed,
+    /// because their destructors are user code.
     keys_to_drop: Vec<K>,
-    /// The latest number assigned to an [`Id`]. The first number is random, so an id of another
-    /// purgatory hardly ever matches an operation of this purgatory. The first number is at most
-    /// 2^63, so a program cannot use up the numbers above it.
+    /// The latest number assigned to an [`Id`]. The first number is random, so an id hardly ever
+    /// matches an operation of another purgatory. It is at most 2^63, so a program cannot use up
+    /// the numbers.
     last_id_number: NonZeroU64,
     /// True if this table has asked the thread's wheel to call [`trim`](Self::trim).
     trim_is_requested: bool,
@@ -77,31 +74,28 @@ pub(super) struct Table<K, Op> {
 
 /// The record of an operation. A free record has neither an operation nor a key.
 struct ParkedOperation<K, Op> {
-    /// The number in the operation's [`Id`], or `None` if the record is free.
+    /// The number in the operation's [`Id`]. `None` in a free record.
     id_number: Option<NonZeroU64>,
     timer: LocalHandle,
     /// `None` while the operation is checked out, and in a free record.
     operation: Option<Op>,
     /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. Each
-    /// `WatchOnOtherCore` links to the operation's previous `WatchOnOtherCore`. In a free record,
-    /// the index of the next free record.
+    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. In a free record, the
+    /// index of the next free record.
     last_watch_on_other_core_index: u32,
-    /// How the operation was completed, if not by its condition. If the operation was checked out
-    /// at that time, [`end_check`](Table::end_check) returns this value.
+    /// How the operation was completed, if not by its condition.
     completion: Option<Completion>,
     /// True if another check was requested while the operation was checked out.
     check_again: bool,
 }
 
-/// The contents of an operation's record, taken when the record was freed.
+/// The contents of an operation's freed record.
 struct FreedRecordContents<K> {
     inline_watch: Watch<K>,
     last_watch_on_other_core_index: u32,
-    /// The index that the caller must still pass to
-    /// [`put_in_free_list`](Records::put_in_free_list), or [`NONE`] if the record is already in a
-    /// free list.
+    /// The index that must still be passed to [`put_in_free_list`](Records::put_in_free_list), or
+    /// [`NONE`].
     unlisted_index: u32,
 }
 
@@ -111,7 +105,7 @@ struct Watch<K> {
     key: Option<K>,
     /// The hash of `key`. Has no meaning if `key` is `None`.
     hash: u32,
-    /// The first watch of the next key in the chain. Used only in the first watch of a key.
+    /// In the first watch of a key: the first watch of the next key in the chain.
     next_in_chain: WatchIndex,
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous_in_ring: WatchIndex,
@@ -199,8 +193,8 @@ pub(super) struct WatchOnOtherCore {
     pub(super) previous_index: u32,
 }
 
-/// The result of looking up a key before adding a watch. Contains the key, its hash, and the first
-/// existing watch on the key, or `NONE`.
+/// The result of looking up a key before adding a watch. `first_watch` is `NONE` if the key has no
+/// watch.
 pub(super) struct KeyEntry<K> {
     pub(super) key: K,
     hash: u32,
@@ -220,27 +214,25 @@ pub(super) enum WatchingOperation {
 pub(super) enum FoundWatchers<Op> {
     /// No operation watches the key.
     Unwatched,
-    /// The key has one watch, the inline watch of this operation. The operation is now checked out.
-    /// The caller must check the operation's condition.
+    /// The key has one watch, the inline watch of this operation. The operation is now checked out,
+    /// and the caller must check its condition.
     Single(u32, Op),
-    /// The key has several watches, an extra watch, or the watch of an operation that is checked
-    /// out. The caller must call [`Table::step`] until the event's `is_suspended` is false.
+    /// Any other case. The caller must call [`Table::step`] until the event's `is_suspended` is
+    /// false.
     Walk(EventWalk),
 }
 
-/// The result of a check, which determines the caller's next step.
+/// The result of a check.
 #[must_use]
 pub(super) enum ConditionCheckOutcome {
     /// The condition holds, and the table has removed the operation.
     /// `last_watch_on_other_core_index` may be [`NONE`].
     ConditionHeld { last_watch_on_other_core_index: u32 },
-    /// During the check, the operation was forced to complete, or its timer fired. The caller must
-    /// remove and complete the operation.
+    /// The operation was forced to complete or has expired. The caller must remove and complete it.
     ForcedOrExpired(Completion),
-    /// Another check was requested during this check. The caller must check once more.
+    /// The caller must check once more.
     CheckAgain,
-    /// The operation still waits. The caller must return the operation to its record by
-    /// [`check_in`](Table::check_in).
+    /// The operation still waits. The caller must [check in](Table::check_in) the operation.
     Waits,
 }
 
@@ -252,9 +244,9 @@ impl<K, Op> ParkedOperation<K, Op> {
         operation
     }
 
-    /// Cancels the operation's timer. Returns true if the timer was pending. After the thread's
-    /// wheel has ended, returns true if the operation is not completed. If the result is true, the
-    /// timer will not end the operation, so the caller must complete or take the operation.
+    /// Cancels the operation's timer. Returns true if the timer was pending or, after the thread's
+    /// wheel has ended, if the operation is not completed. The caller must then complete or take
+    /// the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
@@ -324,17 +316,15 @@ impl<K, Op> Table<K, Op> {
         self.operations.record_mut(index).check_out()
     }
 
-    /// [Checks out](Self::check_out) an operation. Also returns `None` if the operation was
-    /// removed.
+    /// [Checks out](Self::check_out) an operation, unless it was removed.
     pub(super) fn check_out_by_id(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
-    /// Ends a check, and returns the caller's next step.
+    /// Ends a check, and determines the caller's next step.
     ///
-    /// A second check follows if the operation still waits and another check was requested during
-    /// the first check. There is no third check, so the checks end even if each check requests
-    /// another check.
+    /// A second check follows if one was requested during the first check. There is no third check,
+    /// so the checks end even if each check requests another.
     #[inline(always)]
     pub(super) fn end_check(
         &mut self,
@@ -363,16 +353,15 @@ impl<K, Op> Table<K, Op> {
         self.operations.record_mut(index).operation = Some(operation);
     }
 
-    /// Cancels the timer of an operation. Returns true if the caller must complete or take the
-    /// operation.
+    /// Cancels the timer of an operation. See [`ParkedOperation::try_cancel_timer`].
     pub(super) fn try_cancel_timer(&mut self, id: Id) -> bool {
         self.get(id).is_some_and(|parked| parked.try_cancel_timer())
     }
 
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
     /// operation. Returns `None` if the operation is checked out: it completes after its check.
-    /// Also returns `None` if the operation has already ended: a program may drain the wheel and
-    /// later run the timer of an ended operation.
+    /// Also returns `None` if the operation has ended: a program may drain the wheel and later run
+    /// the operation's timer.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -394,10 +383,9 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees the records of its extra watches. The
-    /// operation's own record is already free; `freed` has its former contents. If
-    /// `freed.unlisted_index` is an index, puts the record at this index into its page's free list.
-    /// Returns `freed.last_watch_on_other_core_index`.
+    /// Unlinks an operation's watches on this core, and frees the records of its extra watches.
+    /// `freed` has the contents of the operation's own record. Returns
+    /// `freed.last_watch_on_other_core_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedRecordContents<K>) -> u32 {
         let FreedRecordContents { inline_watch, last_watch_on_other_core_index, unlisted_index } =
@@ -447,7 +435,7 @@ impl<K, Op> Table<K, Op> {
         true
     }
 
-    /// Frees the record of a watch on another core, and returns its contents.
+    /// Frees and returns the record of a watch on another core.
     pub(super) fn take_watch_on_other_core(&mut self, index: u32) -> WatchOnOtherCore {
         let occupied = self.watches_on_other_cores.occupied_record(index);
         let watch = *occupied.record;
@@ -493,9 +481,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Unlinks a watch from its ring. The record of the watch is already free. If the watch holds
-    /// the key, moves the key to the next watch. If the ring has no other watch, removes the key
-    /// from its chain, and defers the drop of the key. Returns the next extra watch of the same
-    /// operation.
+    /// the key, moves the key to the next watch. Removes the key if there is no other watch.
+    /// Returns the next extra watch of the same operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.totals.watches -= 1;
@@ -554,8 +541,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes all keys out of the table, which must contain no operation. The table must not be used
-    /// afterwards.
+    /// Takes all keys out of a table without operations, which must not be used afterwards.
     pub(super) fn take_all_keys(&mut self) -> Vec<K> {
         self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }
@@ -580,9 +566,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns a mutable reference to the head of a hash's chain: the index of the chain's first
-    /// watch. The low bits of the hash are the number of the chain. If the chain does not exist
-    /// yet, its [parent](Self::parent_chain) contains the chain's keys.
+    /// Returns a mutable reference to the head of a hash's chain. The low bits of the hash are the
+    /// number of the chain. If the chain does not exist yet, its [parent](Self::parent_chain)
+    /// contains its keys.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -594,17 +580,16 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// For a `chain` that does not exist yet, returns the chain that contains its keys: clears the
-    /// highest bit of `chain`. Marked cold, so that the compiler emits a branch instead of a
-    /// conditional move. The branch is rarely taken, because the number of chains is usually a
-    /// power of two.
+    /// For a `chain` that does not exist yet, returns the chain that contains its keys. Marked
+    /// cold, so that the compiler emits a branch, which is rarely taken, instead of a conditional
+    /// move.
     #[cold]
     fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
-    /// Adds a few chains if there are too few chains for the keys, or if the number of chains is
-    /// not a power of two. Stops a removal of chains that is in progress.
+    /// Adds a few chains if there are too few chains for the keys, or if their number is not a
+    /// power of two. Stops a removal of chains.
     #[cold]
     fn add_chains_if_needed(&mut self) {
         self.is_removing_chains = false;
@@ -654,12 +639,10 @@ impl<K, Op> Table<K, Op> {
             && self.chain_heads.len() > SPARE_CHAINS_MAX
     }
 
-    /// Begins to remove chains if there were too many chains for the keys during the whole trim
-    /// interval that ends now. At the end of an interval, lowers `grow_threshold` if there are
-    /// surplus chains. If the number of keys then reaches the lowered threshold, an add calls
-    /// [`add_chains_if_needed`](Self::add_chains_if_needed), which sets another threshold. If the
-    /// threshold is still lowered at the end of the next interval, there were always too many
-    /// chains.
+    /// Begins to remove chains if there were surplus chains during the whole trim interval that
+    /// ends now. To detect this, lowers `grow_threshold` at the end of an interval with surplus
+    /// chains. If the number of keys then reaches the lowered threshold, an add sets another
+    /// threshold.
     fn end_hash_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -669,8 +652,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Removes at most `max_chains` chains. Then shrinks the array of chains by at most
-    /// `max_bytes`, if the array has surplus capacity. The removal is complete when there are no
-    /// [surplus chains](Self::has_surplus_chains) and the number of chains is a power of two.
+    /// `max_bytes`. The removal is complete when there are no [surplus
+    /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_hash_chains(&mut self, max_chains: usize, max_bytes: usize) {
         for _ in 0..max_chains {
             if !self.has_surplus_chains() && self.chain_heads.len().is_power_of_two() {
@@ -688,9 +671,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Moves an event to its next watch, and returns the operation of this watch. The caller must
-    /// check the operation, or ask the operation's core to check it. Returns `None` if no watch
-    /// remains, or if all remaining watches were added after the event began.
+    /// Moves an event to its next watch, and returns the operation of this watch. Returns `None` if
+    /// no watch remains, or if all remaining watches were added after the event began.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchingOperation> {
         if mem::take(&mut event.is_suspended) {
@@ -725,8 +707,7 @@ impl<K, Op> Table<K, Op> {
             let parked = self.operations.get(reached.index())?;
             (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
         };
-        // This watch and all later watches of the ring were added during the event, so the event
-        // ends here.
+        // This watch and all later watches were added during the event.
         if number > event.last_id_number_at_start {
             return None;
         }
@@ -734,7 +715,7 @@ impl<K, Op> Table<K, Op> {
         Some(watcher)
     }
 
-    /// Returns the operations of other cores that watch a key of this core, once for each watch.
+    /// Returns the operations of other cores that watch this core's keys, once for each watch.
     pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.iter().map(|(_, watch)| watch);
         let others = watches
@@ -783,9 +764,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// After [`PURGATORY_TRIM_INTERVAL_TURNS`] turns, ends the trim interval, which may free pages.
-    /// If a removal of chains is in progress, removes some chains. Before a long sleep, ends the
-    /// interval even after fewer turns, and removes all surplus chains. Returns true if further
-    /// calls may free memory.
+    /// If a removal of chains is in progress, removes some chains. Before a long sleep, frees all
+    /// surplus memory at once. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_trim_interval += 1;
         if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
@@ -866,8 +846,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Inserts a parked operation at `index`, which must be the
-    /// [`vacant_index`](Self::vacant_index). If there is an `entry`, adds a watch on the key of
-    /// this entry.
+    /// [`vacant_index`](Self::vacant_index). Adds a watch on the key of `entry`.
     #[inline(always)]
     pub(super) fn insert_parked(
         &mut self,
@@ -938,8 +917,8 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Makes and counts a new watch, which the caller stores at `index`. If the key has no other
-    /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring; the second
-    /// copy of the key is dropped later.
+    /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring, and defers
+    /// the drop of the second copy of the key.
     #[inline]
     fn link_new_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first_watch } = entry;
@@ -985,8 +964,7 @@ impl<K: Eq, Op> Table<K, Op> {
         K: Borrow<Q>,
     {
         let mut index = self.chain_head(hash);
-        // Repeats the code of `find_key`: a call would require a second lookup of an inline watch's
-        // record.
+        // Repeats the code of `find_key`: a call would look up the record twice.
         while let Some(parked) = self.operations.get_mut(index.0) {
             let watch = &parked.inline_watch;
             if watch.is_first_of(hash, key) {
@@ -1012,7 +990,7 @@ impl<K: Eq, Op> Table<K, Op> {
         EventWalk { next_watch, is_suspended: false, last_id_number_at_start: self.last_id_number }
     }
 
-    /// Returns the operations that watch a key, one for each watch, the oldest watch first.
+    /// Returns the operations that watch a key, one for each watch, oldest watch first.
     pub(super) fn watchers<Q: Eq + ?Sized>(
         &self,
         hash: u32,
