@@ -109,7 +109,8 @@ use crate::{
 /// # Memory
 ///
 /// An operation with one watch takes about 64 bytes, plus its own size, a key and a timer. Each
-/// further watch takes about 50 bytes plus a key. The hash table takes up to 32 bytes per key.
+/// further watch takes about 50 bytes plus a key. The hash table usually takes at most 32 bytes per
+/// key.
 ///
 /// Operations and further watches are stored in pages of up to 1,024 records. One record in use
 /// keeps its whole page allocated. Some empty pages are kept, for bursts of up to 8,192 operations.
