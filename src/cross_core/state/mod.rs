@@ -1,7 +1,7 @@
 //! The state word: decides which thread ends a timer.
 //!
 //! Every timer has one 64-bit word. One change of this word decides how the timer ends: it fires,
-//! it is cancelled, or its payload is handed back when the shard ends.
+//! is cancelled, or is handed back when the shard ends.
 //!
 //! ```text
 //!  63          9      8         7           6            5         4       3     2   0
@@ -10,12 +10,10 @@
 //! +-------------+-----------+--------+-------------+------------+------+--------+-----+
 //! ```
 //!
-//! The *generation* distinguishes the timers that use a node one after another. The owner takes the
-//! generations of its own timers from a counter. A later shard with the same number continues this
-//! counter. A timer that another thread has added is a *remote timer*. A remote timer's generation
-//! is greater than the generation of the node's previous timer, and has a bit that marks remote
-//! timers (`slab`). If a handle's generation differs from the word's generation, the handle is
-//! stale: its timer has ended.
+//! The *generation* distinguishes the timers that use a node one after another; `slab` tells how
+//! generations are chosen. A timer that another thread has added is a *remote timer*, and one bit
+//! of its generation says so. If a handle's generation differs from the word's generation, the
+//! handle is stale: its timer has ended.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -33,21 +31,21 @@
 //! | `Idle` | ended, or never used | none, or the thread that ended the timer is taking it |
 //! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
-//! | `Resetting` | pending; a thread that resets the timer is writing the requested deadline, so the owner must not run the timer | the owner's |
+//! | `Resetting` | pending; another thread is writing the requested deadline, so the owner must not run the timer | the owner's |
 //! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
 //! | `Stopping` | a periodic timer was cancelled during this run, which is its last | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
-//! | `Cancelling` | cancelled; the canceller, or a thread that was resetting the timer, still uses the node and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
+//! | `Cancelling` | cancelled; the canceller or a resetting thread still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
 //! After a timer is armed, other threads use four fields of its node: this word, the mailbox link,
-//! the requested deadline and the linked deadline. Another thread uses the payload only after it
-//! has set *payload taken*, or has undone its own `arm_remote`. A node is reused only when it is
+//! the requested deadline and the linked deadline. Another thread uses the payload only after
+//! setting *payload taken*, or undoing its own `arm_remote`. A node is reused only when it is
 //! `Idle` and not *queued*.
 //!
 //! # Transitions
 //!
-//! Each transition marked *store* is a plain store. All others are compare-and-swaps (*CAS*). The
-//! owner makes these transitions:
+//! Transitions marked *store* are plain stores. All others are compare-and-swaps (*CAS*). The owner
+//! makes these transitions:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -88,90 +86,84 @@
 //!
 //! # Exactly one ending
 //!
-//! While a timer is `Private`, only the owner may write its word. In the other pending phases, each
-//! change is a CAS on the whole word, generation included. So of several threads that try to end a
-//! pending timer, exactly one succeeds. The CAS from `Running` to `Armed`, which rearms a periodic
-//! timer, fails if a cancel has made the timer `Stopping`. The CAS from `Resetting` to `Armed`,
-//! which ends a remote reset, fails if a cancel has made the timer `Cancelling`.
+//! Only the owner writes the word of a `Private` timer. In the other pending phases, each change is
+//! a CAS on the whole word, generation included. So of several threads that try to end a pending
+//! timer, exactly one succeeds. The CAS from `Running` to `Armed` fails if a cancel has made the
+//! timer `Stopping`. The CAS from `Resetting` to `Armed` fails if a cancel has made the timer
+//! `Cancelling`.
 //!
 //! # Four hazards
 //!
-//! 1. *A node pushed twice.* Only the thread whose change sets *queued* pushes the node. So a node
-//!    is in the mailbox at most once. The owner clears *queued* when it consumes the message, so
-//!    that the next request pushes the node again. If a timer ends while its message is queued, its
-//!    node is reused only after the owner has consumed that message. The owner reads the link
-//!    before it clears *queued*, because the next pusher overwrites the link.
-//! 2. *Duplicate or unlinked entries.* A timer has only one wheel entry, which is in at most one
-//!    slot. A reset leaves the entry in its slot or relinks it, and never makes a second entry. The
-//!    entry of a pending or cancelled timer may be in no slot, for one of four reasons. Either the
-//!    owner has not admitted the timer yet, or has admitted the timer during another thread's
-//!    reset. Or the owner has cancelled the timer, or has unlinked the due entry and failed to
-//!    claim the timer. A timer whose entry is in no slot is `Resetting`, `Cancelling` or
+//! 1. *A node pushed twice.* Only the thread whose change sets *queued* pushes the node, so a node
+//!    is in the mailbox at most once. The owner clears *queued* when it consumes the message. The
+//!    owner reads the link before that, because the next pusher overwrites the link. A node whose
+//!    message is queued is not reused, even if its timer has ended.
+//! 2. *Duplicate or unlinked entries.* A timer has one wheel entry, which is in at most one slot. A
+//!    reset leaves the entry in its slot or relinks it. The entry of a pending or cancelled timer
+//!    is in no slot in four cases. Either the owner has not admitted the timer, or has admitted it
+//!    during another thread's reset. Or the owner has cancelled the timer, or has unlinked the due
+//!    entry and failed to claim the timer. Then the timer is `Resetting`, `Cancelling` or
 //!    `Cancelled`, or has a *new deadline*. In these four states, the owner checks whether the
 //!    entry is in a slot before it unlinks or relinks the entry.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused during the
 //!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
-//!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling` timers,
-//!    but no swept node is reused. The owner does not fire a `Resetting` timer. The owner fires a
-//!    timer with a *new deadline* only after it has applied or discarded the requested deadline.
+//!    it `Cancelled`. The sweep ends `Resetting` and `Cancelling` timers too, but no swept node is
+//!    reused. The owner does not fire a `Resetting` timer. The owner fires a timer with a *new
+//!    deadline* only after it has applied or discarded the requested deadline.
 //! 4. *The end of the shard.* When the shard ends, a cancelling or resetting thread may have made
 //!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then sweeps all
-//!    words: it ends every timer that is not running. Pending timers are handed back. `Cancelled`
-//!    and `Cancelling` timers are not handed back, even if their nodes were not pushed. A push into
-//!    the closed mailbox fails, and the cancelling or resetting thread ignores the failure. The
-//!    words are freed after all threads that might read them have unpinned (`reclaim`).
+//!    words: it ends every timer that is not running. Only pending timers are handed back, not
+//!    `Cancelled` and `Cancelling` ones whose nodes were not pushed. The late push fails, and the
+//!    cancelling or resetting thread ignores the failure. The words are freed after all threads
+//!    that might read them have unpinned (`reclaim`).
 //!
 //! # The order of resets
 //!
-//! A remote reset takes effect between its two CASes, the one to `Resetting` and the one that ends
-//! the reset. The reset returns true, unless the shard ends between its two CASes. A cancel between
-//! a reset's two CASes is ordered after the reset. A reset that finds the timer already `Resetting`
-//! writes nothing and returns true. This reset is ordered directly before the other thread's reset
-//! in progress, whose deadline takes effect. The owner's reset of an admitted timer clears *new
-//! deadline*, so it overrides an earlier remote reset. A remote reset in progress is ordered after
-//! the owner's reset. A resetting thread that stalls between its CASes delays no other timer.
+//! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
+//! between the CASes is ordered after the reset. A reset that finds the timer already `Resetting`
+//! writes nothing and returns true. This reset is ordered directly before the reset in progress,
+//! whose deadline takes effect. The owner's reset of an admitted timer clears *new deadline*, so it
+//! overrides an earlier remote reset. A remote reset in progress is ordered after the owner's
+//! reset. A resetting thread that stalls delays no other timer.
 //!
-//! If the shard ends between a reset's two CASes, the reset fails and returns false. Nevertheless,
-//! other resets that found the timer `Resetting` may have returned true. The sweep hands the timer
-//! back with its old deadline, unless an earlier request has set *new deadline*. If *new deadline*
-//! is set, the sweep hands the timer back with the requested deadline in the node. The failed reset
-//! may already have replaced that requested deadline by its own.
+//! If the shard ends between a reset's two CASes, the reset returns false, although resets that
+//! found the timer `Resetting` may have returned true. The sweep hands the timer back with its old
+//! deadline. But if *new deadline* is set, the sweep hands the timer back with the requested
+//! deadline, which the failed reset may have overwritten.
 //!
 //! # A reset without a message
 //!
-//! Most resets only postpone a timer. The owner need not learn of a postponement until the old
-//! deadline. So once the owner has applied a remote reset of a one-shot timer in the wheel's first
-//! level, later remote resets usually send no message. The owner stores the *linked deadline* in
-//! the node: the deadline at which it has linked the timer. Then the owner sets *postponable*. A
-//! later remote reset that finds *postponable* set sends no message, unless the new deadline is
-//! before the linked deadline. The resetting thread only writes the requested deadline and sets
-//! *new deadline*. At the linked deadline, the owner's `claim` finds *new deadline* set, and the
-//! owner applies the most recently requested deadline. The work at one tick must be bounded (P7 in
-//! `ARCHITECTURE.md`). So each slot of the first level counts its postponable timers, and the
-//! timers that the owner itself has postponed but left in the slot. If this count is at its limit,
-//! the owner does not set *postponable*.
+//! Most resets only postpone a timer, and the owner need not learn of a postponement until the old
+//! deadline. After applying a remote reset of a one-shot timer in the wheel's first level, the
+//! owner stores the *linked deadline* in the node: the deadline at which it has linked the timer.
+//! Then the owner sets *postponable*. A later remote reset that finds *postponable* sends no
+//! message, unless the new deadline is before the linked deadline. The resetting thread only writes
+//! the requested deadline and sets *new deadline*. At the linked deadline, the owner's `claim`
+//! finds *new deadline* set, and the owner applies the requested deadline. To bound the work at one
+//! tick (P7 in `ARCHITECTURE.md`), each slot of the first level counts its postponable timers, and
+//! the timers that the owner itself has postponed but left in the slot. If this count is at its
+//! limit, the owner does not set *postponable*.
 //!
-//! The owner clears *postponable* when it claims, resets or cancels the timer. If another thread is
-//! resetting the timer when the flag is cleared, that thread's `end_reset_without_message` fails,
-//! and the thread sends a message. If `claim` found the timer `Resetting`, the owner has unlinked
-//! the timer. The owner links the timer again only when it consumes this message.
+//! The owner clears *postponable* when it claims, resets or cancels the timer. Then the
+//! `end_reset_without_message` of a reset in progress fails, and the resetting thread sends a
+//! message. If `claim` found the timer `Resetting`, the owner has unlinked the timer, and links it
+//! again when it consumes this message.
 //!
 //! # Orderings, in pairs
 //!
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
-//!   the cancel happens before the owner drops the payload. But `finish` does not acquire. So if
-//!   `Shard::next_expired` has returned the payload, the payload's drop may not see the writes of a
-//!   canceller that got [`Cancel::Running`].
+//!   the cancel happens before the owner drops the payload. But `finish` does not acquire: the drop
+//!   of a payload that `Shard::next_expired` has returned may not see the writes of a canceller
+//!   that got [`Cancel::Running`].
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads
-//!   any later value of the word must also see the effects of these earlier callbacks. So every
-//!   later plain store of the word releases. A later CAS need not release, because it continues the
-//!   release sequence of the value that it replaces. An adder's store in `arm_remote` publishes the
-//!   effects of the node's earlier callbacks. The adder has acquired these effects by taking the
-//!   free node (G1 in `slab::page`).
+//!   any later value of the word must see these effects too. So every later plain store of the word
+//!   releases. A later CAS need not release, because it continues the release sequence of the value
+//!   that it replaces. The adder's store in `arm_remote` publishes the effects that the adder has
+//!   acquired by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
@@ -185,18 +177,17 @@
 //!
 //! # The payload
 //!
-//! An adder writes the payload before it calls `arm_remote`. The owner writes the payload before it
-//! calls `arm`. After `arm_remote` or `arm`, the payload belongs to the owner. After a successful
-//! `undo_arm_remote`, the adder takes the payload back. Free nodes have no payload to drop.
+//! An adder writes the payload before it calls `arm_remote`; the owner, before it calls `arm`. From
+//! then on, the payload belongs to the owner. After a successful `undo_arm_remote`, the adder takes
+//! the payload back. Free nodes have no payload.
 //!
-//! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
-//! also drops the payload, because the owner may sleep for a long time. The canceller makes the
-//! timer `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the
-//! timer `Cancelled`. If another remote thread is resetting the timer, that thread, not the
-//! canceller, drops the payload. The CAS that sets *payload taken* acquires the adder's writes and
-//! the effects of a periodic timer's runs (S2). The CAS to `Cancelled` releases the node to the
-//! owner's `consume_message` (S1). If the shard ends before the CAS to `Cancelled`, `sweep` leaves
-//! the payload to the thread that has taken it.
+//! The payload of a remote timer is `Send`. A remote canceller usually drops it, because the owner
+//! may sleep for a long time. The canceller makes the timer `Cancelling` with *payload taken*,
+//! moves the payload to its own stack, and then makes the timer `Cancelled`. If another remote
+//! thread is resetting the timer, that thread drops the payload. The CAS that sets *payload taken*
+//! acquires the adder's writes and the effects of a periodic timer's runs (S2). The CAS to
+//! `Cancelled` releases the node to the owner's `consume_message` (S1). If the shard ends before
+//! the CAS to `Cancelled`, `sweep` leaves the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -222,8 +213,7 @@ const _: () = assert!(
     "the parts fill the word"
 );
 
-/// The phase of a timer: the lowest three bits of the state word. The module's doc explains each
-/// phase.
+/// The phase of a timer: the lowest three bits of the state word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
@@ -283,14 +273,14 @@ pub(crate) enum TimerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ClaimOutcome {
-    /// The timer is `Running` now. The owner may use the payload. Unless `rearm` returns true, the
+    /// The timer is `Running`, and the owner may use the payload. Unless `rearm` returns true, the
     /// owner must call `finish` after the run.
     Fires(ClaimedRun),
-    /// Another thread has reset the timer. The owner must link the timer at its requested deadline.
-    /// If that deadline is due, the owner may claim the timer again instead.
+    /// Another thread has reset the timer. The owner must link the timer at its requested deadline,
+    /// or claim it again if that deadline is due.
     NewDeadline { periodic: bool },
-    /// Another thread has cancelled the timer or is resetting it. A message about the timer is
-    /// queued, or will be pushed.
+    /// Another thread has cancelled the timer or is resetting it. A message is queued or will be
+    /// pushed.
     AwaitsMessage,
 }
 
@@ -311,8 +301,7 @@ impl ClaimedRun {
     }
 }
 
-/// The result of a cancel. [`TimerHandle::cancel`](crate::TimerHandle::cancel) returns this result
-/// without waiting for the owner.
+/// The result of a cancel, such as [`TimerHandle::cancel`](crate::TimerHandle::cancel).
 ///
 /// # Examples
 ///
@@ -329,8 +318,8 @@ impl ClaimedRun {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
-    /// The callback of a one-shot timer has not started and never will, even if a turn in progress
-    /// was about to fire the timer. A periodic timer will not run again.
+    /// The callback of a one-shot timer has not started and never will. A periodic timer will not
+    /// run again.
     Cancelled,
     /// The callback is running. If the timer is periodic, the run in progress is the last.
     Running,
@@ -355,8 +344,7 @@ pub enum Cancel {
 pub enum TimerStatus {
     /// The timer waits for its deadline, or for the turn that fires it.
     Pending,
-    /// The callback is running. A periodic timer is pending again after the run, unless the timer
-    /// is cancelled during the run.
+    /// The callback is running. Unless cancelled, a periodic timer is pending again after the run.
     Running,
     /// The timer has ended: it has fired, or was cancelled or handed back.
     Ended,
@@ -368,8 +356,7 @@ pub enum TimerStatus {
 pub(crate) enum FreeWhen {
     /// The caller frees the node.
     Now,
-    /// A message about the node is queued or will be pushed. The owner frees the node when it
-    /// consumes the message.
+    /// The owner frees the node when it consumes the node's message.
     Later,
 }
 
@@ -377,14 +364,13 @@ pub(crate) enum FreeWhen {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ConsumedMessage {
-    /// Another thread had cancelled the timer. The timer is `Idle` now. If `has_payload` is false,
+    /// Another thread had cancelled the timer, which is `Idle` now. If `has_payload` is false,
     /// another thread has taken the payload.
     Cancelled { has_payload: bool },
     /// The timer had already fired, or the owner had already cancelled it. The caller frees the
     /// node.
     AlreadyEnded,
-    /// Another thread has added or reset the timer, so the owner must link it at its requested
-    /// deadline.
+    /// The owner must link the timer at its requested deadline.
     NewDeadline { periodic: bool },
     /// Another thread is resetting the timer, and will push the node again.
     ResetInProgress { periodic: bool },
@@ -396,8 +382,8 @@ pub(crate) enum ConsumedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum SweepOutcome {
-    /// The timer was pending, so its payload is handed back. If `has_new_deadline` is true, the
-    /// timer is handed back with its requested deadline.
+    /// The timer was pending, and is handed back, with its requested deadline if `has_new_deadline`
+    /// is true.
     HandedBack { has_new_deadline: bool },
     /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
     /// has taken it.
@@ -412,11 +398,9 @@ pub(crate) enum SweepOutcome {
 pub(crate) enum StepAfterCancelOrReset {
     /// Push the node onto the owner's mailbox.
     Push,
-    /// Take the payload of the cancelled timer, and then call
-    /// [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
+    /// Take the payload, and then call [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
     TakePayload,
-    /// Do nothing: no message is needed, a message is already queued, or another thread will push a
-    /// message.
+    /// Do nothing: no message is needed, or one is queued or will be pushed.
     Nothing,
 }
 
@@ -436,7 +420,7 @@ pub(crate) enum BeginResetOutcome {
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { postponable: bool },
     /// Another thread is resetting the timer. The caller's reset is complete: it is ordered
-    /// directly before the other thread's reset.
+    /// directly before that thread's reset.
     Superseded,
     /// The timer has ended or is running.
     Refused,
@@ -454,7 +438,7 @@ impl StepAfterCancelOrReset {
 pub(crate) struct StateWord(AtomicU64);
 
 impl StateWord {
-    /// Performs a CAS on the word. Each caller justifies its orderings.
+    /// Performs a CAS on the word, with orderings that each caller justifies.
     #[inline]
     fn cas(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
         self.0.compare_exchange(from, to, success, failure).map(drop)
@@ -462,14 +446,14 @@ impl StateWord {
 
     #[inline]
     fn load_relaxed(&self) -> u64 {
-        // Relaxed: the caller confirms the value by a CAS, or reads no data that the thread that
-        // wrote the value has published.
+        // Relaxed: the caller confirms the value by a CAS, or reads no data published with the
+        // value.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The owner's operations. These methods use a plain store only where no other thread changes the
-/// word, or where overwriting another thread's change is harmless.
+/// The owner's operations. They use plain stores only where no other thread changes the word, or
+/// where overwriting another thread's change is harmless.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -480,18 +464,15 @@ impl StateWord {
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-        // callbacks.
+        // Release (S2): publishes the effects of this node's earlier callbacks.
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
-    /// Makes a private timer `Armed`, so that other threads may have a handle. Does nothing in
-    /// other phases.
+    /// Makes a private timer `Armed`, so that other threads may have a handle.
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-            // callbacks.
+            // Release (S2): publishes the effects of this node's earlier callbacks.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
@@ -510,8 +491,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-            // callbacks. No other thread writes the word of a private timer.
+            // Release (S2): publishes the effects of this node's earlier callbacks. No other thread
+            // writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -529,8 +510,7 @@ impl StateWord {
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Without *postponable*, the resetting thread's `end_reset_without_message` fails.
-                // Then that thread sends a message.
+                // Makes the resetting thread send a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -563,15 +543,15 @@ impl StateWord {
     }
 
     /// Cancels a private timer. Returns false if the node has no pending private timer of this
-    /// generation. If the result is true, the caller must take, drop or forget the payload before
-    /// the node is freed.
+    /// generation. If true, the caller must take, drop or forget the payload before the node is
+    /// freed.
     #[inline]
     pub(crate) fn cancel_private(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
         let is_pending = self.load_relaxed() == Phase::Private.set_in(idle);
         if is_pending {
-            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-            // callbacks. No other thread writes the word of a private timer.
+            // Release (S2): publishes the effects of this node's earlier callbacks. No other thread
+            // writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
         }
         is_pending
@@ -612,14 +592,14 @@ impl StateWord {
         let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.set_in(word);
         // Release (S2): a later cancel or query sees the effects of the run. On failure, Acquire
-        // (S1): the canceller's writes happen before the drop of the payload.
+        // (S1): as for the load above.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running
             && self.cas(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Returns true if another thread, not the owner, has cancelled the timer during its run.
-    /// Called only after a failed [`rearm`](Self::rearm).
+    /// Returns true if another thread has cancelled the timer during its run. Called only after a
+    /// failed [`rearm`](Self::rearm).
     pub(crate) fn run_was_cancelled_remotely(&self) -> bool {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
@@ -632,14 +612,13 @@ impl StateWord {
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
         debug_assert!(run.is_periodic() || word == self.load_relaxed(), "a one-shot run changed");
         // Release (S2): a thread that gets `Ended` sees the callback's effects. A plain store
-        // suffices: another thread may only change `Running` to `Stopping`, and this store ends
-        // both phases.
+        // suffices: it overwrites at most another thread's change from `Running` to `Stopping`.
         self.0.store(Phase::make_idle(word), Ordering::Release);
         if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
 
-    /// Consumes the node's message. Before this call, the owner must take the message out of the
-    /// mailbox and read the node's link.
+    /// Consumes the node's message. The owner must take the message and read the node's link
+    /// before.
     #[inline]
     pub(crate) fn consume_message(&self) -> ConsumedMessage {
         // Acquire (S1): sees the canceller's writes. Taking the message has acquired the pusher's
@@ -656,8 +635,8 @@ impl StateWord {
         if word & PHASE_MASK != Phase::Cancelled as u64 {
             return self.consume_message_slow();
         }
-        // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-        // callbacks. Only the owner changes a `Cancelled` word.
+        // Release (S2): publishes the effects of this node's earlier callbacks. Only the owner
+        // changes a `Cancelled` word.
         self.0.store(Phase::make_idle(word) & !QUEUED, Ordering::Release);
         if word & CANCELLED_BY_OWNER == 0 {
             ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -686,8 +665,8 @@ impl StateWord {
                 // action.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
-            // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use
-            // of the link (S4). Relaxed: a failed CAS is retried.
+            // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use of
+            // the link (S4). Relaxed: a failed CAS is retried.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return consumed;
             }
@@ -700,7 +679,7 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
-                // A running timer is not swept: the timer ends when its run ends.
+                // A running timer ends when its run ends.
                 Phase::Idle | Phase::Running | Phase::Stopping => return SweepOutcome::NoPayload,
                 // A reset in progress fails, but may have overwritten the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Resetting => {
@@ -722,8 +701,8 @@ impl StateWord {
         }
     }
 
-    /// Returns true only if the timer is pending, one-shot and linked in the wheel. If so, the
-    /// owner's reset of the timer needs no [`prepare_owner_reset`](Self::prepare_owner_reset).
+    /// Returns true only if the timer is pending, one-shot and linked in the wheel. Then the
+    /// owner's reset needs no [`prepare_owner_reset`](Self::prepare_owner_reset).
     #[inline]
     pub(crate) fn is_linked_one_shot(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
@@ -731,18 +710,17 @@ impl StateWord {
         word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle)
     }
 
-    /// Prepares the owner's reset of a timer. Discards the requested deadline of an earlier remote
-    /// reset. Clears *postponable*, so that a remote reset in progress must send a message. Returns
-    /// whether the timer is periodic, or `None` if the timer has ended or is running. Before the
-    /// caller relinks the timer, it must check whether the timer is in a slot of the wheel.
+    /// Prepares the owner's reset: discards the deadline of an earlier remote reset, and makes a
+    /// remote reset in progress send a message. Returns whether the timer is periodic, or `None` if
+    /// the timer has ended or is running. Before relinking the timer, the caller must check whether
+    /// it is in a slot.
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return None,
-                // A remote reset in progress is ordered after this reset. The remote reset's
-                // deadline may be before the owner's deadline, so the remote thread must send a
-                // message.
+                // A remote reset in progress is ordered after this reset, and may have an earlier
+                // deadline. So the remote thread must send a message.
                 Phase::Armed | Phase::Private | Phase::Resetting => {
                     word & !(NEW_DEADLINE | POSTPONABLE)
                 }
@@ -757,8 +735,8 @@ impl StateWord {
     }
 
     /// Lets other threads postpone the timer without a message. The owner must have linked the
-    /// timer at its requested deadline, and stored that deadline as the linked deadline. Does
-    /// nothing unless the word is `Armed` without flags.
+    /// timer, and stored the linked deadline. Does nothing unless the word is `Armed` without
+    /// flags.
     #[inline]
     pub(crate) fn allow_remote_postponing(&self) {
         let word = self.load_relaxed();
@@ -778,8 +756,7 @@ impl StateWord {
         is_pending.then_some(word & NEW_DEADLINE != 0)
     }
 
-    /// Returns true if the timer is periodic, and will run again unless a later call ends the
-    /// timer.
+    /// Returns true if the timer is periodic and will run again, unless a later call ends it.
     pub(crate) fn will_run_again(&self, generation: u64) -> bool {
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
@@ -788,7 +765,7 @@ impl StateWord {
     }
 
     /// Returns the generation of the node's timer, if the timer is pending and was added by the
-    /// owner. The payload of this timer is present until the owner takes it.
+    /// owner. Its payload is present until the owner takes it.
     pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending =
@@ -803,8 +780,8 @@ impl StateWord {
         self.load_relaxed() >> GENERATION_SHIFT
     }
 
-    /// Returns true if another thread has cancelled the timer and the owner has not consumed the
-    /// message about the cancel.
+    /// Returns true if another thread has cancelled the timer, and the owner has not consumed its
+    /// message.
     pub(crate) fn has_unconsumed_remote_cancel(&self) -> bool {
         let word = self.load_relaxed();
         word & CANCELLED_BY_OWNER == 0
@@ -832,39 +809,36 @@ impl StateWord {
 
 /// The operations of any thread. They never block.
 impl StateWord {
-    /// Arms a new timer in a free node that this thread has taken. The timer is due at the node's
-    /// requested deadline. The caller must push the node onto the owner's mailbox.
+    /// Arms a new timer, due at the requested deadline, in a free node that this thread has taken.
+    /// The caller must push the node onto the owner's mailbox.
     #[inline]
     pub(crate) fn arm_remote(&self, generation: u64, is_periodic: bool) {
         debug_assert!(self.is_free());
         let flags = QUEUED | NEW_DEADLINE | if is_periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release (S3): publishes the requested deadline, the period and the payload. Release (S2):
-        // a thread with a stale handle sees the effects of this node's earlier callbacks.
+        // publishes the effects of this node's earlier callbacks.
         self.0.store(word, Ordering::Release);
     }
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. Returns false if
-    /// the owner's sweep has ended the timer. Also returns false if another thread has cancelled
-    /// the timer or is resetting it. That other thread must have guessed the handle
-    /// (`TimerHandle::from_bits`), because the add has not returned the handle yet.
+    /// the owner's sweep has ended the timer, or if a thread that guessed the handle
+    /// (`TimerHandle::from_bits`) has cancelled or is resetting the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): a thread with a stale handle sees the effects of this node's earlier
-        // callbacks. Relaxed: the value of a failed CAS is unused.
+        // Release (S2): publishes the effects of this node's earlier callbacks. Relaxed: the value
+        // of a failed CAS is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .cas(word, Phase::make_idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 
-    /// Tries to cancel a timer from a remote thread. The owner must have added the timer. Returns
-    /// false unless the timer's word is `Armed` without flags. If the result is true, the caller
-    /// must push the node.
+    /// Tries to cancel an owner-added timer from a remote thread. Returns false unless its word is
+    /// `Armed` without flags. If true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
-        // Tries the likely word without a load. A load before the CAS would make this core fetch
-        // the cache line twice: first to read it, then to write it.
+        // A load before the CAS would fetch the cache line twice: to read it, and then to write it.
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
@@ -874,8 +848,7 @@ impl StateWord {
         self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Cancels the timer from a remote thread. Returns the result of the cancel, and the caller's
-    /// next step.
+    /// Cancels the timer from a remote thread. Returns the result, and the caller's next step.
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, StepAfterCancelOrReset) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
@@ -921,8 +894,8 @@ impl StateWord {
     /// requested deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> BeginResetOutcome {
-        // `likely` is the word of a timer that was reset without a message and whose new deadline
-        // the owner has not applied yet.
+        // `likely`: the timer was reset without a message, and the owner has not applied the new
+        // deadline.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
@@ -958,9 +931,8 @@ impl StateWord {
         self.load_relaxed() & PERIODIC != 0
     }
 
-    /// Tries to end a reset by one CAS, without a message. The new deadline must not be before the
-    /// linked deadline. Returns false if the owner has cleared *postponable*, or if the timer was
-    /// cancelled or handed back. If the result is false, the caller must call
+    /// Tries to end a reset without a message. The new deadline must not be before the linked
+    /// deadline. If the result is false, the caller must call
     /// [`end_reset_or_cancel`](Self::end_reset_or_cancel).
     #[inline]
     pub(crate) fn end_reset_without_message(&self) -> bool {
@@ -974,9 +946,7 @@ impl StateWord {
     }
 
     /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
-    /// or `None` if the shard has ended since the reset or cancel began. If another thread has
-    /// cancelled the timer during a remote reset, the next step may be
-    /// [`StepAfterCancelOrReset::TakePayload`].
+    /// or `None` if the shard has ended since the reset or cancel began.
     #[inline]
     pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
@@ -1025,8 +995,8 @@ impl StateWord {
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         // Acquire (S3): orders the adder's write of the period before this thread's write in
-        // `Engine::set_period`. A thread that got its handle by `TimerHandle::from_bits` may not
-        // have synchronized with the adder otherwise.
+        // `Engine::set_period`. A handle from `TimerHandle::from_bits` does not synchronize with
+        // the adder otherwise.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -1039,8 +1009,8 @@ impl StateWord {
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
         // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
-        // If the word has this generation, the XOR leaves only the phase and the flags. The pending
-        // phases have consecutive values: `Private`, `Armed`, `Resetting`.
+        // If the word has this generation, the XOR leaves only phase and flags. The pending phases
+        // have consecutive values: `Private`, `Armed`, `Resetting`.
         let phase_and_flags = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS))
     }
