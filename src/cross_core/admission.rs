@@ -1,32 +1,27 @@
 //! Checks remote adds against a shard's limit of live timers.
 //!
-//! The owner checks its own adds against its exact count of live timers. A remote add is accepted
-//! if the result of this calculation is below the limit:
+//! A remote add is accepted if this sum is below the limit:
 //!
-//! * The live count that the owner published last: all live timers, minus up to 1,024 cancelled
-//!   timers with a message in the backlog (`mailbox::backlog`).
+//! * The live count that the owner published last, which excludes up to 1,024 cancelled timers with
+//!   a message in the backlog (`mailbox::backlog`).
 //! * Plus the *reserved count*: the number of remote timers that the owner has not yet admitted.
 //! * Minus the number of cancelled timers with a message in the mailbox, at most 1,024.
 //!
-//! The owner publishes its count in each turn, at each admission of a remote timer, and when its
-//! loop announces a sleep or calls `time_until_next`. Between an announced sleep and the next turn,
-//! and before the loop begins, the owner also publishes after each cancel. In a wheel of
-//! `Timers::per_worker`, the owner publishes after each add and cancel. Remote adds may exceed the
-//! limit by about the number of timers that the owner has added since its last publication. Without
-//! a limit, nothing is published and no reservations are counted.
+//! The owner publishes its count at least in each turn and before each announced sleep. Remote adds
+//! may exceed the limit by about the number of timers that the owner has added since its last
+//! publication. Without a limit, nothing is published and no reservations are counted.
 
 use crate::{
     limits::INDEX_MAX,
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The limit of a shard's live timers, and the counts that a remote add compares with it.
+/// The limit of a shard's live timers, and the counts to compare with it.
 #[derive(Debug)]
 pub(crate) struct AdmissionLimit {
     limit: u32,
     /// Packs the reserved count into the upper half, and the published live count into the lower
-    /// half. An adder must load both counts in one operation. Otherwise a timer that the owner
-    /// admits between two loads could be counted twice.
+    /// half. An adder must load both counts at once, so that no admitted timer counts twice.
     counts: AtomicU64,
 }
 
@@ -39,15 +34,13 @@ impl AdmissionLimit {
 
     /// Reserves room for a remote timer. [`release`](Self::release) or
     /// [`publish_admission`](Self::publish_admission) ends the reservation. Returns false if there
-    /// is no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract from
-    /// the sum of the live and reserved counts.
+    /// is no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract.
     pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `publish`, so that each cancelled timer is subtracted only once. If
-        // the owner has already subtracted a timer from this live count, `cancelled_in_mailbox` no
-        // longer counts the timer.
+        // Acquire: pairs with `publish`, so that `cancelled_in_mailbox` does not count timers that
+        // the owner has already subtracted from this live count.
         let before = self.counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
         let occupied = (before >> 32) + (before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);
@@ -59,8 +52,8 @@ impl AdmissionLimit {
         has_room
     }
 
-    /// Reserves room, even beyond the limit, for a remote timer that carries an internal message,
-    /// such as a batch of a purgatory.
+    /// Reserves room, even beyond the limit, for an internal message, such as a batch of a
+    /// purgatory.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the counts matter.
@@ -93,8 +86,8 @@ impl AdmissionLimit {
         let published = self.counts.load(Ordering::Relaxed) & (RESERVATION_UNIT - 1);
         let change = u64::from(live).wrapping_sub(published).wrapping_sub(released);
         if change != 0 {
-            // Release: a `try_reserve` that reads the new count also sees which messages the owner
-            // has taken out of the mailbox.
+            // Release: a `try_reserve` that reads the new count sees which messages the owner has
+            // taken.
             self.counts.fetch_add(change, Ordering::Release);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
 //! its request and then checks whether the owner sleeps, and until when. Each thread has a
-//! sequentially consistent fence between its two steps. So at least one of the two threads sees the
-//! other's first step, as in Dekker's algorithm:
+//! sequentially consistent fence between its steps. So at least one thread sees the first step of
+//! the other, as in Dekker's algorithm:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -14,33 +14,33 @@
 //!
 //! If the owner's fence F1 precedes the requesting thread's fence F2 in the total order of fences,
 //! the requesting thread sees the announcement. Otherwise the owner sees the request and does not
-//! sleep. A requesting thread may read the announcement of an old sleep, although the owner has
-//! already announced a new sleep. Then F2 precedes the fence F1 of the new sleep, so the owner sees
-//! the request before the sleep.
+//! sleep. A requesting thread may read an old announcement, although the owner has announced a new
+//! sleep. Then F2 precedes the fence F1 of the new sleep, so the owner sees the request before the
+//! sleep.
 //!
 //! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push
-//! the node when thread B writes a new deadline to the node. Because A pushes the node, B does not.
-//! Both threads then execute F2, check for a sleeping owner, and read the node's deadline. So the
-//! thread that executes F2 last reads B's deadline, and checks for a sleeping owner after A's push.
+//! the node when thread B writes a new deadline to the node. Then only A pushes the node. Both
+//! threads then execute F2, check for a sleeping owner, and read the node's deadline. So the thread
+//! that executes F2 last reads B's deadline, and checks for a sleeping owner after A's push.
 //!
 //! A waking thread clears the announcement only after its call of the wake hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no requesting
-//! thread relies on another thread's wake-up. The other thread may stall, or its hook may panic.
-//! This rule has two exceptions:
+//! thread relies on another thread, which may stall, or whose hook may panic. This rule has two
+//! exceptions:
 //!
 //! - A waking thread holds a lock in `hooks` while it copies the owner's thread handle or the
-//!   driver task's waker. Another waking thread that finds this lock held does not wait, and relies
-//!   on the lock's holder.
-//! - If several queued cancels leave payloads to the owner, only the first of these cancels ends
-//!   the owner's sleep (`mailbox`). The later cancellers rely on the first canceller.
+//!   driver task's waker. A second waking thread does not wait for this lock, and relies on the
+//!   lock's holder.
+//! - If several queued cancels leave payloads to the owner, only the first ends the owner's sleep
+//!   (`mailbox`). The later cancellers rely on the first.
 //!
-//! If the wake hook is called between the announcement and the sleep, the sleep must end at once.
-//! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
+//! A call of the wake hook between the announcement and the sleep must end the sleep at once, like
+//! `unpark` or a write to an eventfd.
 //!
 //! If there is a wake hook, the owner's first call of `PreparedSleep::park` sets the flag `PARKS`,
 //! and returns at once. This call must not block: the current announcement lacks the flag, so a
 //! wake-up would call only the hook. In later announcements, the flag tells a waking thread to
-//! unpark the owner, in addition to calling the hook.
+//! unpark the owner too.
 //!
 //! # Models
 //!
@@ -48,31 +48,29 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
-/// The owner's latest sleep, which the owner announces and other threads read.
+/// The owner's latest announced sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
-    /// The number of the latest sleep, times 16. The four low bits are the flags [`ASLEEP`],
-    /// [`ENDS_ON_CANCEL`], [`UNDRIVEN`] and [`PARKS`].
+    /// The number of the latest sleep, times 16, plus four flags.
     sleep_word: AtomicU64,
-    /// The time, in nanoseconds of the clock, at which the most recently announced sleep ends at
-    /// the latest.
+    /// The latest end of the most recently announced sleep, in nanoseconds of the clock.
     until: AtomicU64,
 }
 
 /// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// Set if the sleep may last longer than `Config::drop_within`. Then a remote cancel that leaves a
-/// payload to the owner must wake the owner.
+/// Set if the sleep may outlast `Config::drop_within`. Then a remote cancel that leaves a payload
+/// to the owner must wake the owner.
 const ENDS_ON_CANCEL: u64 = 2;
-/// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
-/// waking the owner, other threads publish the deadlines that they request.
+/// Set while no loop drives the owner's wheel, which then counts as asleep for ever. Instead of
+/// waking the owner, other threads publish their requested deadlines.
 const UNDRIVEN: u64 = 4;
-/// Set for ever when the owner first parks although it has a wake hook. Then each wake-up calls the
-/// hook, and also unparks the owner.
+/// Set for ever when the owner first parks although it has a wake hook. Then each wake-up also
+/// unparks the owner.
 const PARKS: u64 = 8;
 const SLEEP_NUMBER_STEP: u64 = 16;
 
-/// Identifies one announced sleep. An attempt to end this sleep has no effect on a later sleep.
+/// Identifies one announced sleep. Ending this sleep does not affect a later sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
@@ -99,9 +97,8 @@ impl Parker {
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement = previous + SLEEP_NUMBER_STEP + ASLEEP + flag;
-        // Release: publishes `until` to `sleeps_past`. After this swap, a waking thread that ends
-        // an earlier sleep cannot clear this announcement, because its compare-exchange expects the
-        // earlier word.
+        // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
+        // cannot clear this announcement, because its compare-exchange expects the earlier word.
         self.sleep_word.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -120,8 +117,8 @@ impl Parker {
     }
 
     /// Sets [`PARKS`], so that each wake-up from a later sleep unparks the owner. Only the owner
-    /// calls this. The id of a sleep that is already announced becomes invalid, which at worst
-    /// causes spurious wake-ups.
+    /// calls this. An announced sleep's id becomes invalid, which at worst causes spurious
+    /// wake-ups.
     pub(crate) fn set_owner_parks(&self) {
         // Relaxed: the next announcement publishes the flag.
         self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);
@@ -145,8 +142,8 @@ impl Parker {
         sleep_word >= SLEEP_NUMBER_STEP && sleep_word & UNDRIVEN == 0
     }
 
-    /// Marks a sleep as ended, unless the owner has announced a later sleep. The caller is the
-    /// owner, or has woken the owner.
+    /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
+    /// or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
         // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
         // exchange fails, the sleep has already ended.
@@ -158,8 +155,8 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress, if any. If no loop drives the wheel, the owner counts as
-    /// asleep for ever. The caller must have executed the fence F2, or own the wheel.
+    /// Returns the sleep in progress, if any. The caller must have executed the fence F2, or own
+    /// the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the owner sees its own announcement. For another thread, F2 orders this load
         // after the thread's request.
@@ -174,18 +171,17 @@ impl Parker {
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep in progress, if any. The caller has requested a deadline, and must wake
-    /// the owner if the owner [sleeps past](Self::sleeps_past) that deadline.
+    /// Returns the sleep in progress, if any. The caller has requested a deadline, and must wake an
+    /// owner that [sleeps past](Self::sleeps_past) it.
     ///
-    /// The caller's last atomic operation must be the swap that made the request, because on x86
-    /// this swap serves as the fence F2. A request that failed because the shard has ended needs no
-    /// fence.
+    /// The caller's last atomic operation must be the swap that made the request: on x86, this swap
+    /// serves as the fence F2. A request that failed because the shard has ended needs no fence.
     #[inline]
     pub(crate) fn sleep_in_progress_after_request(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `sleeps_past` then reads the end of this sleep or of a later sleep. Before a
-        // later sleep, the owner sees the request.
+        // Acquire: `sleeps_past` then reads the end of this sleep, or of a later sleep, before
+        // which the owner sees the request.
         SleepId::if_asleep(self.sleep_word.load(Ordering::Acquire))
     }
 
@@ -198,13 +194,12 @@ impl Parker {
 }
 
 impl SleepId {
-    /// Returns true if no loop drives the owner's wheel, so there is no loop to wake.
+    /// Returns true if no loop drives the owner's wheel.
     pub(crate) fn is_undriven(self) -> bool {
         self.0 & UNDRIVEN != 0
     }
 
-    /// Returns true if a wake-up from this sleep must unpark the owner in addition to calling the
-    /// wake hook.
+    /// Returns true if a wake-up from this sleep must unpark the owner despite a wake hook.
     pub(crate) fn owner_parks(self) -> bool {
         self.0 & PARKS != 0
     }

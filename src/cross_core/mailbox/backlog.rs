@@ -1,4 +1,4 @@
-//! The messages that the owner has taken out of the mailbox and not consumed yet. A `Backlog` also
+//! The messages that the owner has taken out of the mailbox and not consumed yet. The backlog also
 //! holds the message budget of a *pass*, the part of a turn that consumes messages and fires
 //! timers. The owner consumes urgent messages in FIFO order, and low-priority messages newest
 //! first.
@@ -18,11 +18,11 @@ const URGENT: usize = 1;
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) ready: [MessageList; 2],
-    /// Urgent messages that still have to be reversed into FIFO order, newest first. While this
-    /// list has messages, no urgent message is consumed.
+    /// Urgent messages that are still newest first. Until all are reversed, no urgent message is
+    /// consumed.
     pub(super) unreversed: MessageList,
-    /// Urgent messages that are already in FIFO order. These messages move to `ready` once
-    /// `unreversed`, which holds older messages, is empty.
+    /// Urgent messages in FIFO order. They move to `ready` once `unreversed`, which holds older
+    /// messages, is empty.
     reversed: MessageList,
     pub(crate) phase: PassPhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
@@ -31,14 +31,13 @@ pub(crate) struct Backlog {
     pub(super) last_odd_budget_favored_low: bool,
 }
 
-/// The phase of a pass. If there are urgent messages, a pass begins with the *urgent phase*,
-/// which consumes only these. The last phase consumes only low-priority messages.
+/// The phase of a pass. If there are urgent messages, a pass begins with the *urgent phase*. The
+/// last phase consumes only low-priority messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PassPhase {
     pub(crate) is_urgent: bool,
-    /// True if this phase may still take messages out of the mailbox. A phase takes them at most
-    /// once. Messages that arrive later wait for the next pass, so that a flood does not prolong
-    /// this pass.
+    /// True if this phase may still take messages out of the mailbox, at most once. Later messages
+    /// wait for the next pass, so that a flood does not prolong this pass.
     may_take_from_mailbox: bool,
     /// The number of messages that this phase may still consume.
     pub(crate) budget: usize,
@@ -52,8 +51,7 @@ impl PassPhase {
 
 impl Backlog {
     /// Begins a pass. If there are urgent messages, begins with the urgent phase and returns true.
-    /// If there are no messages at all now, this pass consumes none: messages that arrive later
-    /// wait for the next pass.
+    /// If there are no messages, this pass consumes none, even if some arrive later.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         if self.is_empty() && mailbox.is_empty() {
@@ -101,16 +99,14 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Subtracts `further_messages` from the budget. Called for a batch of messages, which the
-    /// budget has already counted as one message.
+    /// Subtracts `further_messages` from the budget, for a batch that counted as one message.
     pub(crate) fn charge_batch(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
-    /// Removes the next message of this phase. Returns the message's node and the link in this
-    /// node. `node_and_link` looks up both by the node's index. Returns `None` if no message is
-    /// ready, or if the budget is spent. After `None`, messages of this phase may still be in the
-    /// mailbox or unreversed.
+    /// Removes the next message of this phase. Returns the message's node and link, which
+    /// `node_and_link` looks up by the node's index. Returns `None` if no message is ready, or if
+    /// the budget is spent.
     #[inline]
     pub(crate) fn remove_next_message<N>(
         &mut self,
@@ -128,13 +124,12 @@ impl Backlog {
     }
 
     /// Called after [`remove_next_message`](Self::remove_next_message) has returned `None`. Takes
-    /// the messages of this phase out of the mailbox, once per phase. The urgent phase takes none
-    /// while `unreversed` still has messages of an earlier pass. Reverses urgent messages into FIFO
-    /// order, up to a limit per pass. `replace_link` sets the link of a message and returns the
-    /// previous link.
+    /// the messages of this phase out of the mailbox, at most once per phase. Reverses urgent
+    /// messages into FIFO order, up to a limit per pass. `replace_link` sets the link of a message
+    /// and returns the previous link.
     ///
     /// Returns true if this phase now has a message to consume. Otherwise, ends the urgent phase:
-    /// urgent messages that remain or arrive later wait for the next pass.
+    /// the remaining urgent messages wait for the next pass.
     pub(crate) fn refill_or_end_phase(
         &mut self,
         mailbox: &Mailbox,
@@ -182,8 +177,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of messages about cancelled timers in the backlog: the low-priority
-    /// messages. If the number is at least `FIRST_INEXACT_COUNT`, it may be inexact.
+    /// Returns the number of low-priority messages in the backlog. From `FIRST_INEXACT_COUNT` on,
+    /// the number may be inexact.
     #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.ready[LOW].count()
@@ -195,8 +190,8 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of messages in the backlog. If the number is at least
-    /// `FIRST_INEXACT_COUNT`, it may be inexact.
+    /// Returns the number of messages in the backlog. From `FIRST_INEXACT_COUNT` on, the number may
+    /// be inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.ready[URGENT], self.unreversed, self.reversed];

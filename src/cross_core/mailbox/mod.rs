@@ -1,9 +1,9 @@
 //! Requests to a shard's owner, usually from other threads, in two intrusive stacks of nodes.
 //!
-//! A message is a node's index, and tells the owner to read that node's state word. A thread that
-//! has set a node's *queued* flag writes the node's link and pushes the index onto a stack by a
-//! compare-and-swap. The link is part of the node, so a push allocates nothing, and a stack is
-//! never full. The owner takes a whole stack by one swap. No thread waits for another.
+//! A message is a node's index, and tells the owner to read that node's state word. The thread that
+//! has set a node's *queued* flag writes the node's link, and pushes the index onto a stack by a
+//! compare-and-swap. A push allocates nothing, and a stack is never full. The owner takes a whole
+//! stack by one swap.
 //!
 //! ```text
 //!   63                  39 38                  14   13      12    11         0
@@ -14,48 +14,45 @@
 //! ```
 //!
 //! A message's link is the index of the message after the next one, so the links form two
-//! interleaved chains. Usually another core has just written a link's cache line, so reading the
-//! link stalls the owner. With two chains, the owner can load the lines of two links at once.
+//! interleaved chains. Reading a link usually stalls the owner, because another core has just
+//! written its cache line. With two chains, the owner can load two such lines at once.
 //!
 //! The *count* is the number of messages in the stack. A count that overflows continues at
 //! `FIRST_INEXACT_COUNT`, and is inexact from then on.
 //!
-//! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
-//! the owner must drop.
+//! The flag *payload* means that the owner must drop the payload of a cancelled timer in the stack.
 //!
 //! The flag *knock* of the urgent stack stands for an urgent message without a node. A thread that
-//! has found no free node for its message sets the flag, so that the owner takes a turn before it
-//! sleeps. A push to the stack clears the flag, because the pushed message also makes the owner
-//! take a turn.
+//! finds no free node for its message sets the flag, so that the owner takes a turn before it
+//! sleeps. A push clears the flag, because the pushed message has the same effect.
 //!
 //! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
-//! the earliest deadline, so the owner must not fall asleep before it has consumed all urgent
-//! messages. The other stack is for low-priority messages about cancelled timers. Within its
-//! budget, a turn first consumes urgent messages in FIFO order, then fires due timers, and then
-//! consumes low-priority messages.
+//! the earliest deadline, so the owner consumes all urgent messages before it sleeps. The second
+//! stack is for low-priority messages about cancelled timers. Within its budget, a turn first
+//! consumes urgent messages in FIFO order, then fires due timers, and then consumes low-priority
+//! messages.
 //!
 //! # Permitted operations
 //!
 //! - Any thread may `knock`, and may `push` a node whose *queued* flag this thread has set
-//!   (`state`, S4). The flag gives this thread exclusive use of the node's link until the push.
+//!   (`state`, S4). Until the push, this thread has exclusive use of the node's link.
 //! - Only the owner calls `take_all`, `close` and `peek_messages`. The owner may read the links of
-//!   queued messages. After taking a message and before consuming it, the owner may also write the
-//!   message's link (S4).
+//!   queued messages. Between taking and consuming a message, the owner may also write its link
+//!   (S4).
 //!
 //! # Each message is taken once
 //!
 //! The pushed message becomes the newest, and the old newest message becomes the second. The pushed
 //! node's link stores the index of the old second message, which is now the third. So every message
 //! is reachable. `take_all` removes all messages at once and reads no link, so it cannot use a
-//! stale link. ABA does not harm a push, because the pusher computes the link and the new head only
-//! from the old head and its own index. After `close` every push fails.
+//! stale link. ABA does not harm a push, because the pusher computes link and head only from the
+//! old head and its own index. After `close` every push fails.
 //!
 //! # Ordering
 //!
 //! M1: `push` and `knock` release; `take_all`, `close` and `peek_messages` acquire. Each push or
-//! knock is a read-modify-write, so it continues the release sequences of the earlier pushes and
-//! knocks since the last `take_all`. So the owner sees every link, and everything that each thread
-//! wrote before its push or knock.
+//! knock is a read-modify-write, so it continues the release sequences since the last `take_all`.
+//! So the owner sees every link, and all writes before each push or knock.
 //!
 //! # Models
 //!
@@ -70,8 +67,8 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. An open stack never has this head, because this head names one node
-/// as both the newest and the second message.
+/// The head of a closed stack. No open stack has this head, which names one node as both newest and
+/// second.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -80,11 +77,11 @@ const SECOND_NEWEST_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
 const COUNT_MASK: u64 = MESSAGE_COUNT_WRAP as u64 - 1;
 const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
 const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
-/// The value at which a count continues after an overflow. A count that is at least this value may
-/// be inexact.
+/// The value at which a count continues after an overflow. From this value on, a count may be
+/// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES;
-/// Stands for the unknown count of a list that may have overflowed. Each removal subtracts one, but
-/// the value stays above `FIRST_INEXACT_COUNT` until the list is empty.
+/// The count of a list that may have overflowed. Despite removals, the count stays above
+/// `FIRST_INEXACT_COUNT` until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK
@@ -110,9 +107,8 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's link in the mailbox. The link is the index of the message two places further in the
-/// stack, or 0; so the links form two chains, as the module's documentation describes. While the
-/// node is free, a list of free nodes may use the link.
+/// A node's link in the mailbox: the index of the message two places further in the stack, or 0.
+/// While the node is free, a list of free nodes may use the link.
 #[derive(Debug, Default)]
 pub(crate) struct MailboxLink(AtomicU32);
 
@@ -125,15 +121,14 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The kind of a message, which selects its stack. Each variant describes the timer that the
-/// message is about.
+/// The kind of a message, which selects its stack. The variants describe the message's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     /// A cancelled timer whose payload the owner must drop.
     Cancelled,
     /// A cancelled timer whose payload another thread has taken.
     CancelledPayloadTaken,
-    /// An added or reset timer, which may have been cancelled since. The message is urgent.
+    /// An added or reset timer, which may have been cancelled since.
     AddedOrReset,
 }
 
@@ -141,12 +136,11 @@ pub(crate) enum MessageKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
-    /// The message is queued, and its stack now has `depth` messages. If `depth` is at least
-    /// `FIRST_INEXACT_COUNT`, the true number may be larger by a multiple of
-    /// `WAKE_AT_QUEUED_MESSAGES`. `is_first_payload` is true if this push has set the stack's flag
-    /// *payload*.
+    /// The message is queued, and its stack now has `depth` messages. From `FIRST_INEXACT_COUNT`
+    /// on, the true number may be larger by a multiple of `WAKE_AT_QUEUED_MESSAGES`.
+    /// `is_first_payload` is true if this push has set the flag *payload*.
     Queued { depth: u32, is_first_payload: bool },
-    /// The message was not queued, because the shard has ended.
+    /// The shard has ended.
     Closed,
 }
 
@@ -161,11 +155,11 @@ impl Mailbox {
         }
     }
 
-    /// Makes the owner take a turn before its next sleep, as an urgent message would. The caller
-    /// must then wake the owner if it is asleep. Has no effect on a closed mailbox.
+    /// Makes the owner take a turn before its next sleep. The caller must then wake the owner if it
+    /// is asleep.
     pub(crate) fn knock(&self) {
-        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. A closed
-        // head has all bits set, so this OR does not change it.
+        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. This OR
+        // leaves a closed head unchanged.
         self.urgent.head.fetch_or(KNOCK_FLAG, Ordering::Release);
     }
 
@@ -179,8 +173,8 @@ impl Mailbox {
     }
 
     /// Returns true if the owner must not fall asleep, because an urgent message or at least
-    /// `wake_depth` low-priority messages are queued. If `ends_on_cancel` is true, one cancelled
-    /// timer whose payload the owner must drop also keeps the owner awake.
+    /// `wake_depth` low-priority messages are queued. If `ends_on_cancel` is true, one payload to
+    /// drop also keeps the owner awake.
     pub(crate) fn must_not_sleep(&self, wake_depth: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: before them, the owner has announced its sleep and executed fence
         // F1 (see `parker`).
@@ -213,15 +207,13 @@ impl Mailbox {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued messages about cancelled timers: the low-priority messages.
-    /// Counts at most `FIRST_INEXACT_COUNT`.
+    /// Returns the number of queued low-priority messages, counting at most `FIRST_INEXACT_COUNT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
 
     /// Returns the queued urgent messages and the queued low-priority messages, without taking
-    /// them. Only the owner may call this and follow the links, because only the owner takes
-    /// messages.
+    /// them. Only the owner may call this.
     pub(crate) fn peek_messages(&self) -> [MessageList; 2] {
         [self.urgent.peek_messages(), self.low.peek_messages()]
     }
@@ -256,12 +248,12 @@ impl Stack {
         }
     }
 
-    /// Returns true if the stack has messages or the flag *knock*. Unlike `take_all`, does not
-    /// write the cache line to which other threads push.
+    /// Returns true if the stack has messages or the flag *knock*. Does not write the contended
+    /// cache line.
     #[inline]
     fn has_messages(&self) -> bool {
         // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires. A
-        // caller that must not miss a message executes a fence before this load.
+        // caller that must not miss a message has executed a fence.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
@@ -277,8 +269,8 @@ impl Stack {
 
     #[inline]
     fn depth(&self) -> u32 {
-        // Relaxed: the number may be outdated. A caller that must not miss a message executes a
-        // fence before this load.
+        // Relaxed: the number may be outdated. A caller that must not miss a message has executed a
+        // fence.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => MessageList::from_head(head).count(),
@@ -286,7 +278,7 @@ impl Stack {
     }
 
     fn has_payload(&self) -> bool {
-        // Relaxed: a caller that must not miss a payload executes a fence before this load.
+        // Relaxed: a caller that must not miss a payload has executed a fence.
         let head = self.head.load(Ordering::Relaxed);
         head != CLOSED && head & PAYLOAD_FLAG != 0
     }
@@ -323,7 +315,7 @@ impl MessageList {
 }
 
 impl MailboxLink {
-    /// Sets the link. The caller must have exclusive use of the link.
+    /// Sets the link, of which the caller must have exclusive use.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: only this thread follows the link until a push of the node publishes the link.
         self.0.store(index, Ordering::Relaxed);
