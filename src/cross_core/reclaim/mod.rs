@@ -2,25 +2,23 @@
 //! unpinned. Only this module uses `crossbeam_epoch`.
 //!
 //! A thread must be *pinned* while it uses a value that it found in an [`EpochArc`] or an
-//! [`EpochPointer`]. A [`Pinned`] proves that its thread is pinned. A value found while pinned
-//! stays alive until the thread unpins. When a value is retracted, some threads may be pinned. The
-//! value is released once all these threads have unpinned.
+//! [`EpochPointer`]. A [`Pinned`] proves that its thread is pinned. A retracted value is released
+//! once all threads that were pinned at the retraction have unpinned.
 //!
 //! # Which thread frees
 //!
 //! The release of a retracted value is *deferred work*: `crossbeam_epoch` runs it later, on any
-//! thread that pins. A thread that cancels a timer also pins, and should not spend time on freeing
-//! memory. So deferred work frees neither pages of nodes nor shards:
+//! thread that pins. Cancellers pin too, and should not spend time on freeing memory. So deferred
+//! work frees neither pages of nodes nor shards:
 //!
-//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
-//!   shard ends before the page is marked, a thread that later ends another shard frees the page
-//!   (module `slab`).
+//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later, or if the
+//!   shard ends first, a thread that later ends another shard (module `slab`).
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, the reference to the
-//!   ending shard is usually already in `GARBAGE`.
+//!   ends a shard drops all references in `GARBAGE`, usually even the reference to the ending
+//!   shard.
 //!
-//! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
-//! crate cannot delay corewheel's freeing of memory, and corewheel never runs their deferred work.
+//! The epochs are corewheel's own, so that other users of `crossbeam_epoch` cannot delay
+//! corewheel's freeing of memory, and corewheel never runs their deferred work.
 //!
 //! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
 //! again, so that deferred work never waits.
@@ -47,40 +45,37 @@ lazy_per_thread! {
     static PARTICIPANT: LocalHandle = COLLECTOR.register();
 }
 
-/// Values that were removed from their cells (*retracted*), and that no pinned thread uses any
-/// more.
+/// Retracted values that no pinned thread uses any more.
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
-/// Proof that this thread is pinned. While a `Pinned` exists, no value that its thread finds in an
-/// [`EpochArc`] or [`EpochPointer`] is freed. Keep a `Pinned` only briefly, because it delays all
-/// freeing.
+/// Proof that this thread is pinned: no value that the thread finds in an [`EpochArc`] or
+/// [`EpochPointer`] is freed. Keep a `Pinned` only briefly, because it delays all freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    // If the exiting thread has already destroyed `PARTICIPANT`, registers a new participant, for
-    // this `Pinned` only.
+    // If the exiting thread has destroyed `PARTICIPANT`, registers a participant for this `Pinned`
+    // only.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
-/// A cell for a pointer. Any thread may publish a pointer in an empty cell. Only the owner of the
-/// pointer's target retracts the pointer. The cell does not own the target.
+/// A cell for a pointer. Any thread may publish a pointer in an empty cell. Only the target's owner
+/// retracts the pointer.
 #[derive(Debug)]
 pub(crate) struct EpochPointer<T>(Atomic<T>);
 
 /// A cell for a value in an `Arc`. One thread at a time publishes or retracts the value, and any
-/// thread reads it without waiting. The cell owns one reference to the value, which only
-/// [`retract`](Self::retract) releases.
+/// thread reads it. The cell owns one reference to the value, which only [`retract`](Self::retract)
+/// releases.
 #[derive(Debug)]
 pub(crate) struct EpochArc<T>(EpochPointer<T>);
 
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
-    /// Points to the value in its `Arc`, which the cell's reference keeps alive. A `&T` does not
-    /// suffice, because `to_arc` changes the reference counts of the `Arc`, which are outside the
-    /// `T`.
+    /// Points to the value in its `Arc`. A `&T` does not suffice, because `to_arc` changes the
+    /// reference counts, which are outside the `T`.
     pointer: NonNull<T>,
     pub(crate) pinned: &'p Pinned,
 }
@@ -105,7 +100,7 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
 
     /// Retracts the value, if there is one. When every currently pinned thread has unpinned,
     /// deferred work calls `release_ref` with the reference that the cell owned. `release_ref` must
-    /// be fast, because it may run on any thread that pins, such as a canceller.
+    /// be fast, because even a canceller may run it.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         self.0.retract(move |pointer| {
@@ -115,7 +110,7 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
         });
     }
 
-    /// Returns the value, or `None` if the cell is empty.
+    /// Returns the value, if any.
     #[inline]
     pub(crate) fn get<'p>(&self, pinned: &'p Pinned) -> Option<Protected<'p, T>> {
         let pointer = self.0.load(pinned)?;
@@ -153,7 +148,7 @@ impl<T> Default for EpochPointer<T> {
 }
 
 impl<T> EpochPointer<T> {
-    /// Publishes `pointer` if the cell is empty. Returns true if the cell was empty.
+    /// If the cell is empty, publishes `pointer` and returns true.
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
@@ -166,8 +161,7 @@ impl<T> EpochPointer<T> {
     }
 
     /// Empties the cell. If the cell had a pointer, deferred work calls `release` with the pointer
-    /// when every currently pinned thread has unpinned. The owner of the pointer's target must not
-    /// free the target before `release` is called.
+    /// when every currently pinned thread has unpinned. The target must live until then.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
@@ -182,8 +176,7 @@ impl<T> EpochPointer<T> {
         unsafe { guard.defer_unchecked(release) };
     }
 
-    /// Returns the pointer, or `None` if the cell is empty. The pointer's target lives at least
-    /// until the thread unpins.
+    /// Returns the pointer, if any, whose target lives until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty`. If `retract` has emptied the cell,
@@ -204,17 +197,16 @@ impl<T> EpochPointer<T> {
 }
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs some deferred work that is ready. So less deferred work remains for cancellers.
+/// runs some deferred work that is ready.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
 
-/// Stores a reference to a retracted value in `GARBAGE`. The caller guarantees that no pinned
-/// thread still uses the value. The next thread that ends a shard drops the stored reference.
+/// Stores a reference to a retracted value in `GARBAGE`. No pinned thread may still use the value.
 pub(crate) fn move_to_garbage<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCH_USES_LOOM {
-        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free
-        // values of the previous execution. So loom models store nothing in `GARBAGE`.
+        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free its
+        // values.
         drop(value);
         return;
     }

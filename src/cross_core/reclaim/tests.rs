@@ -2,8 +2,8 @@ use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
 
-/// Numbers the attempts of a test: returns 0, 1, 2 and so on, for at most a minute. An attempt can
-/// fail because the system has suspended a thread that is pinned, so the test tries again.
+/// Numbers the attempts of a test, for at most a minute. An attempt can fail because the system has
+/// suspended a pinned thread.
 pub(crate) fn attempts() -> impl Iterator<Item = u32> {
     let begun = Instant::now();
     (0..).take_while(move |attempt| {

@@ -1,10 +1,9 @@
 //! The nodes of a shard's timers, in pages.
 //!
-//! Each timer has a node. The shard's owner and other threads share a node's state word, mailbox
-//! link, requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the
-//! owner uses the node's deadline and wheel links. The state word and the mailbox link share a
-//! cache line. So a cancel from another core usually writes one cache line of the page and one of
-//! the mailbox.
+//! Each timer has a node. All threads share a node's state word, mailbox link, requested deadline
+//! and linked deadline (`state`). Once the timer is in the wheel, only the owner uses the node's
+//! deadline and wheel links. State word and mailbox link share a cache line, so a remote cancel
+//! usually writes only this line and one of the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
 //! (`reclaim`). The owner uses the [`OwnerSlab`], its private table of pages.
@@ -12,74 +11,66 @@
 //! # Ownership of pages
 //!
 //! A page belongs either to the owner or to the *adders*, which are the other threads that add
-//! timers. A page of the adders is a *remote page*, and its timers are *remote timers*. So the
-//! owner takes a free node of its own pages without an atomic operation. Only a new page needs
-//! atomic operations. An adder takes a free node from a remote page by a compare-and-swap
-//! ([`FreeList`](page::FreeList)), or publishes a new page and keeps its first node. The adder then
-//! has exclusive use of the node. The adder writes the payload, the requested deadline and, for a
-//! periodic timer, the period. Then it sets the state word to `Armed` with the flags *queued* and
-//! *new deadline*. This store publishes the payload, the requested deadline and the period (S3 in
-//! `state`). The adder pushes the node onto the mailbox as a message, which the owner consumes. If
-//! the page is not in the owner's private table yet, the owner *adopts* the page: it adds the page
-//! to this table. Then the owner *admits* the timer: it counts the timer as live, and links the
+//! timers. A page of the adders is a *remote page*, and its timers are *remote timers*. The owner
+//! takes free nodes of its own pages without atomic operations. An adder takes a free node from a
+//! remote page by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a new page and
+//! keeps its first node. The adder writes the payload, the requested deadline and, for a periodic
+//! timer, the period. The adder publishes them by setting the state word to `Armed` with the flags
+//! *queued* and *new deadline* (S3 in `state`), and pushes the node onto the mailbox. When the
+//! owner consumes this message, it first *adopts* the page if necessary: it adds the page to its
+//! private table. Then the owner *admits* the timer: it counts the timer as live, and links the
 //! node into its wheel or fires the timer. If another thread is resetting the timer during the
-//! admission, the owner links the node only when it consumes that thread's message after the reset.
-//! After the timer has ended and its last message was consumed, the owner returns the node to the
-//! free list of its page.
+//! admission, the owner links the node only when it consumes that thread's message. After the timer
+//! has ended and its last message was consumed, the owner returns the node to the free list of its
+//! page.
 //!
 //! # Generations
 //!
 //! A generation distinguishes the timers that use a node one after another. One bit of a generation
 //! marks remote timers. The owner takes the generations of its own timers from a counter. An adder
 //! gives the node's first timer the page's first generation, and each later timer the node's
-//! previous generation plus one. So adders share no counter. The first generation of a new remote
-//! page is above all generations of earlier remote pages with the same number. Each remote add uses
-//! the next generation of its node. Between two adds to one node, the owner returns the node to its
+//! previous generation plus one. Between two adds to one node, the owner returns the node to its
 //! page. So a node's generation exceeds its page's first generation by at most the number of nodes
-//! returned to that page. The slab stores the first generation of the next new remote page. When
-//! the owner retires a remote page, it raises the slab's first generation above all generations of
-//! the retired page.
+//! returned to that page. The slab stores the first generation of new remote pages. When the owner
+//! retires a remote page, it raises the slab's first generation above all generations of the
+//! retired page.
 //!
 //! # Publication and retirement
 //!
 //! The owner or an adder publishes a page in a vacant slot of the table by a compare-and-swap. Only
-//! the owner retracts pages from the table, so the owner need not be pinned to use nodes. All nodes
-//! of an *empty* page are free: `Idle` and not *queued*. The owner keeps some empty pages as
-//! spares, and *retires* the others: it retracts them, and frees them later. Before the owner
-//! retires a remote page, it takes all nodes of that page by one compare-and-swap, so that no adder
-//! can take a node.
+//! the owner retracts pages, so the owner need not be pinned to use nodes. All nodes of an *empty*
+//! page are free: `Idle` and not *queued*. The owner keeps some empty pages as spares, and
+//! *retires* the others: it retracts them, and frees them later. Before the owner retires a remote
+//! page, it takes all nodes of that page by one compare-and-swap.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
 //! that was pinned at a page's retraction has unpinned, deferred work (`reclaim`) marks the page as
-//! reclaimable. The page may be freed only after it is marked (`retired_pages`). A thread that
-//! cancels, resets or adds a timer stays pinned until it has pushed the node.
+//! reclaimable. Only marked pages are freed (`retired_pages`). A thread that cancels, resets or
+//! adds a timer stays pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
-//! and its timer's generation. No later timer with the same shard number and node index has the
-//! same generation (see Generations, and `registry`). So each operation on a stale handle finds
-//! that the timer has ended. If the page was retired, an operation on the stale handle finds one of
-//! these:
+//! and its timer's generation. No later timer has the same three numbers (see Generations, and
+//! `registry`). If the page was retired, an operation on the stale handle finds one of these:
 //!
 //! * no page;
 //! * the retired page, whose state words are all `Idle`;
-//! * a new page, whose state words have generation 0 or the generation of a later timer. No timer
-//!   has generation 0.
+//! * a new page, whose state words have the generation of a later timer, or generation 0, which no
+//!   timer has.
 //!
-//! *A handle of a live timer finds its node.* The page of the node was published before the handle
-//! existed. The page is not retired while the timer lives.
+//! *A handle of a live timer finds its node.* The page was published before the handle existed, and
+//! is not retired while the timer lives.
 //!
 //! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
-//! if the page was retired. Publication and retraction of a page are Release operations. Each load
-//! of the page pointer is an Acquire operation.
+//! if the page was retired. Publishing and retracting a page release; each load of the page pointer
+//! acquires.
 //!
 //! # Room
 //!
 //! The *room bit* of a remote page tells adders to look for a free node there. The adder that takes
-//! the last free node clears the bit. Then this adder checks the free list again, and sets the bit
-//! if the list has a node. The owner sets the bit after it has returned nodes to an empty list. R1:
-//! setting the bit releases, and clearing it acquires. So an adder that clears a bit set by the
-//! owner sees the returned nodes in its second check.
+//! the last free node clears the bit, and sets it again if the list has a node after all. The owner
+//! sets the bit after it has returned nodes to an empty list. R1: setting the bit releases, and
+//! clearing it acquires. So an adder that clears a bit set by the owner sees the returned nodes.
 //!
 //! # Models
 //!
@@ -131,19 +122,18 @@ pub(crate) struct Slab {
     /// The room bits, one per page.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
-    /// True if payloads are callbacks. Other threads may add timers only if this field is true.
+    /// True if payloads are callbacks. Only then may other threads add timers.
     pub(crate) holds_callbacks: bool,
     hints: Hints,
 }
 
 /// Hints about where to find a vacant slot or a free node, and the `first_generation` of new pages.
-/// The owner, and the threads that add timers remotely, change these numbers. All numbers except
-/// `first_generation` may be outdated. The alignment separates these numbers from the cache lines
-/// that every remote operation reads.
+/// The hints may be outdated. The alignment separates these often written numbers from the cache
+/// lines that every remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The page number from which the search for a vacant slot of the table begins.
+    /// The page number at which the search for a vacant slot begins.
     vacant_slot_hint: AtomicHint,
     /// The number of a remote page that probably has free nodes.
     page_with_room: AtomicHint,
@@ -163,8 +153,8 @@ pub(crate) struct NodeView<'p> {
     place_in_page: usize,
 }
 
-/// A node that this thread has taken for a remote timer. A `TakenNode` keeps its thread pinned.
-/// Dropping a `TakenNode` does not free the node: the caller must arm and push the node.
+/// A node that this thread has taken for a remote timer. Keeps the thread pinned. The caller must
+/// arm and push the node, because dropping a `TakenNode` does not free the node.
 #[derive(Debug)]
 pub(crate) struct TakenNode {
     page: PagePtr,
@@ -187,10 +177,9 @@ impl PageSlot {
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_LOOM) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
-        // Allocates zeroed memory, which an allocator can often provide without writing it.
+        // Allocators can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
-        // SAFETY: a slot has the layout of a `usize` (asserted above). A slot of zeros is a null
-        // pointer: the slot is vacant.
+        // SAFETY: a slot has the layout of a `usize` (asserted above). A slot of zeros is vacant.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
 }
@@ -241,8 +230,8 @@ impl Slab {
         Some(PagePtr(slot.page.load(pinned)?))
     }
 
-    /// Takes a free node for a remote timer. Returns `None` if no remote page has a free node, and
-    /// no page can be added.
+    /// Takes a free node for a remote timer. Returns `None` if there is none, and no page can be
+    /// added.
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
         let hinted = self.hints.page_with_room.get() as usize;
@@ -293,8 +282,7 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn clear_room_bit(&self, page_number: usize, pinned: &Pinned) {
-        // Acquire (R1): sees nodes that were returned, or a page that was published, before the bit
-        // was set.
+        // Acquire (R1): sees returned nodes, or a new page.
         self.room_bits[page_number / 64].fetch_and(!(1 << (page_number % 64)), Ordering::Acquire);
         let page = self.page(page_number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
@@ -303,7 +291,7 @@ impl Slab {
         }
     }
 
-    /// Returns true if more than [`SPARE_PAGES`] remote pages are empty. The count is approximate.
+    /// Returns true if more than about [`SPARE_PAGES`] remote pages are empty.
     fn has_surplus_remote_pages(&self) -> bool {
         self.hints.empty_remote_page_count.get() > SPARE_PAGES
     }
@@ -314,19 +302,19 @@ impl Slab {
         self.hints.page_with_room.set_min(as_u32(page_number));
     }
 
-    /// Publishes a remote page. Returns the page, and the index of its first node. The caller keeps
-    /// this node.
+    /// Publishes a remote page. Returns the page, and the index of its first node, which the caller
+    /// takes.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // Makes a page only if at least half of all generations are above the page's first
-        // generation. A node never uses that many.
+        // A node never uses half of all generations, so a page that begins in the lower half never
+        // runs out.
         if !self.holds_callbacks || self.first_generation() > OWNER_GENERATION_MAX / 2 {
             return None;
         }
         let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Reads the slab's first generation only after publishing the page. So the value exceeds
-        // all generations of earlier remote pages with this number.
+        // Because this read follows the publication, the value exceeds all generations of earlier
+        // remote pages with this number.
         header.init_as_remote_page(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
@@ -347,12 +335,11 @@ impl Slab {
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Allocates a page, and publishes it in a vacant slot other than slot 0, which is for the
-    /// owner's first page. Returns the page and the slot's number, or `None` if no slot is vacant.
+    /// Allocates a page, and publishes it in a vacant slot. Returns the page and the slot's number,
+    /// or `None` if no slot is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
-        // The search begins at the hint. The hint may be too high, so the search then tries the
-        // lower slot numbers.
+        // The hint may be too high. Slot 0 is for the owner's first page.
         let hint = self.hints.vacant_slot_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
         let Some(page_number) =
@@ -372,8 +359,8 @@ impl Slab {
         slot.page.publish_if_empty(page.0)
     }
 
-    /// Removes a page from the table. Deferred work later marks the page as reclaimable. The owner
-    /// must not free the page before this mark.
+    /// Removes a page from the table. The owner must not free the page before deferred work has
+    /// marked it as reclaimable.
     fn retract_page(&self, page_number: usize) {
         let slot = &self.pages[page_number];
         slot.pointer_ordering.before_store();
@@ -416,8 +403,8 @@ impl NodeView<'_> {
         &self.header().linked_deadlines[self.place_in_page % PAGE_LEN]
     }
 
-    /// Cancels the timer. Returns the result of the cancel, and this thread's next step. If this
-    /// thread gets the payload, moves the payload to `payload_out`.
+    /// Cancels the timer. Returns the result, and this thread's next step. If this thread gets the
+    /// payload, moves it to `payload_out`.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -429,9 +416,9 @@ impl NodeView<'_> {
         (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next_step })
     }
 
-    /// Ends a reset that this thread has begun. If a remote thread has cancelled a remote timer
-    /// during the reset, moves the timer's payload to `payload_out`. Returns `None` if the shard
-    /// has ended during the reset.
+    /// Ends a reset that this thread has begun. If this thread gets the payload, because a remote
+    /// thread has cancelled the timer, moves it to `payload_out`. Returns `None` if the shard has
+    /// ended.
     #[inline]
     pub(crate) fn end_reset(
         &self,
@@ -445,9 +432,8 @@ impl NodeView<'_> {
         }
     }
 
-    /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`, unless the shard
-    /// has ended. Returns the next step. This thread must have got
-    /// [`StepAfterCancelOrReset::TakePayload`] from the state word.
+    /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`. Returns the next
+    /// step. This thread must have got [`StepAfterCancelOrReset::TakePayload`].
     #[cold]
     #[inline(never)]
     fn take_remote_payload(
@@ -482,8 +468,8 @@ impl TakenNode {
         &self.page().nodes[place_of(self.index)]
     }
 
-    /// Arms the node. The timer is due at `due`, in nanoseconds of the clock, and is periodic if
-    /// `period` is not zero.
+    /// Arms the node. The timer is due at `due`, in nanoseconds of the clock. A zero `period` means
+    /// one-shot.
     #[inline]
     pub(crate) fn arm<C: IntoCallback + Send>(
         self,
@@ -521,9 +507,8 @@ impl<C: IntoCallback> ArmedNode<C> {
         &self.node.node().header.link
     }
 
-    /// Ends the timer that this thread has armed and could not push, because the shard has ended.
-    /// Returns the timer's closure, or `None` if the state word has already changed. The owner's
-    /// sweep, or a thread that guessed the handle, may have changed the word
+    /// Ends the timer that this thread could not push, because the shard has ended. Returns the
+    /// timer's closure, or `None` if another thread has changed the state word
     /// (`StateWord::undo_arm_remote`).
     pub(crate) fn disarm(self) -> Option<C::Closure> {
         let node = self.node.node();

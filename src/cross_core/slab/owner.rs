@@ -35,8 +35,8 @@ use crate::{
 /// admitted (`slab`).
 const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one remote page, before the owner returns them to the page's free list. The freed
-/// nodes form a chain from `first_index` to `last_index`.
+/// Freed nodes of one remote page, before the owner returns them to the page's free list. They form
+/// a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page_number: usize,
@@ -55,13 +55,12 @@ pub(crate) struct OwnerSlab<T> {
     /// The schedules of periodic timers, indexed by page number and then by place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,
     freed_remote_nodes: FreedRemoteNodes,
-    /// The retired pages that are not freed yet. A `RefCell`, because the owner also frees retired
-    /// pages before a sleep, where it has only `&self`.
+    /// The retired pages that are not freed yet. A `RefCell`, because before a sleep, the owner
+    /// frees pages with only `&self`.
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// The number of further pages that may each cause a call of [`trim`](Self::trim) when they
-    /// become empty. During a pass, at most
+    /// How often empty pages may still cause a call of [`trim`](Self::trim). During a pass, at most
     /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX); between passes,
     /// unlimited.
     pub(crate) trim_budget: u32,
@@ -98,9 +97,8 @@ impl<T> OwnerSlab<T> {
         unsafe { self.pages.get(page_number).as_typed() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if this page is not published. If
-    /// `generation` lacks `REMOTE_GENERATION_BIT`, the owner has added the timer: then returns true
-    /// and does nothing. Even if the result is true, the node may hold a timer of another
+    /// Adopts the page of a remote timer's node. Returns false if this page is not published. For a
+    /// timer that the owner has added, only returns true. The node may hold a timer of another
     /// generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
@@ -126,8 +124,8 @@ impl<T> OwnerSlab<T> {
         })
     }
 
-    /// Frees the node at `index`. `generation` is the generation of the node's timer, which must
-    /// have ended. The node must have no queued message.
+    /// Frees the node at `index`. Its timer, which had this `generation`, must have ended, and the
+    /// node must have no queued message.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -192,14 +190,14 @@ impl<T> OwnerSlab<T> {
         node.location().set(NOT_ADMITTED_LOCATION);
     }
 
-    /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
+    /// Returns true if there may be remote nodes to return, or pages to free.
     #[inline]
     pub(crate) fn needs_housekeeping(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
     }
 
-    /// Returns the freed remote nodes to the free list of their page. If all nodes of the page are
-    /// now free, and more than [`SPARE_PAGES`] remote pages are empty, calls [`trim`](Self::trim).
+    /// Returns the freed remote nodes to the free list of their page. May call
+    /// [`trim`](Self::trim).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first_index, last_index, count, .. } =
@@ -221,8 +219,7 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Takes a free node when the free list of the current page, from which the owner takes nodes,
-    /// is empty. Adds a page if necessary.
+    /// Takes a free node when the current page has none. Adds a page if necessary.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
@@ -279,8 +276,8 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Allocates pages for `timer_count` timers, or fewer pages if the page numbers run out. Until
-    /// a call of [`shrink`](Self::shrink), the owner keeps enough empty pages for these timers.
+    /// Allocates pages for `timer_count` timers, unless the page numbers run out. Until a call of
+    /// [`shrink`](Self::shrink), the owner keeps enough empty pages for these timers.
     pub(crate) fn reserve(&mut self, timer_count: u32) {
         let spare = &mut self.free_places.spare_pages_to_keep;
         *spare = (timer_count / as_u32(PAGE_LEN) + 1).max(*spare);
@@ -294,8 +291,8 @@ impl<T> OwnerSlab<T> {
         self.free_places.capacity()
     }
 
-    /// Frees the owner's empty pages, even reserved pages. If other threads may be reading pages,
-    /// some empty pages are freed only in later turns, or stay as spares.
+    /// Frees the owner's empty pages, even reserved ones. Pages that other threads may be reading
+    /// are freed in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
         self.free_places.spare_pages_to_keep = 0;
         self.may_need_trim = true;
@@ -303,8 +300,7 @@ impl<T> OwnerSlab<T> {
         self.free_places.spare_pages_to_keep = SPARE_PAGES;
     }
 
-    /// Returns the indices of all nodes that may have a timer or a payload. Some of the returned
-    /// indices may belong to free nodes.
+    /// Returns the indices of all nodes that may have a timer or a payload.
     pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places =
             |page_number| (page_number, self.free_places.possibly_used_places(page_number));
@@ -315,8 +311,8 @@ impl<T> OwnerSlab<T> {
         indices.filter(|&index| index != 0)
     }
 
-    /// Retires surplus empty pages, as long as fewer than [`RETIRED_PAGES_MAX`] retired pages wait
-    /// to be freed. Also frees some reclaimable pages.
+    /// Retires surplus empty pages, while fewer than [`RETIRED_PAGES_MAX`] retired pages wait to be
+    /// freed. Also frees some reclaimable pages.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -330,17 +326,16 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // Called again to publish the deferred work of the retirements above (`reclaim`). Then any
-        // thread can run the work. Only the thread that retired the pages can publish this work,
-        // and the shard may later move to another thread.
+        // Called again to publish the deferred work of the retirements above (`reclaim`), because
+        // only this thread can do so, and the shard may move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
         self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
     }
 
-    /// Puts the most recently freed node into the free list of its page. Until this call, the page
-    /// counts the freed node as used.
+    /// Puts the most recently freed node, which its page still counts as used, into the page's free
+    /// list.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
@@ -360,22 +355,22 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Returns true if pages remain that later turns will free. Ignores the count of empty remote
-    /// pages, because that count includes pages that the owner has not adopted and so cannot free.
+    /// Returns true if pages remain that later turns will free. Ignores empty remote pages, because
+    /// the owner may not have adopted them.
     pub(crate) fn has_pages_to_free(&self) -> bool {
         self.may_need_trim
             && (self.free_places.has_surplus_pages() || !self.retired_pages.borrow().0.is_empty())
     }
 
-    /// Frees retired pages, the oldest first, until it finds a page that is not reclaimable yet.
+    /// Frees the oldest retired pages, up to the first that is not reclaimable.
     pub(crate) fn free_retired(&self) {
         if self.may_need_trim {
             self.retired_pages.borrow_mut().free_all_reclaimable();
         }
     }
 
-    /// If more than [`SPARE_PAGES`] remote pages are empty, takes all nodes of one of these pages,
-    /// so that the caller can retire the page. Returns the page's number.
+    /// If more than [`SPARE_PAGES`] remote pages are empty, takes all nodes of one of them, for the
+    /// caller to retire the page. Returns the page's number.
     fn take_empty_remote_page(&mut self) -> Option<usize> {
         if !self.slab.has_surplus_remote_pages() {
             return None;
@@ -391,8 +386,7 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Returns a number above the generations of all remote timers, ignoring
-    /// [`REMOTE_GENERATION_BIT`]. The mailbox must be closed, so that no add returns a handle from
-    /// now on. The owner must have adopted all pages.
+    /// [`REMOTE_GENERATION_BIT`]. The mailbox must be closed, and all pages adopted.
     pub(crate) fn remote_generation_bound(&self) -> u64 {
         let bounds = self
             .adopted_page_numbers
@@ -414,8 +408,7 @@ impl<T> OwnerSlab<T> {
         self.retired_pages.get_mut().0.push_back(page);
     }
 
-    /// Returns the call site and the time of the add, for each admitted timer that has a payload
-    /// and is not running.
+    /// Returns the records of admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
     pub(crate) fn creation_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.possibly_used_indices().map(|index| self.entry(index));
@@ -453,7 +446,7 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Returns the payload of a periodic timer that the owner has added, and has rearmed after a
-    /// claim. The payload is present even if another thread has cancelled the rearmed timer.
+    /// claim. Another thread may have cancelled the timer since.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner, and other threads never take the payload of a timer that the
@@ -461,16 +454,15 @@ impl<T> OwnerSlab<T> {
         unsafe { self.entry(index).typed_node().payload().as_mut() }
     }
 
-    /// Returns true if the timer is pending and the owner has added it. The payload of an
-    /// owner-added timer stays with the owner, even if another thread cancels the timer.
+    /// Returns true if the timer is pending and the owner has added it. Such a payload stays with
+    /// the owner, even if another thread cancels the timer.
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
             && self.entry(index).state().pending_owner_added_generation() == Some(generation)
     }
 
-    /// Finds the first pending timer at or after `index` that the owner has added. Returns its
-    /// index and generation.
+    /// Returns the index and generation of the first pending, owner-added timer from `index` on.
     pub(crate) fn first_owner_added_pending(&self, index: u32) -> Option<(u32, u64)> {
         self.pages.find_map_index_from(index, |index| {
             Some((index, self.entry(index).state().pending_owner_added_generation()?))
@@ -489,17 +481,16 @@ impl<T> OwnerSlab<T> {
 }
 
 impl OwnerSlab<Callback> {
-    /// Returns true if dropping the callback of a cancelled timer has any effect. The callback must
-    /// be in the node.
+    /// Returns true if the callback in a cancelled timer's node needs a drop.
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
-        // SAFETY: the owner has just cancelled the timer, or has found that another thread
-        // cancelled it and did not take the payload. So the payload is in the node.
+        // SAFETY: the owner has cancelled the timer, or has found that the canceller did not take
+        // the payload. So the payload is in the node.
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns the callback of a timer that was just cancelled, for the caller to drop in place.
-    /// The node must not be freed or armed before the drop.
+    /// Returns the callback of a timer that was just cancelled, to drop in place before the node is
+    /// freed.
     #[inline]
     pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
@@ -508,7 +499,7 @@ impl OwnerSlab<Callback> {
     }
 }
 
-/// The owner's access to one node: a reference to the node's page, and the node's index.
+/// The owner's access to one node.
 pub(crate) struct NodeRef<'n, T> {
     page: &'n Page<T>,
     index: u32,
@@ -579,14 +570,14 @@ impl<'n, T> NodeRef<'n, T> {
         self.creation_record().set(record);
     }
 
-    /// Returns the `ClaimedTimer` of this node. The owner must just have claimed the node's timer.
+    /// Returns this node's timer, which the owner must just have claimed.
     #[inline]
     pub(crate) fn claimed(self, run: ClaimedRun, due: u64) -> ClaimedTimer<T> {
         ClaimedTimer { node: self.typed_node().into(), index: self.index, run, due }
     }
 
     /// Takes the payload of a timer. The owner must just have claimed, cancelled or swept the
-    /// timer, or have consumed the message about its cancel.
+    /// timer, or consumed its cancel message.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's latest change of the state word proves that the
@@ -594,8 +585,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.typed_node().payload().read() }
     }
 
-    /// Ends a timer because its shard ends, unless the timer is running. Also returns the payload
-    /// if it is present and not in use.
+    /// Ends a timer because its shard ends, unless the timer is running. Returns the payload too,
+    /// if present and not in use.
     pub(crate) fn sweep(self) -> (SweepOutcome, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {
@@ -607,9 +598,8 @@ impl<'n, T> NodeRef<'n, T> {
     }
 }
 
-/// A due timer that the owner has claimed. The timer is running until [`finish`](Self::finish). Its
-/// payload stays in the node until the payload is run or taken. A `ClaimedTimer` must not outlive
-/// the slab.
+/// A due timer that the owner has claimed. The timer is running until [`finish`](Self::finish). A
+/// `ClaimedTimer` must not outlive the slab.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ClaimedTimer<T> {
@@ -644,7 +634,7 @@ impl<T> ClaimedTimer<T> {
 }
 
 impl ClaimedTimer<Callback> {
-    /// Returns the callback, for the caller to run in place before it finishes the run.
+    /// Returns the callback, to run in place before `finish`.
     #[inline]
     pub(crate) fn callback(&self) -> CallbackPtr {
         // SAFETY: the owner has claimed the timer, so the payload is present. No other thread uses

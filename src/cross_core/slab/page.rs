@@ -1,4 +1,4 @@
-//! Pages of nodes, and untyped pointers to pages for threads that do not know the payload type.
+//! Pages of nodes, and pointers to pages of unknown payload type.
 
 use std::{
     array,
@@ -19,16 +19,15 @@ use crate::{
 
 /// The part of a node that does not depend on the payload type.
 ///
-/// A node's [`Exclusive`] values are in this header, in `Node` and in the arrays of the page. One
-/// thread at a time uses the `Exclusive` values: the owner, or the adder that has taken the node.
-/// Exception: through the state word, another thread, such as a canceller, can get the payload, but
-/// nothing else.
+/// One thread at a time uses a node's [`Exclusive`] values, here, in `Node` and in the arrays of
+/// the page: the owner, or the adder that has taken the node. Exception: through the state word, a
+/// third thread, such as a canceller, can get the payload.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
-    /// The tick at which the timer is due. Until the owner admits a periodic remote timer (`slab`),
-    /// this field instead contains the timer's period in nanoseconds.
+    /// The tick at which the timer is due. In a periodic remote timer that is not admitted yet
+    /// (`slab`): the period in nanoseconds.
     pub(super) deadline: Exclusive<Cell<u64>>,
     pub(crate) link: MailboxLink,
     pub(super) location: Exclusive<Cell<Location>>,
@@ -42,14 +41,13 @@ pub(super) struct Node<T> {
     pub(super) payload: Exclusive<UnsafeCell<MaybeUninit<T>>>,
 }
 
-/// A *requested deadline* or *linked deadline* of a timer, in nanoseconds of the clock. `state`
-/// defines both.
+/// A *requested deadline* or *linked deadline* (`state`), in nanoseconds of the clock.
 #[derive(Debug, Default)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. Only one thread at a time may store a deadline. To publish the
-    /// deadline, that thread must then change the state word.
+    /// Stores the deadline. Only one thread at a time may do so, and must then change the state
+    /// word.
     #[inline]
     pub(crate) fn store_nanos(&self, nanos: u64) {
         // Relaxed: a later change of the state word publishes the deadline (S3 in `state`).
@@ -82,13 +80,12 @@ pub(super) struct PageHeader {
     /// The deadlines that remote adds and resets have requested.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// For a *postponable* timer (`state`): the deadline at which the owner has linked the timer.
-    /// For a periodic timer, which is never postponable: the time from which its periods count. A
-    /// remote add or reset stores this time.
+    /// For a periodic timer: the time from which its periods count, which a remote add or reset
+    /// stores.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
 }
 
-/// A page of nodes. Fields that are rarely used, or used without the rest of the node, are in
-/// separate arrays.
+/// A page of nodes. Fields used rarely or without the rest of the node are in separate arrays.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
@@ -126,8 +123,8 @@ impl PageLayout {
 }
 
 impl PageHeader {
-    /// Stores the first generation, and puts all nodes except the first into the free list, where
-    /// adders find them. The caller keeps the first node.
+    /// Stores the first generation, and puts all nodes into the free list, except the first, which
+    /// the caller keeps.
     pub(super) fn init_as_remote_page(&self, first_generation: u64) {
         // Relaxed: `fill_except_first` publishes the value to other adders.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
@@ -165,8 +162,8 @@ impl<T> Page<T> {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write_all_fields(page) };
         } else {
-            // The memory is new and zeroed. In an all-zero page, all nodes are free, and all fields
-            // of the header except `free_page` are valid.
+            // In the zeroed page, all nodes are free, and all header fields except `free_page` are
+            // valid.
             // SAFETY: `free_page` is a field of the new page.
             let free_page = unsafe { &raw mut (*page.as_ptr()).header.free_page };
             // SAFETY: the memory is valid for writes, and no other thread can see it yet.
@@ -175,7 +172,7 @@ impl<T> Page<T> {
         PagePtr(page.cast())
     }
 
-    /// Writes all fields of a page. Used only in loom models, where a zeroed atomic is not valid.
+    /// Writes all fields of a page, for loom models, where a zeroed atomic is not valid.
     ///
     /// # Safety
     ///
@@ -289,13 +286,12 @@ impl<T> Node<T> {
 
 /// The free nodes of a remote page: a stack that is linked through the nodes' mailbox links.
 ///
-/// A pop that stalls between its read of the first node's link and its CAS of the head must not
-/// install a stale link (ABA). So the head has a tag, which each pop and `try_take_entire_page`
-/// increment.
+/// The head has a tag, which each pop and `try_take_entire_page` increment. So a pop that stalls
+/// before its CAS of the head does not install a stale link (ABA).
 ///
-/// A link is relative: zero means the next place in the page. So the nodes of a new page, whose
-/// bytes are all zero, are already linked. The link of the last free node has no meaning: the count
-/// of free nodes shows where the list ends.
+/// A link is relative: zero means the next place in the page. So the nodes of a new, zeroed page
+/// are already linked. The link of the last free node has no meaning, because the head has the
+/// count.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -305,8 +301,8 @@ impl<T> Node<T> {
 /// ```
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
-/// these links and writes; S2 in `state` relies on this. A pop also acquires the writes of earlier
-/// pushes, because each CAS of the head continues the release sequences of the earlier pushes.
+/// these links and writes; S2 in `state` relies on this. A pop also acquires earlier pushes, whose
+/// release sequences each CAS of the head continues.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -319,8 +315,8 @@ impl FreeList {
         self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
 
-    /// Takes the first free node. Returns the node's place, and the number of nodes that are still
-    /// free. `link` returns the mailbox link in the node at a place.
+    /// Takes the first free node. Returns its place, and the number of nodes that are still free.
+    /// `link` returns the mailbox link of the node at a place.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,
@@ -335,7 +331,7 @@ impl FreeList {
             // Adds one to the tag, and subtracts one from the count.
             let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
             // Both `Acquire` (G1): a successful CAS sees the writes of the node's previous user. A
-            // failed CAS loads a newer head, and sees the links of the list that begins there.
+            // failed CAS sees the links from the newer head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count)),
                 Err(found) => head = found,
@@ -344,8 +340,8 @@ impl FreeList {
     }
 
     /// Pushes the chain of `count` nodes from `first_place` to `last_place`. `last_link` is the
-    /// mailbox link in the node at `last_place`; this call points it to the node that was first in
-    /// the list. Returns the numbers of free nodes before and after the push.
+    /// mailbox link of the node at `last_place`. Returns the numbers of free nodes before and after
+    /// the push.
     pub(super) fn push(
         &self,
         first_place: usize,
@@ -372,8 +368,8 @@ impl FreeList {
         // Relaxed: the CAS confirms the value.
         let head = self.0.load(Ordering::Relaxed);
         let taken = (head >> 32).wrapping_add(1) << 32;
-        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed CAS's
-        // value is unused.
+        // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed CAS's value
+        // is unused.
         free_count_of(head) == PAGE_LEN
             && self.0.compare_exchange(head, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -389,9 +385,8 @@ pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
     as_u32(to_place).wrapping_sub(as_u32(from_place + 1))
 }
 
-/// Returns one plus the place that follows `place` in the list. `link` is the value of the mailbox
-/// link in the node at `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop`
-/// fails.
+/// Returns one plus the place that follows `place`, a node with the mailbox link `link`. If `link`
+/// is stale, the result is arbitrary, and the CAS in `pop` fails.
 fn next_place_plus_one(place: usize, link: u32) -> u32 {
     link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }

@@ -14,15 +14,13 @@ use crate::{
 /// pops them.
 static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 
-/// Retracted pages of one owner, the oldest first. The owner no longer uses these pages. When the
-/// owner retracted a page from the table, it scheduled [`mark_reclaimable`] for this page as
-/// deferred work (`reclaim`).
+/// Retracted pages of one owner, the oldest first. [`mark_reclaimable`] is scheduled for each page
+/// as deferred work (`reclaim`).
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(pub(super) VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable. Deferred work (`reclaim`) calls this function after all threads
-/// that could read the page have unpinned. Any thread that pins may run this work, even a
-/// canceller, which should not pay for freeing memory. So this function frees nothing.
+/// that could read the page have unpinned. A canceller may run it, so it frees nothing.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr(page).header() };
@@ -40,8 +38,8 @@ impl RetiredPages {
         }
     }
 
-    /// Tries to advance the epoch by several steps. Then frees pages, the oldest first, until it
-    /// finds a page that is not reclaimable yet.
+    /// Tries to advance the epoch by several steps. Then frees the oldest pages, up to the first
+    /// that is not reclaimable.
     pub(super) fn free_all_reclaimable(&mut self) {
         for _ in 0..EPOCH_ADVANCE_TRIES {
             reclaim::advance_epoch();
@@ -81,8 +79,7 @@ fn is_reclaimable(page: PagePtr) -> bool {
 }
 
 fn free(page: PagePtr) {
-    // SAFETY: the page was removed from the table, its owner does not use it, and no other thread
-    // can see it. The page was just removed from the only list that contained it, so no other call
-    // frees the page.
+    // SAFETY: the page is retired and reclaimable, so no thread uses it. The page was just removed
+    // from the only list that contained it, so no other call frees the page.
     unsafe { page.free() }
 }
