@@ -1,5 +1,5 @@
 //! Records which call added each timer, to find timers that are never cancelled. Without the
-//! feature `origins`, the types are empty and cost nothing.
+//! feature `origins`, the types are empty.
 #![cfg_attr(
     not(feature = "origins"),
     allow(unused_variables, clippy::unused_self, reason = "the types are empty")
@@ -26,9 +26,8 @@ impl CallSite {
     }
 }
 
-/// Records which call added a timer, and when. For a remote timer, the time is the owner's latest
-/// clock reading at the admission of the timer. In a node without a timer, the record has no
-/// meaning.
+/// Records which call added a timer, and when. A remote timer counts as added at its admission. In
+/// a node without a timer, the record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 

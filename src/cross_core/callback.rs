@@ -1,5 +1,5 @@
 //! The callbacks of timers. A closure of at most 32 bytes, with at most the alignment of a `u64`,
-//! is stored inline. Any other closure is boxed (P4 in `ARCHITECTURE.md`).
+//! is stored inline, any other in a box (P4 in `ARCHITECTURE.md`).
 
 #![allow(unsafe_code)]
 
@@ -9,31 +9,31 @@ use std::{
     ptr::{self, NonNull},
 };
 
-/// The storage for a closure or for its box: 32 bytes.
+/// The storage for a closure or its box.
 type ClosureStorage = MaybeUninit<[u64; 4]>;
 
-/// The callback of a timer, one-shot or periodic: a closure of any type, in storage of fixed size.
+/// The callback of a timer: a closure of any type, in storage of fixed size.
 ///
-/// After `build`, the storage holds a value: the closure or its box. The value stays there until it
-/// is moved out or dropped. The vtable has the operations of the value's type.
+/// After `build`, the storage holds a value, the closure or its box, until the value is moved out
+/// or dropped. The vtable has the operations of the value's type.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: ClosureStorage,
     vtable: &'static VTable,
-    /// Makes the type `!Send`, because the captures need not be `Send`.
+    /// The captures need not be `Send`.
     not_send: PhantomData<*const ()>,
 }
 
 /// The operations on the stored value. `call` and `drop` take a pointer to the storage.
 pub(crate) struct VTable {
-    /// Calls the value. A one-shot callback's value is thereby moved out of the storage.
+    /// Calls the value. Moves a one-shot callback's value out of the storage.
     call: unsafe fn(*mut ClosureStorage),
     /// Drops the value. `None` if the value's type needs no drop.
     drop: Option<unsafe fn(*mut ClosureStorage)>,
     is_repeatable: bool,
 }
 
-/// A value that a one-shot timer runs: a closure, or a type with its own `run`.
+/// A value that a one-shot timer runs.
 pub(crate) trait RunOnce: 'static {
     fn run(self);
 }
@@ -89,7 +89,7 @@ unsafe fn drop_in_storage<F>(storage: *mut ClosureStorage) {
     unsafe { storage.cast::<F>().drop_in_place() }
 }
 
-/// A value that can build a payload directly at the payload's final address.
+/// Builds a payload directly at its final address.
 ///
 /// # Safety
 ///
@@ -115,12 +115,12 @@ unsafe impl<T> BuildInPlace<T> for MoveIntoPlace<T> {
 }
 
 /// A closure that becomes the callback of a timer. If an add is refused, `into_closure` gives the
-/// closure back to the caller of the add.
+/// closure back.
 ///
 /// # Safety
 ///
 /// In `INLINE_AND_BOXED_VTABLES`, the first vtable is for `Closure`, and the second is for
-/// `Box<Closure>`. If `Closure` fits inline, the vtable for the box is not used.
+/// `Box<Closure>`.
 pub(crate) unsafe trait IntoCallback {
     type Closure: 'static;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2];
@@ -158,9 +158,8 @@ unsafe impl<F: FnMut() + 'static> IntoCallback for PeriodicClosure<F> {
 
 // SAFETY: `build` writes `storage` and `vtable`. The remaining field, `not_send`, has size zero.
 unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
-    /// Builds the callback of a closure directly at its final address, `dest`. Building the
-    /// callback elsewhere and then moving it would be slower: the wide loads of the move would
-    /// stall on the small stores just made.
+    /// Builds the callback directly at its final address. Moving a finished callback would be
+    /// slower: the wide loads would stall on the small stores just made.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
         let (closure, [inline, boxed]) = (self.into_closure(), C::INLINE_AND_BOXED_VTABLES);
@@ -222,7 +221,7 @@ impl Drop for Callback {
     }
 }
 
-/// A pointer to a callback in a timer's node. The owner must run, take or drop the callback.
+/// A pointer to a callback in a timer's node, to run, take or drop.
 #[must_use]
 pub(crate) struct CallbackPtr(NonNull<Callback>);
 
@@ -249,9 +248,8 @@ impl CallbackPtr {
         unsafe { call(storage) }
     }
 
-    /// Moves the closure out of a callback that was built from a `C`. The closure must fit inline.
-    /// The inline vtable of `C` must be a static, because the vtable's address identifies the
-    /// closure's type.
+    /// Moves the closure out of a callback that was built from a `C`. The inline vtable of `C` must
+    /// be a static, because the vtable's address identifies the closure's type.
     #[inline]
     pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
         const { assert!(fits_inline::<C::Closure>()) };

@@ -1,5 +1,5 @@
-//! Handles, which cancel, reset and query timers. If the timer belongs to this thread's wheel, most
-//! calls go through `OwnerHandleVTable`. All other calls find the timer's shard in the registry.
+//! Handles, which cancel, reset and query timers. For a timer of this thread's wheel, most calls go
+//! through `OwnerHandleVTable`. All other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 impl Cancel {
-    /// Returns true for [`Cancelled`](Self::Cancelled): the cancel has ended the timer.
+    /// Returns true for [`Cancelled`](Self::Cancelled).
     ///
     /// # Examples
     ///
@@ -70,10 +70,10 @@ impl fmt::Display for Cancel {
     }
 }
 
-/// Identifies one timer. A handle is a plain value that any thread may copy, send and keep.
+/// Identifies one timer. Any thread may copy, send and keep a handle.
 ///
-/// A handle may be kept for ever, and keeps no memory alive. When its timer has ended, the handle
-/// is *stale*: `cancel` returns [`Cancel::Ended`], and no call reaches another timer.
+/// A handle keeps no memory alive. When its timer has ended, the handle is *stale*: `cancel`
+/// returns [`Cancel::Ended`], and no call reaches another timer.
 ///
 /// # Examples
 ///
@@ -90,11 +90,11 @@ impl fmt::Display for Cancel {
 pub struct TimerHandle {
     pub(crate) generation: u64,
     /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_NONZERO_BIT`]
-    /// in the upper half. So a handle has only two words, and is passed in registers.
+    /// in the upper half. So a handle is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
-/// A bit that is set in `shard_and_index` of every handle, so that this field is never zero.
+/// A bit that is set in every `shard_and_index`, so that this field is never zero.
 const HANDLE_NONZERO_BIT: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
 
 impl TimerHandle {
@@ -106,8 +106,7 @@ impl TimerHandle {
         }
     }
 
-    /// Returns a handle with this index and generation, and with the shard of `self`. The index of
-    /// `self` must be 0.
+    /// Returns a handle with the shard of `self`, whose index must be 0.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -130,8 +129,7 @@ impl TimerHandle {
         self.generation & REMOTE_GENERATION_BIT != 0
     }
 
-    /// Encodes the handle as a number, for a C structure or a message.
-    /// [`from_bits`](Self::from_bits) decodes it.
+    /// Encodes the handle as a number, which [`from_bits`](Self::from_bits) decodes.
     ///
     /// # Examples
     ///
@@ -154,11 +152,10 @@ impl TimerHandle {
     /// Decodes a handle from the result of [`to_bits`](Self::to_bits), if the handle's timer is
     /// pending or running.
     ///
-    /// Returns `None` if the timer has ended, or if `bits` is no handle. Bits that are not from
-    /// `to_bits` may match a timer by chance.
+    /// Returns `None` if `bits` is no handle. Bits that are not from `to_bits` may match a timer by
+    /// chance.
     ///
-    /// Cost: constant. This loads the timer's state once, takes no lock and usually allocates
-    /// nothing.
+    /// Cost: constant. This takes no lock.
     ///
     /// # Examples
     ///
@@ -172,8 +169,7 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The functions in `OwnerHandleVTable` rely on valid handles, so this function rejects
-        // invalid ones.
+        // The functions in `OwnerHandleVTable` rely on valid handles.
         let is_genuine = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
@@ -183,27 +179,21 @@ impl TimerHandle {
     /// Cancels the timer, from any thread. Returns the result at once.
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
-    ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), or
-    ///   if a thread other than the owner added the timer. Otherwise the owner drops the callback
-    ///   in its next turn, or in a later turn if more messages are queued than one turn consumes:
-    ///   at most 1,024. If the owner announces its sleeps, it sleeps at most
-    ///   [`Config::drop_within`](crate::Config::drop_within) between the cancel and its next turn.
-    ///   Exception: if another thread is resetting the timer during a remote cancel, the callback
-    ///   is dropped only after that reset has ended.
+    ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), and
+    ///   usually if a thread other than the owner added the timer. Otherwise the owner drops the
+    ///   callback in a later turn. If the owner announces its sleeps, it sleeps at most
+    ///   [`Config::drop_within`](crate::Config::drop_within) before that turn.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer also
     ///   gets `Running`. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything that the callback did.
     ///
-    /// For a timer of a [`Shard`](crate::Shard), every call of this method is a remote cancel, even
-    /// on the owner's thread. The owner drops the payload in a turn.
+    /// For a timer of a [`Shard`](crate::Shard), the owner drops the payload in a later turn.
     /// [`Shard::cancel`](crate::Shard::cancel) returns the payload instead.
     ///
-    /// Cost: constant. For a timer of this thread's wheel, a cancel takes no lock, and makes no
-    /// system call unless it allocates or frees memory. A remote cancel makes one compare-and-swap
-    /// on the timer, two if it takes the callback, and at most one on the owner's mailbox. A
-    /// failed compare-and-swap is retried. The cancel may wake the owner. No thread waits for
-    /// another.
+    /// Cost: constant. A cancel waits for no other thread. A remote cancel usually makes one or two
+    /// compare-and-swaps on the timer and at most one on the owner's mailbox, and may wake the
+    /// owner.
     ///
     /// A panic of the callback's destructor is reported to
     /// [`Config::on_panic`](crate::Config::on_panic), unless the wheel has ended.
@@ -252,8 +242,8 @@ impl TimerHandle {
     }
 
     /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that
-    /// `request` has taken. Returns `None` if the shard has ended. The thread unpins before it
-    /// wakes the owner and drops the payload, because both may run user code.
+    /// `request` has taken. Returns `None` if the shard has ended. Unpins before waking and
+    /// dropping, which may run user code.
     #[inline]
     fn run_remote_request<R>(
         self,
@@ -282,15 +272,15 @@ impl TimerHandle {
         }
     }
 
-    /// Drops the callback of a cancelled timer, and reports a panic of its destructor to the shard
-    /// with this serial. The shard's number does not suffice, because a later shard may reuse it.
+    /// Drops the callback of a cancelled timer, and reports a panic to the shard with this serial.
+    /// A later shard may reuse the shard's number, but not its serial.
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::find_shard_arc(self.shard());
         match shared.filter(|shared| shared.serial == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
-            // The shard has ended, so nothing can be reported.
+            // The shard has ended.
             None => catch_panic_silently(|| drop(panic)),
         }
     }
@@ -298,26 +288,19 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// After `Ok`, the callback is not running and will not run again, and this thread sees the
-    /// effects of the callback's runs. So the caller can free data that the callback's body uses.
-    /// Data that the destructors of the captures use must stay, because these destructors may run
-    /// later. Exception: after a drain of the wheel,
-    /// [`DrainedTimer::run`](crate::DrainedTimer::run) may still run the callback, and this call
-    /// does not wait for that run. Returns the answer of [`cancel`](Self::cancel):
-    /// [`Cancel::Running`] means that the callback was running.
+    /// effects of its runs. So the caller can free data that the callback's body uses. The captures
+    /// may be dropped later, so data that their destructors use must stay. Exception:
+    /// [`DrainedTimer::run`](crate::DrainedTimer::run) may still run the callback of a drained
+    /// timer. Returns the answer of [`cancel`](Self::cancel): [`Cancel::Running`] means that the
+    /// callback was running.
     ///
-    /// If the callback was running, its captures have been dropped when this call returns, unless
-    /// an [`OwnedTimer`](crate::OwnedTimer) keeps them. If the answer is `Cancelled` or `Ended`,
-    /// the captures may be dropped after this call, as `cancel` describes.
-    ///
-    /// This thread polls the timer at intervals that grow to a millisecond. The owner does nothing
-    /// for these polls. The wait lasts as long as the callback runs, so the callback must not wait
-    /// for this thread. This call also returns when the wheel ends, because then no turn runs a
-    /// callback of the wheel.
+    /// This thread polls the timer at intervals that grow to a millisecond. The callback must not
+    /// wait for this thread. This call also returns when the wheel ends.
     ///
     /// # Errors
     ///
     /// Returns an error and cancels nothing if this thread is running a turn of a wheel that runs
-    /// callbacks. So two callbacks never wait for each other for ever.
+    /// callbacks. Otherwise two callbacks could wait for each other for ever.
     ///
     /// # Examples
     ///
@@ -345,11 +328,9 @@ impl TimerHandle {
         Ok(answer)
     }
 
-    /// Returns true if the timer is [pending](TimerStatus::Pending), and false if it is running or
-    /// has ended.
+    /// Returns true if the timer is [pending](TimerStatus::Pending), neither running nor ended.
     ///
-    /// The answer may be outdated at once, because the timer may fire or be cancelled. Cost:
-    /// constant.
+    /// The answer may be outdated at once. Cost: constant.
     ///
     /// # Examples
     ///
@@ -391,26 +372,21 @@ impl TimerHandle {
     /// Resets the timer to an earlier or later deadline, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was reset, and false if it has ended or is running. If several
-    /// threads reset a timer concurrently and the timer stays pending, all calls return true, and
-    /// one of the requested deadlines applies.
+    /// threads reset a pending timer concurrently, usually all calls return true, and one of the
+    /// requested deadlines applies.
     ///
-    /// A timer that is overdue but has not fired can still be reset. To refuse this, compare the
-    /// deadline yourself.
+    /// A timer that is overdue but has not fired can still be reset.
     ///
     /// False does not mean that the callback has run: another thread may have cancelled the timer
-    /// or drained its wheel. Suppose that a timer closes an idle connection, and `reset` returns
-    /// false while the connection is open. Then add a new timer, or close the connection.
+    /// or drained its wheel. So a caller that still needs a timer must then add a new one.
     ///
-    /// If a callback resets a timer of its own wheel, the turn in progress does not fire that
-    /// timer. Exception: if this turn later consumes the timer's remote add or a newer remote
-    /// reset, the turn may fire the timer. A reset of a periodic timer changes the time of the next
-    /// run, and later runs follow at the timer's period. The slack and spread of the timer's add
-    /// and earlier resets no longer apply.
+    /// If a callback resets a timer of its own wheel, the turn in progress usually does not fire
+    /// that timer. A reset of a periodic timer changes the time of the next run, and later runs
+    /// follow at the timer's period. Earlier slack and spread no longer apply.
     ///
-    /// Cost: constant. A reset takes no lock. A reset usually reads the clock once and allocates
+    /// Cost: constant. A reset takes no lock, and usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
-    /// most one on the owner's mailbox. A failed compare-and-swap is retried. After the owner has
-    /// applied a first remote reset of a one-shot timer, remote resets that only postpone the timer
+    /// most one on the owner's mailbox. Repeated remote resets that only postpone a one-shot timer
     /// usually send no message. A remote reset wakes the owner if the owner's announced sleep would
     /// outlast the new deadline.
     ///
@@ -516,8 +492,7 @@ pub struct LocalHandle {
     not_send: PhantomData<*const UseLocalHandleShare>,
 }
 
-/// The compiler's error shows this name if code requires a `LocalHandle` to be `Send`. The name
-/// recommends [`LocalHandle::share`].
+/// The compiler's error shows this name if code requires a `LocalHandle` to be `Send`.
 enum UseLocalHandleShare {}
 
 impl LocalHandle {
@@ -568,8 +543,7 @@ impl LocalHandle {
             .is_some_and(|wheel| (wheel.ops.is_pending)(self.handle))
     }
 
-    /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
-    /// [`TimerHandle::reset`].
+    /// Resets the timer to an earlier or later deadline; see [`TimerHandle::reset`].
     ///
     /// # Examples
     ///
@@ -590,7 +564,7 @@ impl LocalHandle {
         })
     }
 
-    /// Returns a handle of this timer that may leave the thread. After this call, ending the timer
+    /// Returns a handle of this timer that may leave the thread. From then on, ending the timer
     /// takes an atomic swap. The `LocalHandle` stays valid.
     ///
     /// # Examples
@@ -659,8 +633,7 @@ impl TimerGuard {
         self.0
     }
 
-    /// Resets the timer to an earlier or later deadline. Returns true if the timer was reset. See
-    /// [`TimerHandle::reset`].
+    /// Resets the timer to an earlier or later deadline; see [`TimerHandle::reset`].
     ///
     /// # Examples
     ///
@@ -678,8 +651,7 @@ impl TimerGuard {
         self.0.reset(when)
     }
 
-    /// Cancels the timer and returns the answer. Dropping the guard would discard the answer. See
-    /// [`TimerHandle::cancel`].
+    /// Cancels the timer and returns the answer; see [`TimerHandle::cancel`].
     ///
     /// # Examples
     ///
@@ -723,20 +695,19 @@ per_thread! {
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
-/// registers each thread's wheel by [`set`](Self::set), so that this module does not depend on
-/// `local`.
+/// registers each thread's wheel by [`set`](Self::set).
 #[derive(Clone, Copy)]
 pub(crate) struct ThreadWheelAccess {
     pub(crate) shard: u32,
     pub(crate) ops: &'static OwnerHandleVTable,
 }
 
-/// The functions by which handles cancel, reset and query timers of this thread's wheel.
+/// The functions that handles call for timers of this thread's wheel.
 pub(crate) struct OwnerHandleVTable {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
-    /// Resets a timer to a deadline after the given delay. This function is separate from `reset`,
-    /// because a `Duration` is passed in registers, unlike a `When`.
+    /// Resets a timer to a deadline after the given delay. Separate from `reset`, because a
+    /// `Duration` is passed in registers, unlike a `When`.
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
@@ -745,11 +716,11 @@ pub(crate) struct OwnerHandleVTable {
 
 impl ThreadWheelAccess {
     pub(crate) fn set(wheel: Option<Self>) {
-        // Fails if the thread-locals are destroyed. Then `get` returns `None` anyway.
+        // If the thread-locals are destroyed, `get` returns `None` anyway.
         let _ = THREAD_WHEEL_ACCESS.try_with(|current| current.set(wheel));
     }
 
-    /// Returns this thread's wheel if it owns the timer of `handle`, and `None` otherwise.
+    /// Returns this thread's wheel if it owns the timer of `handle`.
     #[inline]
     fn owning(handle: TimerHandle) -> Option<Self> {
         Self::get().filter(|wheel| wheel.shard == handle.shard())
@@ -771,14 +742,13 @@ impl ThreadWheelAccess {
 }
 
 per_thread! {
-    /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel belongs to
-    /// no thread, so it is never a thread's `THREAD_WHEEL_ACCESS`.
+    /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel is never a
+    /// thread's `THREAD_WHEEL_ACCESS`.
     static IN_PER_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
-/// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
-/// because callbacks must not wait for each other. `turn` must not panic, because a panic would
-/// leave `IN_PER_WORKER_TURN` true.
+/// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread.
+/// `turn` must not panic.
 #[cfg(feature = "futures")]
 pub(crate) fn run_worker_turn(turn: impl FnOnce()) {
     let previous = IN_PER_WORKER_TURN.with(|flag| flag.replace(true));
@@ -786,7 +756,7 @@ pub(crate) fn run_worker_turn(turn: impl FnOnce()) {
     IN_PER_WORKER_TURN.with(|flag| flag.set(previous));
 }
 
-/// Waits between polls: yields at first, and then sleeps for up to a millisecond.
+/// Yields at first, and then sleeps for up to a millisecond.
 fn back_off_before_poll(poll_count: u32) {
     const YIELDS_BEFORE_SLEEP: u32 = 8;
     const POLL_SLEEP_MAX: Duration = Duration::from_millis(1);

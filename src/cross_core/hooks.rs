@@ -1,9 +1,9 @@
 //! The user's hooks, and the functions that run user code and catch its panics (promise P6 in
 //! `ARCHITECTURE.md`).
 //!
-//! A hook may call `process::exit`, which drops the thread's wheel. Scoped threads that the hook
-//! started may still use the hook's captures. So a thread calls a hook or a waker through its own
-//! reference-counted clone. If the hook exits the process, this clone is never dropped.
+//! A hook may call `process::exit`, which drops the thread's wheel, while scoped threads still use
+//! the hook's captures. So a thread calls a hook or a waker through its own clone, which an exit
+//! never drops.
 
 use std::{
     any::Any,
@@ -25,8 +25,7 @@ use crate::{
     },
 };
 
-/// Describes a panic in the user's code, for the hook of
-/// [`Config::on_panic`](crate::Config::on_panic).
+/// Describes a panic in user code, for the hook of [`Config::on_panic`](crate::Config::on_panic).
 ///
 /// # Examples
 ///
@@ -72,14 +71,13 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// The destructor of a callback or payload that was dropped after a cancel or at the end of its
-    /// wheel. Also stands for the destructors of a purgatory's keys and operations, of the function
-    /// of a purgatory group, and of a driver task's waker.
+    /// The destructor of a callback or payload, after a cancel or at the end of its wheel. Also the
+    /// destructor of a purgatory's key, operation or group function, or of a driver task's waker.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation that was checking its condition or completing. Also stands for code of
-    /// the operation's key, such as `hash`.
+    /// A delayed operation that was checking its condition or completing. Also the code of its key,
+    /// such as `hash`.
     Operation,
 }
 
@@ -151,23 +149,20 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 /// The user's hooks of a shard, and the means to wake the shard's owner.
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// The thread to unpark if there is no wake hook, or if the owner has ever called
-    /// `PreparedSleep::park`. A shard may move between threads, so the owner stores its thread
-    /// before each sleep. No thread blocks on the lock: a thread gives up if another thread holds
-    /// it.
+    /// The thread to unpark. A shard may move between threads, so an owner to unpark stores its
+    /// thread before each sleep. No thread blocks on the lock.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
-    /// before it announces a sleep, so a thread that sees the announcement also sees the waker. The
-    /// field is a `OnceLock`, because a `SetOnce` of `util::sync` would add steps to the loom
-    /// models.
+    /// before it announces a sleep, so a thread that sees the announcement also sees the waker. A
+    /// `SetOnce` of `util::sync` would add steps to the loom models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
 }
 
-/// Identifies an unfinished call of a wake hook or of a driver task's waker. Contains the address
-/// of the shard's [`Hooks`], and the sleep that the call ends.
+/// An unfinished call of a wake hook or of a driver task's waker: the address of the shard's
+/// [`Hooks`], and the sleep that the call ends.
 type ActiveHookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
@@ -188,13 +183,13 @@ impl Hooks {
         }
     }
 
-    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
-    /// the wake hook. Also unparks the owner if there is no wake hook, or if the owner has ever
-    /// called `PreparedSleep::park`. Any thread may call this. Returns false if one of these calls
-    /// panicked or was omitted. A call is omitted in these cases:
+    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, calls the
+    /// wake hook, and unparks the owner if [necessary](Self::must_unpark). Any thread may call
+    /// this. Returns false if one of these calls panicked or was omitted. A call is omitted in
+    /// these cases:
     ///
-    /// - This thread is already inside a hook of this shard that was called for the same sleep.
-    /// - This thread is already inside `NESTED_WAKE_HOOKS_MAX` nested hooks.
+    /// - This thread is inside a hook of this shard for the same sleep.
+    /// - This thread is inside `NESTED_WAKE_HOOKS_MAX` nested hooks.
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn try_wake_owner(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
@@ -208,7 +203,7 @@ impl Hooks {
     }
 
     /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
-    /// or could not be called.
+    /// or was not called.
     #[cold]
     fn try_wake_driver_task(&self, sleep: SleepId, waker: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = waker.try_with_lock(|waker| waker.clone()) else { return false };
@@ -220,7 +215,7 @@ impl Hooks {
     pub(crate) fn set_driver_waker(&self, mut waker: Option<Arc<Waker>>) -> bool {
         let stored = self.driver_waker.get_or_init(|| TryLock::new(None));
         let was_set = stored.try_with_lock(|old| mem::swap(old, &mut waker)).is_some();
-        // Dropping the old waker may run user code, so it happens outside of the lock.
+        // Outside of the lock, because the drop may run user code.
         self.drop_catching_panic(waker);
         was_set
     }
@@ -231,24 +226,22 @@ impl Hooks {
         owner_parks || self.wake_hook.is_none()
     }
 
-    /// Unparks the owner. Returns false if another thread holds the lock of the thread to unpark.
+    /// Unparks the owner, unless another thread holds the lock of `thread_to_unpark`.
     fn try_unpark(&self) -> bool {
-        // If another thread holds the lock, no wake-up is lost. The other thread is about to unpark
-        // the owner, or is the owner itself, which checks for requests before it sleeps. Unparks
-        // after releasing the lock: the woken thread may run at once, and must not find the lock
-        // held.
+        // If another thread holds the lock, no wake-up is lost: that thread is about to unpark the
+        // owner, or is the owner, which checks for requests before it sleeps. Unparks after
+        // releasing the lock, which the woken thread must not find held.
         let thread = self.thread_to_unpark.try_with_lock(|thread| thread.clone());
         thread.inspect(Thread::unpark).is_some()
     }
 
     /// Calls `hook`, unless this thread is inside `NESTED_WAKE_HOOKS_MAX` hooks, or inside a hook
-    /// of this shard for the same sleep. So if a hook sends a request to its own shard, the request
-    /// does not call the hook again for the same sleep. Detects recursion through another shard's
-    /// hook too. Returns false if `hook` was not called or panicked.
+    /// of this shard for the same sleep. So a hook may send requests to its own shard. Returns
+    /// false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));
-        // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
-        // are destroyed.
+        // `ACTIVE_HOOK_CALLS` has no destructor, so it is usable while other thread-locals are
+        // destroyed.
         let returned = ACTIVE_HOOK_CALLS.try_with(|calls| {
             let enclosing = calls.iter().take_while(|call| call.get().is_some());
             let is_inside = enclosing.clone().any(|call| call.get() == this);
@@ -261,15 +254,14 @@ impl Hooks {
         returned.ok().flatten().is_some()
     }
 
-    /// Returns the id of the thread to unpark: the thread that the owner stored last, or initially
-    /// the shard's creator. Returns `None` if another thread holds the lock.
+    /// Returns the id of the thread to unpark, initially the shard's creator. Returns `None` if
+    /// another thread holds the lock.
     pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
         self.thread_to_unpark.try_with_lock(|thread| thread.id())
     }
 
-    /// Makes later wake-ups unpark the calling thread. If there is a wake hook and `owner_parks` is
-    /// false, does nothing and returns true. If another thread is copying the stored thread handle,
-    /// changes nothing and returns false.
+    /// Makes later wake-ups unpark the calling thread, if they must unpark. If another thread is
+    /// copying the stored thread handle, changes nothing and returns false.
     pub(crate) fn try_set_thread_to_unpark(&self, owner_parks: bool) -> bool {
         if !self.must_unpark(owner_parks) {
             return true;
@@ -318,7 +310,7 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        // Dropping the values that a hook captured may panic.
+        // Dropping captures may panic.
         catch_panic_silently(|| drop(self.wake_hook.take()));
         catch_panic_silently(|| drop(self.driver_waker.take()));
         catch_panic_silently(|| drop(self.panic_hook.take()));

@@ -1,5 +1,4 @@
-//! The parts of a shard that other threads use too, such as the states of timers, the mailbox, and
-//! announced sleeps.
+//! The parts of a shard that other threads use too.
 
 pub(crate) mod admission;
 pub(crate) mod call_site;

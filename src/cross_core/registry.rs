@@ -1,8 +1,7 @@
 //! The table of shards, in which a handle finds its shard by number.
 //!
-//! The number of an ended shard may be reused. A new shard with the same number uses generations
-//! above all generations of the old shard. So timers with the same shard number and index never
-//! share a generation, and a stale handle matches no later timer.
+//! The number of an ended shard may be reused. The new shard uses generations above all generations
+//! of the old shard, so a stale handle matches no later timer.
 
 use std::sync::{Arc, Mutex};
 
@@ -42,7 +41,7 @@ struct FreeNumbers {
     created_shard_count: u64,
 }
 
-/// A shard's number, and the generation at which the shard's timers start.
+/// A shard's number and first generation.
 #[derive(Debug)]
 struct NumberAssignment {
     number: u32,
@@ -63,9 +62,8 @@ impl FreeNumbers {
     }
 }
 
-/// Assigns a shard its number, and a serial number that is unique in the process. After this call,
-/// handles with this number find the shard. Returns the shard, and the generation at which its
-/// timers start: 1, or more if an ended shard had the same number.
+/// Assigns a shard its number and serial, and lets handles find it. Returns the shard, and the
+/// generation at which its timers start.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = lock(&REGISTRY.free_numbers);
     let assigned = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;
@@ -77,11 +75,11 @@ pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigE
     Ok((shared, assigned.first_generation))
 }
 
-/// Removes a shard from the table. Handles with its number find no shard until a new shard gets the
-/// number. The new shard uses generations from `first_generation` on.
+/// Removes a shard from the table. A new shard with its number uses generations from
+/// `first_generation` on.
 pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
-    // A number is not reused if its generations are used up.
+    // A number whose generations are used up is not reused.
     if first_generation <= OWNER_GENERATION_MAX {
         lock(&REGISTRY.free_numbers).reusable.push(NumberAssignment { number, first_generation });
     }

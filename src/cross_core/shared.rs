@@ -31,8 +31,7 @@ use crate::{
     when::{RequestedTime, SpreadSequence, When},
 };
 
-/// The part of a shard that every thread may use. Each field that other threads write has its own
-/// cache lines.
+/// The part of a shard that every thread may use.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The number by which handles find the shard. The registry sets this number and `serial`.
@@ -41,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) serial: u64,
     pub(crate) clock: Clock,
     /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
-    /// use the later of this reading and their own reading.
+    /// read no earlier time.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -79,8 +78,8 @@ impl<T> std::ops::Deref for CachePadded<T> {
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
-    /// The owner's sleep that the caller must end, if any. The caller must first release all
-    /// borrows of corewheel's state.
+    /// The owner's sleep that the caller must end, after releasing all borrows of corewheel's
+    /// state.
     pub(crate) sleep_to_interrupt: Option<SleepId>,
 }
 
@@ -142,7 +141,7 @@ impl Shared {
     }
 
     /// Wakes the owner, and returns true if this call has woken it. If no loop drives the wheel,
-    /// does not wake the owner, but reports a timer that is overdue.
+    /// reports an overdue timer instead.
     pub(crate) fn wake(&self, sleep: SleepId) -> bool {
         if sleep.is_undriven() {
             self.report_undriven_if_overdue();
@@ -170,9 +169,8 @@ impl Shared {
         self.report_undriven_wheel(overdue_nanos, UndrivenIncident::Overdue);
     }
 
-    /// Reports that no loop drives the wheel, if a timer has been overdue for at least the grace
-    /// period. `overdue_nanos` is the lateness of the timer. After a report, reports nothing until
-    /// a driver has registered and the wheel is without a driver again. The caller must hold no
+    /// Reports that no loop drives the wheel, if `overdue_nanos` is at least the grace period.
+    /// Reports at most once until the wheel next loses its last driver. The caller must hold no
     /// borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, incident: UndrivenIncident) {
@@ -193,9 +191,8 @@ impl Shared {
         }
     }
 
-    /// Returns when the owner's latest turn began, whether it has ended, and when the next turn is
-    /// due. If no loop drives the wheel, the owner does not see the deadlines of remote requests,
-    /// so this function includes them in `next_due`.
+    /// Returns the owner's turn state. If no loop drives the wheel, `next_due` includes the
+    /// deadlines of remote requests.
     pub(crate) fn turn_state_with_remote_due(&self) -> TurnState {
         let mut turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
@@ -210,8 +207,8 @@ impl Shared {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }
 
-    /// Wakes the owner after a refused add, if the mailbox has messages. The owner makes room for
-    /// new timers when it consumes messages about cancelled timers.
+    /// Wakes the owner after a refused add, if the mailbox has messages. Consuming messages about
+    /// cancelled timers makes room.
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
@@ -221,17 +218,15 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that can go back. After the clock has gone back,
-    /// other threads use this reading until the clock reaches it again.
+    /// Records the owner's reading of a clock that can go back.
     #[inline]
     pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
-        // Relaxed: only the owner writes this reading, and other threads may use a slightly older
-        // one.
+        // Relaxed: other threads may use a slightly older reading.
         self.owner_clock_nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer from a remote thread. The timer is periodic if its period is not zero. If
-    /// `beyond_limit` is true, ignores the shard's limit of live timers.
+    /// Adds a timer from a remote thread. A zero period means one-shot. If `beyond_limit` is true,
+    /// ignores the limit of live timers.
     #[inline(always)]
     pub(crate) fn add<C: IntoCallback<Closure: Send> + Send>(
         &self,
@@ -267,8 +262,8 @@ impl Shared {
         })
     }
 
-    /// Pushes an armed node, whose timer is due at `due`. If the shard has ended, and the owner's
-    /// sweep of the timers did not see this timer, returns the closure in the error.
+    /// Pushes an armed node, whose timer is due at `due`. If the shard has ended, usually returns
+    /// the closure in the error.
     #[inline(always)]
     fn push_armed<C: IntoCallback>(
         &self,
@@ -284,10 +279,9 @@ impl Shared {
             }),
             PushOutcome::Closed => {
                 self.admission.release();
-                // The node is not freed, because no node is reused after the shard's end. If
-                // another thread has already changed the timer, `disarm` returns no closure, and
-                // the add counts as successful. The other thread is the owner in its sweep
-                // (`state`), or has cancelled or reset the timer by a guessed handle.
+                // No node is reused after the shard's end, so the node is not freed. If another
+                // thread has changed the timer, `disarm` returns no closure, and the add counts as
+                // successful. For example, the owner's sweep has handed the timer back (`state`).
                 armed.disarm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
@@ -317,10 +311,9 @@ impl Shared {
         }
     }
 
-    /// Reads the clock for a request of another thread. In later turns, the owner's readings are at
-    /// least the lower bound of this reading, even if the owner estimates a fast clock. Exception:
-    /// a virtual clock that has gone back. So the next turn fires a timer that is due at this
-    /// reading's lower bound.
+    /// Reads the clock for a remote request. Unless a virtual clock goes back, the owner's readings
+    /// in later turns are at least the lower bound of this reading. So the next turn fires a timer
+    /// that is due at this bound.
     #[inline]
     fn reading(&self) -> Reading {
         let max = self.nanos_after(0);
@@ -329,9 +322,8 @@ impl Shared {
     }
 
     /// Returns the deadline of a timer that is reset now, and the start of its next period if the
-    /// timer is periodic. Both times are in nanoseconds of the clock. If the deadline has elapsed,
-    /// almost a tick is subtracted from the deadline (`backdate_if_elapsed`), but not from the
-    /// start of the period.
+    /// timer is periodic, in nanoseconds of the clock. Only an elapsed deadline is backdated
+    /// (`backdate_if_elapsed`), not the start of the period.
     pub(crate) fn reset_due_and_period_base(&self, when: When) -> (u64, u64) {
         if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -341,7 +333,7 @@ impl Shared {
         (nanos, self.tick.period_base_after_reset(nanos, now.min, now.max))
     }
 
-    /// Returns the deadline of a timer that is added or reset at `now`. If future ticks are within
+    /// Returns the deadline of a timer that is added or reset at `now`. Among future ticks within
     /// the slack, chooses the tick that is divisible by the largest power of two, so that timers
     /// share ticks.
     #[inline(never)]
@@ -351,8 +343,7 @@ impl Shared {
             RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
-            // Adds the offset before the conversion, because the instant may be before the clock's
-            // origin.
+            // The instant may be before the clock's origin, so adds the offset first.
             RequestedTime::At(instant) => {
                 instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
             }
@@ -365,11 +356,9 @@ impl Shared {
             return self.tick.tick_start_nanos(coarsest_tick(first_tick, last_tick));
         }
         let has_elapsed = match when.deadline {
-            // A nonzero delay has not elapsed, not even if `spread_due` has saturated and equals
-            // `now.max`.
+            // A nonzero delay has not elapsed, even if `spread_due` has saturated.
             RequestedTime::After(delay) => delay.is_zero() && spread_due <= now.max,
-            // If the deadline is between the bounds of `now`, only an exact reading shows whether
-            // the deadline has elapsed.
+            // Between the bounds of `now`, only an exact reading decides.
             _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
         };
         let deadline = if has_elapsed { spread_due.min(now.min) } else { spread_due };
@@ -380,9 +369,9 @@ impl Shared {
         self.nanos_after(0) >= nanos
     }
 
-    /// Returns the sleep, if any, from which this thread must wake the owner after requesting the
-    /// deadline `nanos()`. If no loop drives the wheel, also publishes the deadline. If
-    /// `ends_any_sleep` is true, returns the sleep in progress regardless of the deadline.
+    /// Returns the sleep, if any, that this thread must end after requesting the deadline
+    /// `nanos()`, or any sleep in progress if `ends_any_sleep` is true. If no loop drives the
+    /// wheel, also publishes the deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
@@ -398,8 +387,8 @@ impl Shared {
         (sleeps_past || ends_any_sleep).then_some(sleep)
     }
 
-    /// Publishes the deadline of a remote request while no loop drives the wheel. A deadline that
-    /// has already elapsed is published as the present time.
+    /// Publishes the deadline of a remote request while no loop drives the wheel, at least the
+    /// present time.
     #[cold]
     #[inline(never)]
     fn publish_due_while_undriven(&self, due: u64) {
@@ -416,9 +405,8 @@ impl Shared {
 }
 
 /// Returns true if a push that makes a mailbox stack `depth` messages deep must end the owner's
-/// sleep. Every `WAKE_AT_QUEUED_MESSAGES`-th message ends a sleep, because an earlier wake-up may
-/// have failed. An owner that announces its sleep after the push checks the number of messages
-/// itself.
+/// sleep. Every `WAKE_AT_QUEUED_MESSAGES`-th message does, because an earlier wake-up may have
+/// failed.
 #[inline]
 fn is_multiple_of_wake_depth(depth: u32) -> bool {
     depth.is_multiple_of(WAKE_AT_QUEUED_MESSAGES)
@@ -426,8 +414,8 @@ fn is_multiple_of_wake_depth(depth: u32) -> bool {
 
 /// The operations of a remote thread. The thread is pinned, so no operation reads a freed page.
 impl Protected<'_, Shared> {
-    /// Cancels a timer by one CAS and one push. The owner must have added the timer. Returns `None`
-    /// unless the state word has the phase `Armed` and no flags (`state`).
+    /// Cancels an owner-added timer by one CAS and one push. Returns `None` unless the state word
+    /// is `Armed` without flags (`state`).
     #[inline]
     pub(crate) fn try_cancel_fast(
         &self,
@@ -442,16 +430,15 @@ impl Protected<'_, Shared> {
         Some(RemoteOutcome { answer: Cancel::Cancelled, sleep_to_interrupt })
     }
 
-    /// Cancels a timer by one successful CAS and at most one push. Taking the payload needs a
-    /// second CAS.
+    /// Cancels a timer. Moves the payload to `payload_out` if this thread gets it.
     pub(crate) fn cancel(
         &self,
         index: u32,
         generation: u64,
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
-        // A missing page means that the timer has ended. The page was retired, or the handle
-        // belongs to an earlier shard that had this number and more pages.
+        // The page was retired, or the handle belongs to an earlier shard with this number and more
+        // pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::no_wake_needed(Cancel::Ended);
         };
@@ -465,9 +452,8 @@ impl Protected<'_, Shared> {
                 };
                 self.push_cancelled(index, node.link, kind)
             }
-            // A message about an add or reset is queued or about to be pushed, so this cancel
-            // pushes none. But the cancel ends a sleep that is marked `ends_on_cancel`, so that the
-            // owner drops the payload in time.
+            // A message about an add or reset is queued or about to be pushed. Ends a sleep that is
+            // marked `ends_on_cancel`, so that the owner drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.sleep_to_interrupt_after_cancel(false)
             }
@@ -477,8 +463,7 @@ impl Protected<'_, Shared> {
     }
 
     /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
-    /// its period from `period_base`. Pushes no message if one is queued, if another reset is in
-    /// progress, or if the owner need not know of this reset yet (`state`).
+    /// its period from `period_base`.
     #[inline(always)]
     pub(crate) fn reset(
         &self,
@@ -506,8 +491,8 @@ impl Protected<'_, Shared> {
         let next_step = node.end_reset(payload_out);
         let answer = next_step.is_some();
         if payload_out.is_some() {
-            // This thread has taken the payload, because another thread cancelled the timer during
-            // the reset.
+            // Another thread cancelled the timer during the reset, and this thread has taken the
+            // payload.
             let push = || self.push_cancelled(index, node.link, MessageKind::CancelledPayloadTaken);
             let sleep_to_interrupt =
                 (next_step == Some(StepAfterCancelOrReset::Push)).then(push).flatten();
@@ -523,13 +508,13 @@ impl Protected<'_, Shared> {
             }
         }
         // Reads the requested deadline only after the push, because another thread may have reset
-        // the timer again. That thread pushed no message if it found the flag *queued* set.
+        // the timer again, without a message because of the flag *queued*.
         let mut sleep_to_interrupt = self.sleep_to_interrupt_for_deadline(ends_any_sleep, || {
             node.requested_deadline().load_nanos()
         });
         // Reads the word after the fence in `sleep_to_interrupt_for_deadline`. If another thread
-        // has cancelled the timer, this thread must end a sleep that is marked `ends_on_cancel`,
-        // so that the owner drops the payload in time.
+        // has cancelled the timer, this thread must end a sleep that is marked `ends_on_cancel`, so
+        // that the owner drops the payload in time.
         if sleep_to_interrupt.is_none()
             && let Some(sleep) = self.parker.sleep_in_progress()
             && sleep.ends_on_cancel()
@@ -540,8 +525,7 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, sleep_to_interrupt }
     }
 
-    /// Pushes the message of a cancelled timer. Returns the sleep from which the caller must wake
-    /// the owner.
+    /// Pushes the message of a cancelled timer. Returns the sleep that the caller must end.
     #[inline]
     fn push_cancelled(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> Option<SleepId> {
         match self.mailbox.push(index, link, kind) {

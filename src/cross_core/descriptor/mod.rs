@@ -1,5 +1,4 @@
-//! The timerfd of a shard. An armed timerfd becomes readable when the owner must call `turn`. The
-//! timerfd exists only with the feature `fd`, on Linux and Android.
+//! The timerfd of a shard, which becomes readable when the owner must call `turn`.
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod timerfd;

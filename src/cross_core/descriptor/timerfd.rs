@@ -1,9 +1,8 @@
 //! The timerfd behind a `TimerFd`.
 //!
 //! Arming the timerfd is a system call, so the owner does not arm it again for the same deadline. A
-//! thread that wakes the owner calls `trigger`, which replaces the armed deadline. The waking
-//! thread may call `trigger` late, even after the owner's sleep has ended. So `arm` checks whether
-//! `trigger` has replaced the armed deadline.
+//! thread that wakes the owner calls `trigger`, which replaces the armed deadline, maybe even after
+//! the owner's sleep has ended. So `arm` checks whether `trigger` was called.
 //!
 //! Each call of `trigger` increments `triggers_begun` when it begins, and `triggers_ended` when it
 //! ends. If no call of `trigger` is in progress when the owner arms a deadline, the deadline stays
@@ -34,8 +33,8 @@ const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 /// was in progress when the owner armed the descriptor.
 const NONE: u64 = u64::MAX;
 
-/// A timerfd: a Linux timer whose file descriptor becomes readable when the timer expires. The
-/// owner need not read a readable timerfd, because arming the timerfd makes it unreadable.
+/// A timerfd: a file descriptor that becomes readable when its timer expires. Arming the timerfd
+/// makes it unreadable, so the owner need not read it.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timerfd: OwnedFd,
@@ -47,8 +46,7 @@ pub(crate) struct Descriptor {
 }
 
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
-/// makes the descriptor readable. The waking thread sees the descriptor if the owner opened it
-/// before the fence F1 of this sleep (module `parker`).
+/// sees the descriptor if the owner opened it before the fence F1 of this sleep (module `parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
 
@@ -74,7 +72,7 @@ impl Descriptor {
 
     /// Arms the descriptor for `deadline`, in nanoseconds of the owner's clock, unless it is still
     /// armed for `deadline`. `time_left` returns the time from now to the deadline. To disarm the
-    /// descriptor, pass `None` as `deadline`, and let `time_left` return `None`.
+    /// descriptor, both are `None`.
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let deadline = deadline.unwrap_or(NONE);
         let begun = self.stable_trigger_count();
@@ -90,8 +88,8 @@ impl Descriptor {
         self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Makes the descriptor readable at once. The descriptor stays readable until a thread reads it
-    /// or the owner arms it again. Any thread may call `trigger`.
+    /// Makes the descriptor readable, until a thread reads it or the owner arms it again. Any
+    /// thread may call this.
     pub(crate) fn trigger(&self) {
         // Relaxed: the kernel's lock orders this increment before the effect of `timerfd_settime`.
         self.triggers_begun.fetch_add(1, Ordering::Relaxed);
