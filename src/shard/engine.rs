@@ -1,9 +1,9 @@
 //! The engine of a shard: combines wheel, nodes, mailbox and clock. All methods of [`Engine`] run
 //! on the owner's thread. [`Shared`] has the methods that other threads call.
 //!
-//! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel ends a
-//! timer in several steps. Callbacks and other user code run only between these steps, while
-//! nothing borrows the engine (promise P5 in `ARCHITECTURE.md`).
+//! A *pass* is the part of a turn that consumes messages and fires timers. A thread's wheel runs
+//! user code only between the steps of a pass, while nothing borrows the engine (promise P5 in
+//! `ARCHITECTURE.md`).
 
 use std::{
     cell::Cell,
@@ -53,7 +53,7 @@ use crate::{
 pub(crate) struct Engine<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u32,
-    /// A handle with this shard's number and index 0, the template for the handles of its timers.
+    /// A handle with this shard's number and index 0.
     pub(super) handle_template: TimerHandle,
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
@@ -63,8 +63,8 @@ pub(crate) struct Engine<T> {
     pub(super) nodes: OwnerSlab<T>,
     pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
-    /// Before this time, each sleep of the owner lasts at most `drop_within_nanos`. So the owner
-    /// drops remotely cancelled payloads in time, even if the cancels do not wake the owner.
+    /// Before this time, each sleep of the owner lasts at most `drop_within_nanos`, so that the
+    /// owner drops remotely cancelled payloads in time without a wake-up.
     short_sleeps_until: Cell<u64>,
     /// True if the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
@@ -75,14 +75,14 @@ pub(crate) struct Engine<T> {
     pub(super) closed: bool,
 }
 
-/// A step that a pass returns to its caller: the caller must drop a payload or run a timer. Either
-/// step runs user code, during which a thread's wheel must not borrow its engine.
+/// A step in which the caller of a pass runs user code. During this step, a thread's wheel must not
+/// borrow its engine.
 #[must_use]
 pub(crate) enum UserCodeStep<T> {
     /// Another thread has cancelled the timer of this node. The caller
     /// [takes the payload](Engine::take_payload_cancelled_remotely) at once, and then drops it.
     Cancelled(u32),
-    /// The owner has claimed a due timer. The caller runs it.
+    /// A claimed due timer, which the caller runs.
     Due(ClaimedTimer<T>),
 }
 
@@ -165,8 +165,8 @@ impl<T> Engine<T> {
         self.stats.live as usize
     }
 
-    /// Returns true if messages or due entries remain unprocessed from the latest pass. This pass
-    /// may still be in progress.
+    /// Returns true if messages or due entries remain unprocessed from the latest pass, which may
+    /// be in progress.
     pub(crate) fn is_behind(&self) -> bool {
         self.has_untaken_messages() || self.has_pending_work()
     }
@@ -209,17 +209,15 @@ impl<T> Engine<T> {
 
     /// Returns the time `delay_nanos` from now, in nanoseconds of the clock. Counts from the upper
     /// bound of a clock reading, so the result is never too early. For a zero delay, returns the
-    /// lower bound of the reading, because the next turn may have an equal reading. A turn fires
-    /// timers only up to the lower bound of its reading.
+    /// lower bound, because a turn fires timers only up to the lower bound of its reading.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay_nanos: u64) -> u64 {
         let now = self.read_clock();
         if delay_nanos == 0 { now.min } else { now.max.saturating_add(delay_nanos) }
     }
 
-    /// Returns the schedule of a timer that is added now: its deadline, not yet rounded up to a
-    /// tick, and its period. For a periodic timer, `when` is the period: a delay without slack or
-    /// spread.
+    /// Returns the deadline, not yet rounded up to a tick, and the period of a timer that is added
+    /// now. For a periodic timer, `when` is the period: a delay without slack or spread.
     #[inline(always)]
     pub(crate) fn schedule_for(&mut self, when: When, kind: TimerKind) -> TimerSchedule {
         if let TimerKind::Periodic = kind
@@ -231,16 +229,15 @@ impl<T> Engine<T> {
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
     }
 
-    /// Returns the deadline of a timer that is reset now, or of a one-shot timer that is added now.
-    /// The deadline is not yet rounded up to a tick.
+    /// Returns the deadline that `when` requests, not yet rounded up to a tick.
     #[inline(always)]
     pub(crate) fn deadline_nanos(&mut self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 let delay = saturating_nanos(delay);
                 let due = self.nanos_after(delay);
-                // Subtracts almost a tick from the deadline of a zero delay, because the deadline
-                // is later rounded up to a tick. So the next turn fires the timer.
+                // Subtracts almost a tick from the deadline of a zero delay. So the next turn fires
+                // the timer, although the deadline is rounded up to a tick.
                 self.clock.tick.backdate_if_elapsed(due, delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
@@ -260,12 +257,12 @@ impl<T> Engine<T> {
             return true;
         }
         let now = self.read_clock();
-        // If `nanos` is between the bounds of the reading, reads the clock exactly.
+        // If `nanos` is between the bounds, reads the clock exactly.
         now.min >= nanos || now.max >= nanos && self.clock.source.nanos() >= nanos
     }
 
     /// Returns true if [`grant_add_allowance`](Self::grant_add_allowance) has allowed another add.
-    /// Otherwise the caller must first call `grant_add_allowance`; the shard may still have room.
+    /// Otherwise the caller must first call `grant_add_allowance`.
     #[inline]
     pub(crate) fn has_add_allowance(&self) -> bool {
         self.stats.counts.added < self.added_count_limit
@@ -382,8 +379,7 @@ impl<T> Engine<T> {
     }
 
     /// Frees the node of an ended timer. The caller must already have counted the timer's end in
-    /// `stats`. If no live timer remains, also puts the most recently freed node into the free list
-    /// of its page.
+    /// `stats`.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
@@ -392,8 +388,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Counts and unlinks a cancelled timer. A message about the timer is queued or will be pushed.
-    /// The owner frees the node when it consumes this message.
+    /// Counts and unlinks a cancelled timer. The owner frees the node when it consumes the message
+    /// about the timer.
     #[cold]
     fn unlink_and_free_on_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
@@ -406,10 +402,8 @@ impl<T> Engine<T> {
         FreeWhen::Later
     }
 
-    /// Prefetches the node of a timer that is about to be reset, if the wheel is large and the
-    /// shard's clock is not manual. The caller usually reads the clock next. The prefetch lets the
-    /// node's cache miss overlap this reading of the clock. Without the prefetch, the processor
-    /// would often load the node only after the reading.
+    /// Prefetches the node of a timer that is about to be reset, so that its cache miss overlaps
+    /// the caller's reading of the clock.
     #[inline(always)]
     pub(crate) fn prefetch_node_before_reset(&self, handle: TimerHandle) {
         if !self.clock.source.is_manual() && self.wheel.should_prefetch() {
@@ -465,8 +459,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_reset(handle.generation) {
             BeginResetOutcome::Refused => return false,
-            // Another thread is resetting the timer. The other thread's deadline replaces `due`,
-            // because its reset takes effect last.
+            // Another thread is resetting the timer, and its deadline replaces `due`.
             BeginResetOutcome::Superseded => (),
             BeginResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.clock.latest;
@@ -549,8 +542,7 @@ impl<T> Engine<T> {
             let period = self.clock.tick.clamp_period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // Before a periodic timer's admission, its node's field `deadline` holds the
-                // period.
+                // Before a periodic timer's admission, `deadline` holds the period.
                 node.deadline().set(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
@@ -581,8 +573,8 @@ impl<T> Engine<T> {
         self.finish_turn_if_idle()
     }
 
-    /// Uses `now`, an instant that the caller's loop has read, as a reading of the clock. Ignores
-    /// `now` if it is before the latest reading.
+    /// Uses `now`, an instant that the loop has read, as a reading of the clock. Ignores `now` if
+    /// it is before the latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
         self.clock.latest.advance_to(Reading::exact(self.clock.source.nanos_at(now)));
         self.publish_clock();
@@ -614,8 +606,8 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass at the latest reading of the clock. Ends the pass at once if there are no
-    /// entries and no messages to process.
+    /// Begins a pass at the latest reading of the clock. Ends the pass at once if there is nothing
+    /// to process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         let has_urgent = self.begin_pass(budget);
         if !has_urgent && self.wheel.is_pass_done() && !self.backlog.may_have_low_messages() {
@@ -643,9 +635,8 @@ impl<T> Engine<T> {
             self.reclaim_nodes_and_pages();
         }
         self.publish_live_count();
-        // Within the budget, the pass consumes messages about added and reset timers before the
-        // first due timer fires. So timers fire in tick order, regardless of which thread added or
-        // reset them.
+        // The pass consumes messages about added and reset timers before the first due timer fires.
+        // So timers fire in tick order, regardless of which thread added or reset them.
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         let has_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
         let target = self.clock.tick.tick_at(self.clock.turn_start);
@@ -665,7 +656,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns freed nodes of remotely added timers to their pages. Then retires and frees surplus
-    /// pages, unless the shard has ended. The slab frees the pages of an ended shard.
+    /// pages, unless the shard has ended.
     #[inline(never)]
     fn reclaim_nodes_and_pages(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -693,16 +684,15 @@ impl<T> Engine<T> {
                         return Some(claimed);
                     }
                 }
-                // Another thread has cancelled the timer or is resetting it. The owner completes
-                // the cancel or reset when it consumes the other thread's message.
+                // The owner completes the remote cancel or reset when it consumes the message about
+                // it.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
     }
 
     /// Links a timer at the deadline that another thread has requested. If the pass has already
-    /// reached this deadline, claims and returns the timer instead. Returns `None` if the timer is
-    /// linked, or if another thread resets or cancels it first.
+    /// reached this deadline, claims and returns the timer instead.
     #[inline]
     pub(super) fn apply_remote_reset(
         &mut self,
@@ -766,8 +756,8 @@ impl<T> Engine<T> {
         self.clock.tick.deadline_tick(nanos)
     }
 
-    /// Counts the run of a claimed timer. When the owner read the request, the pass had already
-    /// reached the requested tick, `deadline`.
+    /// Counts the run of a claimed timer, whose requested tick `deadline` the pass had already
+    /// reached.
     #[inline]
     fn count_late_request_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
@@ -790,7 +780,7 @@ impl<T> Engine<T> {
     /// Arms a claimed periodic timer again, for the first run that is due after the beginning of
     /// this turn. Returns the time of that run, in nanoseconds of the clock. If the timer was
     /// cancelled during the run in progress, counts the cancel and returns the payload as the
-    /// error. After this error, the caller must call [`finish_run`](Self::finish_run).
+    /// error. The caller must then call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
@@ -811,9 +801,7 @@ impl<T> Engine<T> {
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must call `turn` at once if the backlog has messages, an urgent message is
-        // queued, or an unfinished pass has messages to take. An urgent message may request an
-        // elapsed deadline.
+        // Queued messages may request an elapsed deadline, so the loop must call `turn` at once.
         if !self.backlog.is_empty()
             || self.shared.mailbox.has_urgent()
             || self.has_untaken_messages()
@@ -829,11 +817,10 @@ impl<T> Engine<T> {
     /// callback.
     pub(crate) fn publish_wake_up_time(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
-        // Remote adds may now use the room of timers that the owner has cancelled since its last
-        // turn.
+        // Remote adds may now use the room of timers cancelled since the last turn.
         self.publish_live_count();
-        // In a wheel of callbacks, each turn ends the pass that it begins. So if a pass is in
-        // progress, a callback is calling this function, not the loop.
+        // A turn of a wheel of callbacks ends its pass. So during a pass, the caller is a callback,
+        // not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish_counts();
             let (wake_up, now) =
@@ -877,9 +864,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
-    /// least `LONG_SLEEP_NANOS`. No turn frees surplus pages during such a sleep, so this call
-    /// frees them. If some surplus pages cannot be freed yet, [shortens](Self::shorten_long_sleep)
-    /// the sleep.
+    /// least `LONG_SLEEP_NANOS`. Before such a sleep, frees surplus pages. If some cannot be freed
+    /// yet, [shortens](Self::shorten_long_sleep) the sleep.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
         let is_long = self.is_long_sleep(until);
@@ -891,9 +877,9 @@ impl<T> Engine<T> {
         (until, ends_on_cancel, is_long)
     }
 
-    /// Returns the end of a sleep: `until`, or an earlier time if other threads may be reading
-    /// surplus pages. A shortened sleep lasts `LONG_SLEEP_NANOS`, so that the next turn can free
-    /// these pages. With virtual time, always returns `until`, because runs must be repeatable.
+    /// Shortens a long sleep to `LONG_SLEEP_NANOS` if other threads may be reading surplus pages,
+    /// so that the next turn can free these pages. With virtual time, always returns `until`,
+    /// because runs must be repeatable.
     pub(super) fn shorten_long_sleep(&self, until: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;
@@ -945,9 +931,8 @@ impl<T> Engine<T> {
     }
 
     /// If the shard limits its live timers, publishes their number, which remote adds compare with
-    /// the limit. The published number excludes up to [`WAKE_AT_QUEUED_MESSAGES`] cancelled timers
-    /// whose messages are in the backlog. A remote add also subtracts the cancelled timers whose
-    /// messages are in the mailbox.
+    /// the limit. The number excludes up to [`WAKE_AT_QUEUED_MESSAGES`] cancelled timers whose
+    /// messages are in the backlog. Remote adds also subtract the cancels in the mailbox.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -965,10 +950,9 @@ impl<T> Engine<T> {
         self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES))
     }
 
-    /// Publishes the counts and the next deadline of a wheel that no loop drives. Either the loop
-    /// has not begun, or the wheel has lost its last driver. Returns two times: the next deadline,
-    /// remote requests included, or `u64::MAX` if there is none, and the lower bound of the latest
-    /// clock reading.
+    /// Publishes the counts and the next deadline of a wheel that no loop drives. Returns the next
+    /// deadline, remote requests included, or `u64::MAX` if there is none. Also returns the lower
+    /// bound of the latest clock reading.
     #[cold]
     pub(crate) fn publish_for_undriven_wheel(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.clock.tick.tick_start_nanos(tick));
@@ -1032,7 +1016,7 @@ impl<T> Engine<T> {
         is_behind
     }
 
-    /// Makes the next turn begin a pass, even if no timer is due and no message is queued.
+    /// Makes the next turn begin a pass, even if the turn has nothing else to do.
     pub(crate) fn request_pass(&self) {
         self.stats.skip_passes_until_turn.set(0);
     }
@@ -1043,8 +1027,7 @@ impl<T> Engine<T> {
     pub(crate) fn publish_counts(&self) {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
-        // These counters never decrease. So if the sum of the counters is unchanged, no counter has
-        // changed.
+        // These counters never decrease, so if their sum is unchanged, no counter has changed.
         let sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.count();
@@ -1068,9 +1051,8 @@ impl<T> Engine<T> {
         self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
     }
 
-    /// Closes the mailbox, and frees the shard's number. Ends every timer that is not running.
-    /// Counts a remotely cancelled timer as cancelled, and each other timer as handed back. Returns
-    /// the payloads, or none if the shard was already closed. The caller must call
+    /// Ends every timer that is not running, closes the mailbox, and frees the shard's number.
+    /// Returns the payloads, or none if the shard was already closed. The caller must call
     /// [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the result, at a
     /// point where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
@@ -1132,11 +1114,11 @@ impl<T> Engine<T> {
     }
 
     /// Consumes messages of the priority that the pass has reached
-    /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Stops at the
-    /// first message that requires a [`UserCodeStep`] by the caller, and returns this step. If no
-    /// message requires a step, ends the urgent phase and returns `None`. Adds the number of
-    /// remotely cancelled timers to `collected`. If `wants_payload` returns true, the caller must
-    /// take and drop the payload of the cancelled timer.
+    /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Returns the first
+    /// [`UserCodeStep`] that a message requires. If no message requires a step, ends the urgent
+    /// phase and returns `None`. Adds the number of remotely cancelled timers to `collected`. If
+    /// `wants_payload` returns true, the caller must take and drop the payload of the cancelled
+    /// timer.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
@@ -1144,8 +1126,7 @@ impl<T> Engine<T> {
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
     ) -> Option<UserCodeStep<T>> {
         loop {
-            // The node's page is in the owner's table. The owner adopted the page of a remotely
-            // added timer when it put the message about the add into FIFO order.
+            // The owner adopted the node's page when it put the message into FIFO order.
             let node_and_link = |index| {
                 let node = self.nodes.entry(index);
                 (node, node.mailbox_link().get())
@@ -1158,8 +1139,8 @@ impl<T> Engine<T> {
             };
             let index = node.index();
             debug_assert!(self.nodes.has_page_of(index), "a message of a node that is gone");
-            // The link of a message holds the index of the message after the next one. So this code
-            // prefetches the node two messages ahead.
+            // A message's link is the index of the message after the next one. So this code
+            // prefetches two messages ahead.
             self.nodes.prefetch(link);
             let consumed = node.state().consume_message();
             match consumed {
@@ -1167,9 +1148,8 @@ impl<T> Engine<T> {
                     *collected += 1;
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
-                    // A timer is not linked in three cases. The owner has not admitted the timer,
-                    // has admitted it during a remote reset, or has popped it but could not claim
-                    // it.
+                    // A timer is not linked if the owner has not admitted it, has admitted it
+                    // during a remote reset, or has popped it but could not claim it.
                     if node.location().get().is_linked() {
                         self.wheel.unlink(&self.nodes, node);
                         self.stats.count_cancelled();
@@ -1190,17 +1170,16 @@ impl<T> Engine<T> {
                     let generation = node.state().generation();
                     self.free(index, generation);
                 }
-                // Admits a remotely added timer: counts it as live, and usually links it. If the
-                // pass has already reached the timer's deadline, tries to claim the timer instead.
-                // This code is inline, because a separate function would look up the node again.
+                // Admits a remotely added timer: links it, or claims it if the pass has already
+                // reached its deadline. This code is inline, because a separate function would look
+                // up the node again.
                 ConsumedMessage::NewDeadline { periodic }
                 | ConsumedMessage::ResetInProgress { periodic }
                     if node.is_not_admitted() =>
                 {
                     let mut node = node;
                     if periodic {
-                        // Before a periodic timer's admission, its node's field `deadline` holds
-                        // the period.
+                        // Before a periodic timer's admission, `deadline` holds the period.
                         self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
@@ -1211,8 +1190,8 @@ impl<T> Engine<T> {
                         self.shared.admission.publish_admission(self.live_count_to_publish());
                     }
                     if let ConsumedMessage::ResetInProgress { .. } = consumed {
-                        // The timer is live now. The owner will link the timer when consuming the
-                        // next message of the resetting thread.
+                        // The owner links the timer when it consumes the next message of the
+                        // resetting thread.
                         continue;
                     }
                     let nanos = node.requested_deadline().load_nanos();
@@ -1254,8 +1233,8 @@ impl<T> Engine<T> {
             self.nodes.entry(index).mailbox_link().replace(link)
         };
         let has_message = self.backlog.refill_or_end_phase(&self.shared.mailbox, replace_link);
-        // Messages about cancelled timers have moved from the mailbox to the backlog. Remote adds
-        // no longer subtract these timers, so the published number must exclude them.
+        // Remote adds no longer subtract the cancels that have moved from the mailbox to the
+        // backlog.
         self.publish_live_count();
         has_message
     }
@@ -1267,8 +1246,8 @@ impl<T> Engine<T> {
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {
-            // Consumes one low-priority message. A callback may add the timer in the middle of a
-            // pass, so the phase of that pass is saved and restored.
+            // Consumes one low-priority message. A callback may add the timer during a pass, so the
+            // phase of that pass is saved and restored.
             let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
             let step = self.next_message_step();
             let PassPhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
@@ -1276,7 +1255,7 @@ impl<T> Engine<T> {
                 return Err(reason);
             }
             // Messages may remain in the backlog, and a turn without a pass checks only the
-            // mailbox. So this code requests a pass.
+            // mailbox.
             self.stats.was_behind = true;
             self.request_pass();
             debug_assert!(!matches!(step, Some(UserCodeStep::Due(_))), "a message about a cancel");
@@ -1298,8 +1277,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the link of a message, and true if the message's timer counts as
-    /// [`uncollected`](Counts::uncollected). An uncollected timer was admitted, and another thread
-    /// has cancelled it.
+    /// [`uncollected`](Counts::uncollected): admitted, and cancelled by another thread.
     fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
@@ -1353,8 +1331,7 @@ impl<T> Drop for Engine<T> {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
             // If a pending timer was due at or before the last turn, another thread has usually
-            // added or reset the timer after that turn. This timer counts as overdue since the time
-            // `remote_due`.
+            // added or reset it after that turn. It counts as overdue since `remote_due`.
             let due = pending.iter().map(|timer| timer.due);
             let due = due.map(|due| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);

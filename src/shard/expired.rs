@@ -7,9 +7,8 @@ use std::{
 
 use crate::cross_core::handle::TimerHandle;
 
-/// A timer that has expired. [`Shard::next_expired`](crate::Shard::next_expired) returns an
-/// `Expired`. [`Shard::next_expiry`](crate::Shard::next_expiry) returns an [`Expiry`], which
-/// contains an `Expired`.
+/// A timer that has expired, from [`Shard::next_expired`](crate::Shard::next_expired) or
+/// [`Shard::next_expiry`](crate::Shard::next_expiry).
 ///
 /// # Examples
 ///
@@ -30,7 +29,7 @@ use crate::cross_core::handle::TimerHandle;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
-    /// The handle that the add returned. The handle is stale now, unless the timer is periodic and
+    /// The handle that the add returned. The handle is stale, unless the timer is periodic and
     /// continues.
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
@@ -38,8 +37,8 @@ pub struct Expired<T> {
     pub(super) times: ExpiryTimes,
 }
 
-/// The time at which a timer was due, and the beginning of the turn in which it expired. Both are
-/// in nanoseconds of the shard's clock.
+/// The deadline of a timer, and the beginning of the turn in which it expired, in nanoseconds of
+/// the shard's clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the shard's clock shows zero.
@@ -49,11 +48,11 @@ pub(super) struct ExpiryTimes {
 }
 
 impl<P> Expired<P> {
-    /// Returns the deadline of the timer, rounded up to a tick. For a deadline with slack, returns
-    /// the tick that the shard has chosen within the slack.
+    /// Returns the deadline of the timer, rounded up to a tick. With slack, returns the tick chosen
+    /// within the slack.
     ///
     /// If the owner processed the add or reset after the deadline, the result may be later than the
-    /// deadline. The result is never after the tick of the turn in which the timer expired.
+    /// deadline.
     ///
     /// # Examples
     ///
@@ -109,11 +108,11 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
     }
 }
 
-/// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
-/// returns it.
+/// An expiry of a one-shot or periodic timer, from
+/// [`Shard::next_expiry`](crate::Shard::next_expiry).
 ///
-/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. So the timer
-/// continues even if the loop ignores this value or panics.
+/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. It continues even
+/// if the loop ignores this value or panics.
 ///
 /// # Examples
 ///
@@ -139,8 +138,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// ```
 #[derive(Debug)]
 pub enum Expiry<'shard, T> {
-    /// The timer has ended, and the caller owns its payload. Either the timer was one-shot, or
-    /// another thread has cancelled it during `next_expiry`.
+    /// The timer has ended, and the caller owns its payload. The timer was one-shot, or another
+    /// thread has cancelled it during `next_expiry`.
     Ended(Expired<T>),
     /// The timer is periodic and pending again. Its payload is lent.
     Periodic(Expired<&'shard mut T>),

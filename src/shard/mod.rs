@@ -1,5 +1,5 @@
 //! [`Shard`]: one core's timers, whose payloads a loop receives when they expire. The module
-//! `engine` implements both a `Shard` and a thread's wheel.
+//! `engine` also implements a thread's wheel.
 
 mod engine;
 mod expired;
@@ -35,15 +35,14 @@ use crate::{
 };
 
 /// One core's timers, each with a payload. [`next_expired`](Self::next_expired) returns expired
-/// timers one at a time, by value, so that the loop can use the shard while it handles a timer.
+/// timers one at a time, by value.
 ///
 /// Use a shard if a timer is a piece of data ("connection 17 is idle"). For callbacks, use this
 /// thread's [`local_timer`](crate::local_timer).
 ///
-/// A shard may move between threads. On the thread that owns the shard, [`cancel`](Self::cancel)
-/// returns the payload. Any thread can cancel and reset a timer by its handle. Only the owner adds
-/// timers. Other threads can add timers only to a thread's `local_timer()`, with a
-/// [`ShardRef`](crate::ShardRef).
+/// A shard may move between threads. Any thread can cancel and reset a timer by its handle. Only
+/// the owner adds timers. To add timers from other threads, use a [`ShardRef`](crate::ShardRef) to
+/// a thread's `local_timer()`.
 ///
 /// # Examples
 ///
@@ -118,14 +117,13 @@ impl<T> Shard<T> {
         Ok(Self { engine })
     }
 
-    /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first turn that
-    /// begins after this call and reaches the deadline. Slack or a turn's budget may defer the
-    /// timer. A timer with a delay of zero is due in the next turn. A delay of more than 584 years
-    /// never elapses.
+    /// Adds a timer that is due after a delay or at an instant; see [`When`]. The deadline is
+    /// rounded up to a tick. The timer fires in the first turn that begins after this call and
+    /// reaches the deadline, unless a turn's budget defers it. A timer with a delay of zero is due
+    /// in the next turn.
     ///
-    /// Cost: constant. Reads the clock once, or twice with the feature `origins`. If the shard has
-    /// no free memory, the add allocates a page for 4,096 timers.
+    /// Cost: constant, one reading of the clock, or two with the feature `origins`. May allocate a
+    /// page for 4,096 timers.
     ///
     /// # Panics
     ///
@@ -147,14 +145,13 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add(when, payload))
     }
 
-    /// Adds a timer. Returns an error in the cases in which [`add`](Self::add) panics.
+    /// Adds a timer, or returns an error if [`add`](Self::add) would panic.
     ///
     /// # Errors
     ///
-    /// Returns an error if the shard has been drained, is full, or has used up the 2^54 generation
-    /// numbers that make its handles unique. A shard is full when it has as many live timers as
-    /// [`Config::limit`](crate::Config::limit) allows, at most 2^25 - 1. The error contains the
-    /// payload.
+    /// Returns an error with the payload if the shard has been drained or is full. A shard is full
+    /// when it has as many live timers as [`Config::limit`](crate::Config::limit) allows, at most
+    /// 2^25 - 1.
     ///
     /// # Examples
     ///
@@ -184,12 +181,10 @@ impl<T> Shard<T> {
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
     /// of the timer are due in one turn, the turn skips all but the first. A period shorter than a
-    /// tick, zero included, counts as a tick. [`set_period`](Self::set_period) changes the period,
-    /// and [`reset`](Self::reset) changes the time of the next expiry.
+    /// tick counts as a tick.
     ///
-    /// Cost: the same as [`add`](Self::add). Periodic timers need extra memory. In each page of
-    /// 4,096 timers, each place takes 16 more bytes, up to the last place that a periodic timer has
-    /// used.
+    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers that holds periodic timers
+    /// takes up to 64 KiB more.
     ///
     /// # Panics
     ///
@@ -219,13 +214,13 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add_periodic(period, payload))
     }
 
-    /// Adds a periodic timer. Returns an error in the cases in which
-    /// [`add_periodic`](Self::add_periodic) panics.
+    /// Adds a periodic timer, or returns an error if [`add_periodic`](Self::add_periodic) would
+    /// panic.
     ///
     /// # Errors
     ///
-    /// Returns an error if the shard is full or has been drained; see [`try_add`](Self::try_add).
-    /// The error contains the payload.
+    /// Returns an error with the payload if the shard is full or has been drained; see
+    /// [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -247,8 +242,8 @@ impl<T> Shard<T> {
         self.insert(When::after(period), TimerKind::Periodic, CallSite::caller(), payload)
     }
 
-    /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has
-    /// ended, another thread has cancelled it, or the handle belongs to another shard.
+    /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has ended
+    /// or was cancelled, or if the handle is of another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -277,9 +272,9 @@ impl<T> Shard<T> {
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays
     /// valid.
     ///
-    /// Returns true if the timer was reset. If the new deadline has already passed, a later turn
-    /// fires the timer, not the turn in progress. Returns false if the timer has ended, another
-    /// thread has cancelled it, or the handle is of another shard.
+    /// Returns false if the timer has ended or was cancelled, or if the handle is of another shard.
+    /// If the new deadline has already passed, a later turn fires the timer, not the turn in
+    /// progress.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -306,11 +301,11 @@ impl<T> Shard<T> {
         self.engine.reset_to_nanos(handle, due)
     }
 
-    /// Changes the period of a periodic timer of this shard.
+    /// Changes the period of a periodic timer of this shard, but not the time of its next expiry;
+    /// see [`reset`](Self::reset).
     ///
-    /// This call does not change the time of the next expiry; [`reset`](Self::reset) does. A period
-    /// shorter than a tick, zero included, counts as a tick. Returns false if the timer has ended,
-    /// was cancelled or is not periodic, or if the handle is of another shard.
+    /// A period shorter than a tick counts as a tick. Returns false if the timer has ended, was
+    /// cancelled or is not periodic, or if the handle is of another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -331,11 +326,9 @@ impl<T> Shard<T> {
         self.engine.set_period(handle, period)
     }
 
-    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a deadline
-    /// with slack, returns the tick that the shard has chosen within the slack. For a periodic
-    /// timer, returns the time of the next expiry. While another thread resets the timer, returns
-    /// the old or the new deadline. If the deadline had elapsed at the add or reset, the result may
-    /// be any tick up to the tick of the add or reset.
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a periodic
+    /// timer, returns the time of the next expiry. With slack, returns the tick chosen within the
+    /// slack. A deadline that had elapsed at the add or reset is approximate.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -383,8 +376,8 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a pending timer of this shard.
     ///
-    /// Returns `None` if the timer has ended, if any thread has cancelled it, or if the handle is
-    /// of another shard. Cost: constant, no clock, no lock.
+    /// Returns `None` if the timer has ended or was cancelled, or if the handle is of another
+    /// shard. Cost: constant, no clock, no lock.
     ///
     /// # Examples
     ///
@@ -406,8 +399,8 @@ impl<T> Shard<T> {
 
     /// Returns a mutable reference to the payload of a pending timer of this shard.
     ///
-    /// Returns `None` if the timer has ended, if any thread has cancelled it, or if the handle is
-    /// of another shard. Cost: constant, no clock, no lock.
+    /// Returns `None` if the timer has ended or was cancelled, or if the handle is of another
+    /// shard. Cost: constant, no clock, no lock.
     ///
     /// # Examples
     ///
@@ -444,12 +437,10 @@ impl<T> Shard<T> {
         self.get(handle).is_some()
     }
 
-    /// Reads the clock, and begins a pass if a timer may be due or a remote request is queued. In
-    /// this pass, [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and
-    /// returns the due timers. The loop must then call `next_expired` or
-    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops earlier
-    /// while due timers or remote requests remain, [`time_until_next`](Self::time_until_next)
-    /// returns zero, and the loop spins.
+    /// Begins a turn: reads the clock, so that [`next_expired`](Self::next_expired) returns due
+    /// timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry) until
+    /// the call returns `None`. If the loop stops earlier and work remains,
+    /// [`time_until_next`](Self::time_until_next) returns zero, so the loop spins.
     ///
     /// # Examples
     ///
@@ -473,11 +464,11 @@ impl<T> Shard<T> {
         self.turn_within(usize::MAX);
     }
 
-    /// Begins a pass as [`turn`](Self::turn) does, but uses `now` instead of reading the clock.
+    /// Begins a [`turn`](Self::turn) at `now`, an instant that the loop has read from the shard's
+    /// clock.
     ///
-    /// `now` is an instant that the loop has read from the shard's clock. If the shard has already
-    /// read a later instant, the turn uses that later instant. If `now` is in the future, timers
-    /// may fire early.
+    /// If the shard has already read a later instant, the turn uses that instant. If `now` is in
+    /// the future, timers may fire early.
     ///
     /// # Examples
     ///
@@ -500,14 +491,11 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
-    /// than 1,024; each request may yield a due timer. The pass also handles at most `budget`
-    /// entries of the wheel. The pass usually returns an entry's timer, or moves the entry to
-    /// another slot. If another thread has cancelled the timer or is resetting it, the pass only
-    /// unlinks the entry. If requests or entries remain, the next pass continues with them, in
-    /// order. While requests or entries remain, [`is_behind`](Self::is_behind) returns true and
-    /// [`time_until_next`](Self::time_until_next) returns zero. With a budget of zero, the pass
-    /// returns no timer and consumes no request.
+    /// Begins a turn with a budget. The turn handles at most `budget` entries of the wheel and at
+    /// most `budget` remote requests, never more than 1,024 requests. Each entry or request may
+    /// yield a due timer. The next turn continues with the rest, in order. Until then,
+    /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
+    /// returns zero.
     ///
     /// # Examples
     ///
@@ -538,9 +526,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if entries of the wheel or remote requests remain from the latest pass, because
-    /// the pass used up its budget or was abandoned. An add to a full shard consumes queued cancels
-    /// to make room. If cancels remain queued after such an add, also returns true.
+    /// Returns true if entries of the wheel or remote requests remain unprocessed, usually because
+    /// the latest turn used up its budget or was abandoned.
     ///
     /// # Examples
     ///
@@ -564,15 +551,12 @@ impl<T> Shard<T> {
         self.engine.is_behind()
     }
 
-    /// Returns the next due timer of this pass, in tick order, regardless of which thread reset it.
-    /// The order within a tick is unspecified. Returns `None` when the pass has ended, and before
-    /// the first [`turn`](Self::turn).
+    /// Returns the next due timer of this turn, in tick order. The order within a tick is
+    /// unspecified. Returns `None` when the turn has ended, and before the first
+    /// [`turn`](Self::turn).
     ///
-    /// Within its budget, a pass first consumes the resets that other threads have requested. If
-    /// this pass or an earlier pass has already reached the new deadline's tick, this call returns
-    /// the timer at once, out of order. At its end, the pass drops the payloads of timers that
-    /// other threads have cancelled. If the loop abandons a pass, the next pass processes the
-    /// remaining requests and timers.
+    /// A timer that another thread has reset to an elapsed deadline may come out of order. At its
+    /// end, the turn drops the payloads of timers that other threads have cancelled.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -602,12 +586,11 @@ impl<T> Shard<T> {
         if self.engine.stats.in_pass { self.next_expired_in_pass() } else { None }
     }
 
-    /// Returns the next due timer of this pass, and lends the payload of a periodic timer. Order
+    /// Returns the next due timer of this turn, and lends the payload of a periodic timer. Order
     /// and cost are as in [`next_expired`](Self::next_expired).
     ///
-    /// A periodic timer is pending again when this call returns it, and its next deadline is after
-    /// the beginning of this turn. So the loop can reset the timer while it handles the expiry.
-    /// [`cancel`](Self::cancel) ends the timer and returns the payload.
+    /// A periodic timer is pending again when this call returns it, so the loop can reset or
+    /// [`cancel`](Self::cancel) it.
     ///
     /// # Examples
     ///
@@ -645,21 +628,12 @@ impl<T> Shard<T> {
         if self.engine.stats.in_pass { self.next_expiry_in_pass() } else { None }
     }
 
-    /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. If a remote reset is queued, or requests remain from the latest pass, returns the
-    /// beginning of the latest turn. This return value means that the loop must call `turn` at
-    /// once.
+    /// Returns the moment at which the shard next needs a turn, or `None` if it needs none. If
+    /// remote requests wait for a turn, usually returns the beginning of the latest turn, so that
+    /// the loop calls `turn` at once.
     ///
-    /// The moment is never later than the earliest deadline. The moment may be earlier, because the
-    /// wheel also needs turns to move timers between its slots:
-    ///
-    /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five turns before its
-    ///   deadline.
-    /// - A timer that was reset to a later deadline may need a turn at the tick of its old
-    ///   deadline. Usually, up to 96 reset timers with equal old deadlines need only one turn. Each
-    ///   further timer may need a turn at a separate tick before its new deadline.
-    /// - If more than 8,192 timers must move to other slots before the same tick, the timers move
-    ///   in portions. Each portion may need a turn at one of the ticks just before that tick.
+    /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
+    /// also needs turns to move timers that are far ahead or were reset to a later deadline.
     ///
     /// # Examples
     ///
@@ -677,8 +651,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the time until the [`next_deadline`](Self::next_deadline), or zero if it has
-    /// elapsed. Reads the clock, and publishes the shard's [`metrics`](crate::metrics). A loop
-    /// calls this before it sleeps.
+    /// elapsed. Reads the clock, and publishes the shard's [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -701,11 +674,10 @@ impl<T> Shard<T> {
     ///
     /// - a reset to a deadline before the end of the sleep,
     /// - the first cancel in a sleep longer than [`Config::drop_within`],
-    /// - every 1,024th queued reset, and every 1,024th queued cancel.
+    /// - 1,024 queued resets, or 1,024 queued cancels.
     ///
-    /// If the shard has been drained, the timeout is zero, because no request would wake the owner.
-    /// While the shard has surplus memory that it cannot free yet, the timeout is at most a second.
-    /// The next turn can then free this memory.
+    /// After [`drain`](Self::drain), the timeout is zero. Surplus memory that the shard cannot free
+    /// yet limits the timeout to a second.
     ///
     /// # Examples
     ///
@@ -739,8 +711,7 @@ impl<T> Shard<T> {
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its
     /// [timeout](PreparedSleep::timeout). The announcement ends when `wait` returns or panics.
     ///
-    /// A thread that waits only for timers can call [`PreparedSleep::park`], which returns at once
-    /// if the timeout is zero.
+    /// A thread that waits only for timers can call [`PreparedSleep::park`].
     ///
     /// # Examples
     ///
@@ -769,8 +740,7 @@ impl<T> Shard<T> {
     /// ```
     ///
     /// A loop that drives both a `Shard` and this thread's `local_timer()` announces a sleep for
-    /// each, and polls for the shorter timeout. The shard and the thread's wheel have the same wake
-    /// hook:
+    /// each, polls for the shorter timeout, and sets one wake hook for both:
     ///
     /// ```
     /// use corewheel::{Config, Shard, local_timer};
@@ -858,9 +828,8 @@ impl<T> Shard<T> {
         self.engine.clock.source.now()
     }
 
-    /// Iterates over the pending timers in no particular order, and skips timers that another
-    /// thread has cancelled. An item contains the handle, the deadline and a reference to the
-    /// payload.
+    /// Iterates over the handles, deadlines and payloads of the pending timers, in no particular
+    /// order.
     ///
     /// Cost: a few nanoseconds for each timer that the shard has memory for.
     ///
@@ -889,9 +858,9 @@ impl<T> Shard<T> {
     /// Calls `keep` with the handle, the deadline and the payload of every pending timer, in no
     /// particular order. If `keep` returns false, cancels the timer and drops its payload.
     ///
-    /// Skips timers that another thread has cancelled. If a payload's destructor panics, the
-    /// panic is reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the
-    /// timers not visited yet stay pending.
+    /// If a payload's destructor panics, the panic is reported to
+    /// [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the timers not visited yet
+    /// stay pending.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
     /// timer.
@@ -977,9 +946,9 @@ impl<T> Shard<T> {
         self.engine.nodes.capacity()
     }
 
-    /// Frees every page that has no live timer, except the first page. Also frees reserved pages. A
-    /// page holds 4,096 timers. Handles stay valid. A page that another thread may be reading is
-    /// freed by a later turn, or kept for reuse.
+    /// Frees every page of 4,096 timers that has no live timer, except the first page. Also frees
+    /// reserved pages. Handles stay valid. Pages that another thread may be reading are freed
+    /// later, or kept for reuse.
     ///
     /// # Examples
     ///
@@ -998,7 +967,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the handle, the deadline and the payload of a pending timer with the earliest
-    /// deadline, if there is one. Skips timers that another thread has cancelled.
+    /// deadline.
     ///
     /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) costs less.
     ///
@@ -1019,15 +988,12 @@ impl<T> Shard<T> {
         self.iter().min_by_key(|(_, deadline, _)| *deadline)
     }
 
-    /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// A deadline is rounded up to a tick. For a timer that another thread has reset, the deadline
-    /// is the new one, even if no pass has consumed the reset.
+    /// Ends the shard and returns the pending timers with their deadlines, rounded up to a tick, in
+    /// no particular order.
     ///
-    /// After this call, a cancel by handle returns [`Cancel::Ended`](crate::Cancel::Ended),
-    /// [`try_add`](Self::try_add) returns an error, and no timer fires. If another thread cancels a
-    /// timer during this call, the timer is either cancelled or returned. The result of the cancel
-    /// shows which of the two happened. If other threads reset a timer during this call, the timer
-    /// is returned with its old deadline or with a requested deadline.
+    /// After this call, no timer fires, [`try_add`](Self::try_add) returns an error, and a cancel
+    /// by handle returns [`Cancel::Ended`](crate::Cancel::Ended). A timer that another thread
+    /// cancels during this call is either cancelled or returned, as the result of the cancel shows.
     ///
     /// Dropping a shard also ends it, and drops the payloads.
     ///
@@ -1158,7 +1124,7 @@ impl<T> Shard<T> {
     }
 
     /// Removes remotely cancelled timers until there is room for another timer. Then allows up to
-    /// `max_adds` further adds without another check, or fewer if there is less room.
+    /// `max_adds` further adds without another check.
     fn make_room(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(max_adds)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
@@ -1169,8 +1135,7 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let claimed = self.claim_due_or_end_pass()?;
         if claimed.run.is_periodic() {
-            // The claim of this periodic timer has counted only a run. The timer ends here, so this
-            // code also counts the timer as fired.
+            // The claim has counted only a run, but the timer ends here.
             self.engine.stats.count_fired();
         }
         Some(self.finish_into_expired(claimed))
@@ -1191,8 +1156,7 @@ impl<T> Shard<T> {
         Some(Expiry::Periodic(Expired { handle, payload, times }))
     }
 
-    /// Claims the next due timer of this pass. If no timer is due, ends the pass and returns
-    /// `None`.
+    /// Claims the next due timer of this pass. If no timer is due, ends the pass.
     #[inline]
     fn claim_due_or_end_pass(&mut self) -> Option<ClaimedTimer<T>> {
         if self.engine.backlog.phase.is_urgent
@@ -1212,8 +1176,8 @@ impl<T> Shard<T> {
         None
     }
 
-    /// Consumes messages of the priority that the pass has reached, until it can claim a due timer.
-    /// Returns that timer. Drops the payloads of remotely cancelled timers.
+    /// Consumes messages of the priority that the pass has reached, until one yields a due timer.
+    /// Drops the payloads of remotely cancelled timers.
     #[cold]
     fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {

@@ -8,13 +8,11 @@ use crate::{
 };
 
 /// A sleep that `prepare_sleep` has announced, so that other threads wake the owner. Dropping this
-/// value ends the announcement, so keep the value exactly until the sleep is over. In
-/// `let timeout = local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon;
-/// `sleep_with` prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces
-/// the old one. Dropping the old one then has no effect.
+/// value ends the announcement, so keep the value exactly until the sleep is over. In `let timeout
+/// = local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon; `sleep_with`
+/// prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces the old one.
 ///
-/// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
-/// borrows the shard, so no timer can be added while the sleep is announced.
+/// A `PreparedSleep` cannot be sent to another thread.
 ///
 /// # Examples
 ///
@@ -37,17 +35,16 @@ use crate::{
 /// ```
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// The announcement, which ends when this value is dropped. `None` if the owner must not sleep.
+    /// `None` if the owner must not sleep.
     announcement: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
     shard_borrow: PhantomData<(&'shard (), *const ())>,
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// `timeout` is the duration from now to `until`. If `ends_on_cancel` is true, the sleep ends
-    /// when another thread first cancels a timer whose payload the owner must drop. If the owner
-    /// must not sleep, announces nothing, and returns a sleep of zero length.
+    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
+    /// `ends_on_cancel` is true, the sleep ends when another thread first cancels a timer whose
+    /// payload the owner must drop. If the owner must not sleep, returns a sleep of zero length.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -68,8 +65,8 @@ impl PreparedSleep<'_> {
     }
 
     /// Returns how long the owner may sleep; `None` means until a wake-up. A loop that waits in
-    /// whole milliseconds must round this timeout up, as mio does. A timeout rounded down makes the
-    /// loop spin before each deadline.
+    /// whole milliseconds must round this timeout up, as mio does. Otherwise the loop spins before
+    /// each deadline.
     ///
     /// # Examples
     ///
@@ -87,15 +84,13 @@ impl PreparedSleep<'_> {
     }
 
     /// [Parks](std::thread::park) this thread until the timeout or a wake-up. Like any park, this
-    /// call may return earlier. Returns at once if the timeout is zero. Use this method in a loop
-    /// that only runs timers.
+    /// call may return earlier. Use this method in a loop that only runs timers.
     ///
     /// Between the announcement and this call, the thread must not park for any other reason, such
     /// as a wait for a channel or a lock. Another park could consume the wake-up.
     ///
     /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up both calls the hook
-    /// and ends this sleep. With a hook, the first call of `park` for a wheel or shard returns at
-    /// once.
+    /// and ends this sleep.
     ///
     /// # Examples
     ///

@@ -1,5 +1,4 @@
-//! Counts the owner's operations. Publishes the lateness of timers, and the length of turns, to
-//! other threads through `gauges`.
+//! Counts the owner's operations, and publishes the lateness of its timers through `gauges`.
 
 use std::cell::Cell;
 
@@ -15,25 +14,20 @@ pub(super) struct Stats {
     /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. This field has 32 bits, but the counters in `counts` have 64
-    /// bits. If this field had 64 bits, the compiler could load the field and a counter with one
-    /// wide load. A wide load stalls after a narrower store to the same memory.
+    /// The number of live timers, in 32 bits, so that the compiler cannot load it together with a
+    /// 64-bit counter. Such a wide load stalls after a narrower store to the same memory.
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
-    /// to a full shard has consumed messages to make room, because other messages may remain in the
-    /// backlog.
+    /// to a full shard, because messages may remain in the backlog.
     pub(super) was_behind: bool,
-    /// The number of the next turn that must begin a pass, to publish the counts. Earlier turns may
-    /// skip the pass. Zero means that the next turn must begin a pass. The value is zero before the
-    /// first pass ends, during a pass, after a pass with remaining work, and after a request for a
-    /// pass.
+    /// The number of the next turn that must begin a pass, to publish the counts. Zero means the
+    /// next turn, because work may remain or a pass was requested.
     pub(super) skip_passes_until_turn: Cell<u64>,
     /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
-    /// Two numbers from the latest publication of the counts: a sum of counters, and the number of
-    /// messages in the backlog. `Engine::publish` publishes the counts again only if the sum or the
-    /// number of messages has changed.
+    /// A sum of counters, and the number of messages in the backlog, at the latest publication.
+    /// `Engine::publish_counts` publishes the counts again only if either has changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
@@ -60,7 +54,7 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a run. A one-shot timer also counts as fired. A periodic timer stays live.
+    /// Counts a run. A one-shot timer also counts as fired.
     #[inline]
     pub(super) fn count_run(&mut self, is_periodic: bool) {
         self.counts.runs += 1;
@@ -80,8 +74,8 @@ impl Stats {
         let cause = match (deadline_nanos > clock.previous_turn_start, self.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // The timer was added or reset after the previous turn, with a deadline before that
-            // turn. So the loop did not cause the timer's lateness.
+            // The timer was added or reset after its deadline, so the loop did not cause its
+            // lateness.
             (false, false) => return,
         };
         gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));

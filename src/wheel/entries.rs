@@ -153,8 +153,7 @@ impl<T> Entries<T> {
     /// Adds a value that is due at `deadline`. Returns the value if no index is free.
     ///
     /// The fast paths of this function and [`remove`](Self::remove) call only inlined functions, so
-    /// they save no registers. The caller inlines this function, so that the value stays in
-    /// registers.
+    /// they save no registers.
     #[inline(always)]
     pub(super) fn insert<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -195,8 +194,7 @@ impl<T> Entries<T> {
         entry
     }
 
-    /// Removes an entry, and returns its value. Returns `None` if the entry is no longer in the
-    /// wheel.
+    /// Removes an entry, and returns its value; `None` if the entry is no longer in the wheel.
     #[inline]
     pub(super) fn remove<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -212,8 +210,7 @@ impl<T> Entries<T> {
         // SAFETY: the entry is in the wheel, and is unlinked below.
         let value = unsafe { entry.take_value() };
         // Unlike `free`, this call keeps the index outside the free lists even if the wheel becomes
-        // empty. While `last_freed` holds an index, each removal takes the slow path, which calls
-        // `free`.
+        // empty.
         Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
         // The unlink comes last, when the function needs few other values, so that the function
         // saves fewer registers.

@@ -3,8 +3,7 @@
 //! A level is a ring of slots. The slots of a level are *numbered* consecutively from the slot of
 //! tick 0, and the numbers never wrap. A slot's *position* in the ring is its number modulo the
 //! ring's length. A *revolution* is 2^`LEVEL_BITS` consecutive slots of one level. A revolution
-//! covers the same ticks as one slot of the level above. The revolution's number is the number of
-//! this slot.
+//! covers the same ticks as one slot of the level above.
 //!
 //! A ring has room for the current revolution and at least one following revolution. A level
 //! *covers* the ticks of the revolutions in its ring. The *upper levels* are all levels except the
@@ -31,7 +30,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     pub(super) const FIRST_LEVEL_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_EXTRA_BITS);
     /// The number of slots of each upper level.
     pub(super) const UPPER_SLOT_COUNT: usize = 2 << LEVEL_BITS;
-    /// A check at compile time: a wheel with an invalid geometry does not compile.
+    /// Rejects an invalid geometry at compile time.
     pub(super) const ASSERT_VALID: () = {
         assert!(LEVEL_BITS >= 1 && LEVEL_BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(

@@ -3,9 +3,8 @@
 //! The wheel implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels",
 //! SOSP 1987). The wheel is single-threaded, without atomics, callbacks or a clock. A slot of the
 //! first level is one tick wide. A slot of any other level is as wide as 2^`LEVEL_BITS` slots of
-//! the level below. The first level has the most slots, so that it covers the deadlines of most of
-//! a server's timers. Together the levels cover every `u64` tick, so no overflow list is needed.
-//! With the default geometry and a tick of a millisecond, the levels are:
+//! the level below. Together the levels cover every `u64` tick. With the default geometry and a
+//! tick of a millisecond, the levels are:
 //!
 //! | level | slots | a slot covers | the level covers, at least |
 //! |---|---|---|---|
@@ -18,9 +17,9 @@
 //!
 //! A new entry goes to the lowest level that covers its deadline, or to a separate list if the
 //! entry is already due. When a slot above the first level starts, or earlier, its entries
-//! *cascade*: they move to lower levels. Entries cascade in portions, so that each `advance` stays
-//! short. Each entry expires from the first level, so deadlines are exact to the tick. A bitmap
-//! marks the occupied slots, so the wheel quickly skips empty slots.
+//! *cascade*: they move to lower levels, in portions, so that each `advance` stays short. Each
+//! entry expires from the first level, so deadlines are exact to the tick. A bitmap marks the
+//! occupied slots.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -45,20 +44,19 @@ pub(crate) use self::{
 ///
 /// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
 /// and no thread: only [`advance`](Self::advance) moves the wheel's time, and returns the due
-/// entries. So a simulation pauses by not calling `advance`.
+/// entries.
 ///
-/// A wheel is deterministic: if two wheels of one version of corewheel get equal calls, they return
-/// equal keys, and equal entries in equal order.
+/// With one version of corewheel, a wheel is deterministic: equal calls return equal keys, and
+/// equal entries in equal order.
 ///
 /// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level
-/// below. `LEVEL_BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
-/// `LEVEL_BITS * LEVELS` is at least 64; other geometries do not compile.
+/// below. `LEVEL_BITS` is 1 to 14. `LEVELS` must be the smallest number for which `LEVEL_BITS *
+/// LEVELS` is at least 64; other geometries do not compile.
 ///
-/// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel never
-/// frees the first page, and keeps at most two other empty pages, or more after
-/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB of address space.
-/// Most operating systems provide memory only for the parts in use. On other systems, use a
-/// narrower geometry: the slots of `Wheel<T, 6, 11>` take 39 kB.
+/// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel keeps the
+/// first page and at most two other empty pages, or more after [`reserve`](Self::reserve). The
+/// slots of the default geometry take 1.2 MB of address space, but most operating systems provide
+/// memory only for the parts in use. The slots of `Wheel<T, 6, 11>` take 39 kB.
 ///
 /// # Examples
 ///
@@ -84,10 +82,7 @@ pub struct Wheel<T, const LEVEL_BITS: u32 = 11, const LEVELS: usize = 6> {
 }
 
 /// Identifies one entry of a [`Wheel`]. The key of an entry that is no longer in the wheel finds
-/// nothing.
-///
-/// Use a key only with the wheel that returned it. In another wheel, the key may find an unrelated
-/// entry.
+/// nothing. In another wheel, a key may find an unrelated entry.
 ///
 /// # Examples
 ///
@@ -147,9 +142,8 @@ impl Key {
 }
 
 impl<T> Wheel<T> {
-    /// Creates an empty wheel of the default geometry at tick 0. `new` and `default` exist only for
-    /// this geometry: `Wheel::<T, 6, 11>::new()` does not compile ("expected `6`, found `11`"). For
-    /// another geometry, call [`starting_at(0)`](Self::starting_at).
+    /// Creates an empty wheel of the default geometry at tick 0. For another geometry, call
+    /// [`starting_at(0)`](Self::starting_at).
     ///
     /// # Examples
     ///
@@ -202,12 +196,12 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// Adds an entry that is due at tick `deadline`, or at [`now`](Self::now) if `deadline` is
     /// earlier. The next [`advance`](Self::advance) that reaches this tick returns the entry.
     ///
-    /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
+    /// Cost: constant. May allocate a page for 4,096 entries.
     ///
     /// # Panics
     ///
-    /// Panics if no index is free. The wheel has 2^25 - 1 indices, and uses each index at most
-    /// 2^32 - 1 times.
+    /// Panics if the wheel is full. It has 2^25 - 1 indices, and uses each index at most 2^32 - 1
+    /// times.
     ///
     /// # Examples
     ///
@@ -228,8 +222,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// # Errors
     ///
-    /// Returns the value if no index is free. The wheel has 2^25 - 1 indices, and uses each index
-    /// at most 2^32 - 1 times.
+    /// Returns the value if the wheel is full; see [`insert`](Self::insert).
     ///
     /// # Examples
     ///
@@ -248,15 +241,13 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. From the future
     /// ticks in this range, the wheel chooses the tick that is divisible by the largest power of
-    /// two. So entries with slack often share a tick. If the range has no future tick, the entry is
-    /// due at [`now`](Self::now).
+    /// two. So entries with slack often share a tick.
     ///
-    /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
+    /// Cost: constant. May allocate a page for 4,096 entries.
     ///
     /// # Panics
     ///
-    /// Panics if no index is free. The wheel has 2^25 - 1 indices, and uses each index at most
-    /// 2^32 - 1 times.
+    /// Panics if the wheel is full; see [`insert`](Self::insert).
     ///
     /// # Examples
     ///
@@ -295,9 +286,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// Changes the deadline of an entry to an earlier or later tick; the key stays valid. Returns
     /// false if the entry is no longer in the wheel.
     ///
-    /// Cost: constant. A reset to a later deadline usually only stores the deadline, and leaves the
-    /// entry in its slot. So [`next_deadline`](Self::next_deadline) may still return the old
-    /// deadline.
+    /// Cost: constant. After a reset to a later deadline, [`next_deadline`](Self::next_deadline)
+    /// may still return the old deadline.
     ///
     /// # Examples
     ///
@@ -320,19 +310,15 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// within a tick is unspecified. A `now` before the wheel's time does not move time back.
     ///
     /// If the iterator is dropped early, the next call of `advance` returns the remaining entries.
-    /// So a loop that inserts entries can call `advance(now).next()` for each due entry. If the
-    /// loop inserts an entry with a deadline up to `now`, the entry gets the deadline `now`. So the
-    /// loop gets this entry too, after the entries of all earlier ticks. In a simulation, each
-    /// event must come at its own tick. So a simulation advances from one deadline to the next, as
-    /// in the second example.
+    /// So a loop that inserts entries can call `advance(now).next()` for each due entry. An entry
+    /// inserted with a deadline up to `now` gets the deadline `now`, so the loop gets this entry
+    /// too. In a simulation, each event must come at its own tick. So a simulation advances from
+    /// one deadline to the next, as in the second example.
     ///
-    /// Cost: constant per returned entry. Skipping ticks without entries costs at most a scan of a
-    /// bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves at
-    /// most `LEVELS` times. If `now` is not after [`next_deadline`](Self::next_deadline), the call
-    /// moves at most 8,192 entries to lower levels. The call may move more entries if a slot above
-    /// the first level has more than 8,192 entries per tick that the slot covers. The call may also
-    /// move more if budgets limited earlier calls. For each elapsed tick, a call also moves at most
-    /// 96 entries whose deadlines were reset to later ticks.
+    /// Cost: constant per returned entry, plus at most a scan of a bitmap. A call also moves
+    /// entries between slots: an entry moves at most `LEVELS` times per insertion or reset. If
+    /// `now` is not after [`next_deadline`](Self::next_deadline), a call usually moves at most
+    /// 8,192 entries, and 96 reset entries per elapsed tick.
     ///
     /// # Examples
     ///
@@ -372,10 +358,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.advance_within(now, usize::MAX)
     }
 
-    /// Moves time to `now` and returns due entries as [`advance`](Self::advance) does, within a
-    /// budget. At most `budget` entries are returned or moved between slots. If the budget does not
-    /// suffice, [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
-    /// A budget of zero makes no progress.
+    /// Moves time to `now` and returns due entries as [`advance`](Self::advance) does, but returns
+    /// or moves at most `budget` entries. If the budget does not suffice,
+    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
     ///
     /// # Examples
     ///
@@ -400,10 +385,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         DueEntries { wheel: self }
     }
 
-    /// Returns true if the most recent [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) is unfinished: entries remain to be returned or
-    /// moved between slots. A call stays unfinished if its budget is used up or its iterator is
-    /// dropped early.
+    /// Returns true if the latest [`advance`](Self::advance) or
+    /// [`advance_within`](Self::advance_within) has left entries to return or move. Its budget was
+    /// used up, or its iterator was dropped early.
     ///
     /// # Examples
     ///
@@ -422,21 +406,12 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
-    /// The returned tick is never later than the earliest deadline. The returned tick may be
-    /// earlier, because the wheel must also move entries between slots. Entries move at these
-    /// ticks:
+    /// The tick is never later than the earliest deadline. It may be earlier, because the wheel
+    /// also moves entries that are far ahead or were reset to a later deadline.
     ///
-    /// - At the start of an occupied slot above the first level, the slot's entries move.
-    /// - At its old deadline, an entry that was reset to a later deadline moves. Usually at most 96
-    ///   entries move at one old deadline. Any other reset entry may move at a separate tick before
-    ///   its new deadline.
-    /// - If slots above the first level have more than 8,192 entries in all, the entries move at
-    ///   the last ticks before the slots start.
-    ///
-    /// While [`is_behind`](Self::is_behind) returns true, the returned tick may be before
-    /// [`now`](Self::now). If `is_behind` returns false, the returned tick is after `now`.
-    /// Exception: after an insertion or reset with a deadline up to `now`, the returned tick is
-    /// `now`.
+    /// Usually the tick is after [`now`](Self::now). It is at or before `now` if
+    /// [`is_behind`](Self::is_behind) returns true, or after an insertion or reset with a deadline
+    /// up to `now`.
     ///
     /// # Examples
     ///
@@ -499,7 +474,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Returns the number of operations on entries since the wheel's creation. Each insertion,
-    /// reset, move between slots, return and removal of an entry is one operation.
+    /// reset, move, return and removal is one operation.
     ///
     /// # Examples
     ///
@@ -630,8 +605,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Returns the deadline of an entry, in ticks; `None` if the entry is no longer in the wheel.
-    /// If a deadline was in the past when it was set, the result is the wheel's time at that
-    /// moment. Cost: constant.
+    /// Cost: constant.
     ///
     /// # Examples
     ///
@@ -687,7 +661,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Removes and drops every entry for which `keep` returns false. `keep` gets the key, the
-    /// deadline and the value of the entry. The order of the calls is unspecified.
+    /// deadline and the value of each entry, in no particular order.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`remove`](Self::remove) for each removed
     /// entry. If `keep` or a destructor panics, all entries not yet visited remain.
@@ -716,7 +690,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Removes every entry, and returns the key, the deadline and the value of each, in no
-    /// particular order. The wheel keeps its time. Keys of removed entries find nothing.
+    /// particular order. The wheel keeps its time.
     ///
     /// Cost: the same as [`retain`](Self::retain), plus two allocations.
     ///
@@ -737,8 +711,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         entries.into_iter().filter_map(remove).collect()
     }
 
-    /// Removes and drops every entry. The wheel keeps its time. Earlier keys find no entry. Cost:
-    /// the same as [`retain`](Self::retain).
+    /// Removes and drops every entry. The wheel keeps its time. Cost: the same as
+    /// [`retain`](Self::retain).
     ///
     /// # Examples
     ///

@@ -1,9 +1,8 @@
 //! Prefetches the entries of the next ticks.
 //!
 //! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
-//! a different tick, take their steps in rotation. While a walker's cache line is loading, the
-//! other walkers take their steps. When an entry is relinked, a walker at this entry continues in
-//! another list, and prefetches useless entries.
+//! a different tick, take their steps in rotation. When an entry is relinked, a walker at this
+//! entry continues in another list, and prefetches useless entries.
 
 use super::{
     level::Geometry,

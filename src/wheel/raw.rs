@@ -13,16 +13,14 @@
 //!   tick of the latest pass. A late entry gets the deadline `pass_end`, and is linked into the
 //!   *late* slot. At its start, the next pass moves the late entries to the slot of their deadline.
 //!   So no pass expires an entry that became late during that pass (promise P5 in
-//!   `ARCHITECTURE.md`). `relink_unless_reached` links no late entries.
-//! * An entry that was reset to a later deadline may stay in an earlier slot, usually the slot of
-//!   its old deadline. The reset is then *postponed*: the entry is relinked when the earlier slot
-//!   expires or cascades.
+//!   `ARCHITECTURE.md`).
+//! * An entry that was reset to a later deadline may stay in an earlier slot. The reset is then
+//!   *postponed*: the entry is relinked when the earlier slot expires or cascades.
 //!
 //! In the first level, only the reset of a *postponable* entry is postponed. Usually an entry
 //! becomes postponable at its first reset to a later deadline: its slot then counts the entry. A
-//! slot counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries. A
-//! reset of an entry that the slot cannot count relinks this entry at once. So the number of
-//! entries to relink when a slot expires is limited (promise P7).
+//! slot counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries
+//! (promise P7). A reset of an entry that the slot cannot count relinks this entry at once.
 //!
 //! # The passage of time
 //!
@@ -37,11 +35,10 @@
 //! time since the previous portion, so that a slot is usually empty when it starts. The portions of
 //! one pass have at most [`CASCADED_AHEAD_PER_TURN_MAX`] entries in all (P7). While a slot
 //! cascades, no new entry goes to this slot, because a lower level already covers the slot's ticks.
-//! If a slot needs several portions, `next_deadline` returns a tick before the slot's start. If one
-//! pass per tick follows from the returned tick on, only the final portion remains at the slot's
-//! start. If the next pass comes after the returned tick, this late pass cascades a larger portion,
-//! within its budget. The remaining entries then fit into the portions of the remaining ticks. So
-//! after a late pass, the following passes are short again.
+//!
+//! If a slot needs several portions, `next_deadline` returns a tick that leaves one tick for each
+//! portion. A pass after this tick cascades a larger portion, so that the following passes are
+//! short again.
 
 use alloc::{boxed::Box, vec};
 
@@ -72,17 +69,15 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
     pub(super) stage: PassStage,
-    /// True if, in some upper level, the slot after the current one may have entries. These entries
-    /// cascade in portions.
+    /// True if, in some upper level, the slot after the current one may have entries.
     pub(super) cascade_pending: bool,
     /// The tick of the latest call of `cascade_portions_ahead`.
     last_cascade_tick: u64,
     /// The number of entries that the pass may still return or relink.
     budget: usize,
     prefetcher: Prefetcher,
-    /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
-    /// does not load both fields in one wide load. A wide load would stall after a narrow store to
-    /// either field.
+    /// The number of entries in slots. This field is narrower than `touched`, because one wide load
+    /// of both fields would stall after a narrow store to either.
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
@@ -168,8 +163,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Returns true if a new entry with this deadline goes to the first level. If so, the caller
-    /// can use [`link_new_in_first_level`](Self::link_new_in_first_level), which has fewer branches
-    /// than [`link`](Self::link).
+    /// can use [`link_new_in_first_level`](Self::link_new_in_first_level), which has fewer
+    /// branches.
     #[inline]
     pub(super) fn goes_to_first_level(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_first_level_tick
@@ -253,9 +248,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         is_postponable
     }
 
-    /// Relinks an entry whose reset cannot be postponed. The fast path is for an entry that is
-    /// alone in its slot. The slow path is a separate function, so that the fast path need not save
-    /// registers.
+    /// Relinks an entry whose reset cannot be postponed. The slow path is a separate function, so
+    /// that the fast path need not save registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_in_first_level = entry.location().get().is_in_first_level();
@@ -285,11 +279,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Relinks an entry of a *crowded* slot, which has counted the maximum of postponable entries.
-    /// If the new deadline is beyond the first level, links the entry into an upper level.
-    /// Otherwise, links the entry as postponable into the slot of the new deadline. In both cases,
-    /// the entry's next reset to a later deadline only stores the deadline. If the new deadline's
-    /// slot is crowded too, tries a pseudo-random earlier slot. If both slots are crowded, links
-    /// the entry as `FIRST_LEVEL` into the slot of its deadline.
+    /// Tries the slot of the new deadline, and then a pseudo-random earlier slot, because the
+    /// entry's next reset should be postponable. If both slots are crowded, links the entry as
+    /// `FIRST_LEVEL` into the slot of its deadline.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -446,8 +438,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry.location().set(Location::in_upper_slot(slot));
     }
 
-    /// Returns the slot of `tick` in the lowest upper level that covers `tick`. The caller links an
-    /// entry into the slot.
+    /// Returns the slot of `tick` in the lowest upper level that covers `tick`, to link an entry.
     #[inline]
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
@@ -525,9 +516,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
-    /// pass. The late entries keep the location `LATE`. If the first level does not cover the
-    /// deadline, the slot belongs to an upper level. Late entries in an upper level's slot cascade
-    /// with the slot's other entries, but `upper_counts_by_slot` does not count them.
+    /// pass. The late entries keep the location `LATE`. If the slot belongs to an upper level,
+    /// `upper_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -539,8 +529,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         };
         self.slots.splice_late_slot_into(storage, slot);
         if tick == self.current && self.stage == PassStage::Done {
-            // The pass has finished the tick `current`. The stage `Expire` makes the next pass
-            // visit this tick's slot again.
+            // The stage `Expire` makes the next pass visit the slot of the finished tick again.
             self.stage = PassStage::Expire;
         }
     }
@@ -627,7 +616,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.pass_end > next_tick || !self.is_in_current_revolution(next_tick) {
             return self.advance_current_slow(storage);
         }
-        // The fast path: the pass ends at `next_tick`, and `current` is in this tick's revolution.
+        // The fast path: the pass ends at `next_tick`, in the revolution of `current`.
         self.current = next_tick;
         if self.cascade_pending {
             self.cascade_portions_ahead(storage);
@@ -705,15 +694,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slot of each upper level. A portion's size is proportional to
-    /// the ticks since the previous portion. Except in a late pass, all portions together have at
-    /// most [`CASCADED_AHEAD_PER_TURN_MAX`] entries. A late pass cascades more entries, so that the
-    /// remaining entries fit into the portions of the remaining ticks.
+    /// Cascades a portion of the next slot of each upper level; see "No pauses" in the module's
+    /// documentation.
     #[inline(never)]
     fn cascade_portions_ahead(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
-        // The slots that start at `current` may still have entries. These entries also cascade in
-        // this pass, so their number is subtracted from the maximum.
+        // Entries of slots that start at `current` also cascade in this pass, so they count.
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
             .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
         let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());

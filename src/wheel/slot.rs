@@ -1,8 +1,8 @@
 //! The slots of a wheel. A slot is a linked list of entries. A bitmap marks the occupied slots.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
-//! `previous` holds the slot's index. An entry is in at most one slot. Unlinking an entry writes to
-//! its neighbors and does not read them, so the unlink does not wait for their cache lines.
+//! `previous` holds the slot's index. Unlinking an entry writes to its neighbors and does not read
+//! them, so the unlink does not wait for their cache lines.
 //!
 //! ```text
 //!   head of a slot    postponable entries counted since last empty (7 bits) | first entry or 0
@@ -70,7 +70,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     #[inline]
     fn head_word_mut(&mut self, slot: u32) -> &mut u32 {
-        // SAFETY: as in `head`.
+        // SAFETY: as in `head_word`.
         unsafe { self.heads.get_unchecked_mut((slot & Self::SLOT_MASK) as usize) }
     }
 
@@ -202,9 +202,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Returns true if the entry with these links is alone in its slot.
     #[inline]
     pub(super) fn is_alone(links: &Links) -> bool {
-        // Only the first entry of a slot has the bit `SLOT_FLAG` in `previous`. Only the last entry
-        // has 0 in `next`. So only for the last entry, `next - 1` wraps to all ones and has this
-        // bit too.
+        // Only a slot's first entry has the bit `SLOT_FLAG` in `previous`. Only for the last entry,
+        // whose `next` is 0, `next - 1` has this bit too.
         links.previous.get() & links.next.get().wrapping_sub(1) & SLOT_FLAG != 0
     }
 

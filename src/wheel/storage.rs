@@ -1,14 +1,14 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. The wheel changes only the cells that [`Entry`] returns, so
-//! other threads can use an entry's other fields.
+//! The wheel changes only the cells that [`Entry`] returns, so other threads can use an entry's
+//! other fields.
 
 use core::cell::Cell;
 
 /// The entries of a wheel.
 ///
 /// Index 0 means "none". `entry(0)` must return a dummy entry. The wheel writes to the links of the
-/// dummy entry but never reads them, so that linking and unlinking need no branch.
+/// dummy entry but never reads them.
 pub(crate) trait Storage {
     type Entry<'s>: Entry
     where
@@ -43,8 +43,7 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot. The entry was never linked since the storage set this location. The value is
-    /// zero, as in new memory.
+    /// Not linked since the storage set this location. The value is zero, as in new memory.
     pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
