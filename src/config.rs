@@ -45,9 +45,7 @@ pub struct Config {
 
 impl Config {
     /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
-    /// memory, the largest limit of live timers, and no hooks. Callback durations are not measured.
-    /// The callbacks of remotely cancelled timers are dropped within 100 ms
-    /// ([`drop_within`](Self::drop_within)).
+    /// memory, the largest limit of live timers, and no hooks.
     ///
     /// # Examples
     ///
@@ -132,20 +130,12 @@ impl Config {
         self
     }
 
-    /// Sets the largest number of live timers. A queued closure of [`ShardRef::run`] counts too. At
-    /// the limit, an add is refused, and `try_add` returns the callback. The default, and the
-    /// maximum, is 2^25 - 1.
+    /// Sets the largest number of live timers. At the limit, an add is refused, and `try_add`
+    /// returns the callback. The default, and the maximum, is 2^25 - 1. A queued closure of
+    /// [`ShardRef::run`](crate::ShardRef) counts too.
     ///
-    /// [`ShardRef::run`]: crate::ShardRef::run
-    ///
-    /// At the limit, an add on the owner's thread first removes remotely cancelled timers, which
-    /// would otherwise count.
-    ///
-    /// A remote add ([`ShardRef`](crate::ShardRef)) is checked against the live count that the
-    /// owner published last, in a turn or at the announcement of a sleep, plus the queued remote
-    /// adds. So remote adds can exceed the limit by the number of timers that the owner has added
-    /// since. A cancelled timer counts until the owner removes it. But for a remote add, 1,024 of
-    /// the timers whose remote cancels are queued usually do not count.
+    /// For remote adds, the limit is approximate. The timers that the owner has added since its
+    /// latest turn or announced sleep do not count, but cancelled timers may count.
     ///
     /// # Examples
     ///
@@ -187,11 +177,10 @@ impl Config {
     /// measures none. The results are in
     /// [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
-    /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
-    /// if the wheel's clock is [`Clock::fast`]. A `Shard<T>` has no callbacks to measure. A wheel
-    /// of `Timers::per_worker_with` measures no callbacks. If several kinds of callbacks alternate
-    /// regularly, `one_in` and the number of kinds should have no common factor. With a common
-    /// factor, some kinds are never measured.
+    /// A measured callback costs two more readings of a clock. A wheel of `Timers::per_worker_with`
+    /// measures no callbacks. If several kinds of callbacks alternate regularly, `one_in` and the
+    /// number of kinds should have no common factor. With a common factor, some kinds are never
+    /// measured.
     ///
     /// # Examples
     ///
@@ -216,12 +205,8 @@ impl Config {
     /// Sets the time within which the owner drops the callback of a remotely cancelled timer. The
     /// default is 100 ms.
     ///
-    /// The canceller usually drops the callback itself if the timer was added through a
-    /// [`ShardRef`](crate::ShardRef). The owner drops all other callbacks. If the owner has begun a
-    /// sleep that may last longer than `time`, the first remote cancel whose callback the owner
-    /// must drop ends that sleep at once. If a turn drops a callback for a remote cancel, each
-    /// sleep that begins within `time` after the turn lasts at most `time`. These rules cause at
-    /// most two extra wake-ups per `time`.
+    /// If the timer was added through a [`ShardRef`](crate::ShardRef), the canceller usually drops
+    /// the callback itself. Other remote cancels cause at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep: the callback stays until the next turn.
@@ -246,20 +231,16 @@ impl Config {
     /// write to an eventfd or a `mio::Waker`.
     ///
     /// A call of the hook between the announcement and the start of the sleep must also end the
-    /// sleep. A wake-up calls the hook, if there is one. A wake-up
-    /// [unparks](std::thread::Thread::unpark) the thread only if there is no hook, or if the thread
-    /// has ever called [`PreparedSleep::park`](crate::PreparedSleep::park). An unpark does not end
-    /// a wait for I/O or for a channel.
+    /// sleep. Without a hook, a wake-up [unparks](std::thread::Thread::unpark) the thread, which
+    /// does not end a wait for I/O or for a channel.
     ///
-    /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
-    /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
+    /// Any thread may call or drop the hook, and several threads may call it for the same sleep. A
     /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard leaks itself and the shard's
     /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
     /// the hook.
     ///
     /// The hook may send requests to any shard. A request that wakes a shard calls that shard's
-    /// hook at once, inside the running hook. A nested call is omitted if the calling thread is
-    /// inside 32 hooks, or inside a call of the same hook for the same sleep.
+    /// hook at once, inside the running hook, up to a depth of 32 hooks.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
 //! Sizes, limits and times, with their reasons.
 //!
-//! Many values are smaller in tests and models, to reach cases that are rare in production, such as
-//! a second page or the last generation. `P1` to `P12` are the promises in `ARCHITECTURE.md`.
+//! Many values are smaller in tests and models, to reach cases that are rare in production. `P1` to
+//! `P12` are the promises in `ARCHITECTURE.md`.
 
 use core::time::Duration;
 
@@ -11,8 +11,7 @@ const SMALL_LIMITS: bool = cfg!(any(test, miri)) || IS_LOOM;
 pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 
 /// A page has 2^`PAGE_BITS` entries. A page of 4,096 entries usually takes at least 128 KiB. Many
-/// allocators map a block of this size directly from the operating system, and unmap the block when
-/// it is freed.
+/// allocators map such a block directly from the operating system, and unmap it when it is freed.
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
 /// The number of empty pages to keep, so that repeated batches of up to 8,192 timers reuse the same
@@ -20,8 +19,7 @@ pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
 /// When a page's free list is empty, up to this many never-used places of the page are added to the
-/// list. A *place* holds one entry or node. The memory of the other never-used places stays
-/// untouched.
+/// list. The memory of the other never-used places stays untouched.
 pub(crate) const FREE_LIST_REFILL_MAX: usize = if SMALL_LIMITS { 1 } else { 64 };
 
 /// The length of a purgatory's *trim interval*, in turns. At the end of each interval, the
@@ -38,29 +36,24 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 /// in a cache that is fast enough.
 pub(crate) const PREFETCH_MIN_WHEEL_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
-/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots. `LEVEL_BITS`
-/// is a const parameter of the wheel's type. A *revolution* is 2^`LEVEL_BITS` consecutive slots of
-/// the first level. One slot of the second level covers the ticks of one revolution. With a tick of
+/// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots. With a tick of
 /// a millisecond, a shard's first level covers at least the next 129 s. Most timers of a server are
-/// due within this time, and never *cascade*, that is, move to a lower level.
+/// due within this time, so they never *cascade* to a lower level.
 pub(crate) const FIRST_LEVEL_EXTRA_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// While a wheel advances, it prefetches the entries of the next ticks, up to this many ticks
 /// ahead.
 pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
-/// Maximum number of postponed entries of a slot of the first level. An entry is *postponed* if it
-/// was reset to a later deadline but stays in its slot. An entry that another thread may postpone
-/// without a message also counts as postponed. A pass relinks postponed entries when their slot
-/// expires, so the limit bounds the cost of a tick (P7).
+/// Maximum number of *postponable* entries of a slot of the first level (see `wheel::raw`). A pass
+/// relinks postponed entries when their slot expires, so the limit bounds the cost of a tick (P7).
 pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn moves to lower levels in advance, before the first tick
-/// of their slot (P7). A late turn may exceed this number. At a slot's first tick, all remaining
-/// entries of the slot move, within the turn's budget.
+/// of their slot (P7). A late turn may exceed this number.
 pub(crate) const CASCADED_AHEAD_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
-/// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
+/// The `LEVEL_BITS` of a shard's wheel.
 pub(crate) const SHARD_WHEEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
 
 /// The number of levels of a shard's wheel. Together the levels cover every `u64` tick.
@@ -76,10 +69,9 @@ pub(crate) const WHEEL_KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
-/// The last generation of the owner's timers, a number of 54 bits. After the owner has used this
-/// generation, the shard refuses the owner's adds. Generations of remotely added timers also have
-/// the bit [`REMOTE_GENERATION_BIT`]. So the generation takes 55 bits of a timer's state word. The
-/// timer's phase and flags take the other 9 bits.
+/// The last generation of the owner's timers. After this generation, the shard refuses the owner's
+/// adds. With the bit [`REMOTE_GENERATION_BIT`], a generation takes 55 bits of a timer's state
+/// word. The timer's phase and flags take the other 9 bits.
 pub(crate) const OWNER_GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
@@ -87,21 +79,20 @@ pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24
 
 /// When a shard ends, and before a long sleep, a thread tries this many times to advance the epoch
 /// (see `reclaim`). After three advances, all retired memory that no pinned thread may read can be
-/// freed. Loom models try once, because each further attempt multiplies the interleavings.
+/// freed. Loom models try once, to limit the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some_reclaimable` frees.
 /// The limit keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
-/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim`. The limit keeps a
-/// pass that empties many pages short (P7). Later turns free the other pages.
+/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim` (P7). Later turns
+/// free the other pages.
 pub(crate) const SLAB_TRIMS_PER_PASS_MAX: u32 = 2;
 
-/// Maximum number of retired pages of a shard. A *retired* page is freed once no thread can read
-/// it. A shard that already has this many retired pages keeps other empty pages in its page table
-/// for reuse. So a shard's memory is at most the peak memory of local timers, plus the peak memory
-/// of remote timers, plus the retired pages (P8).
+/// Maximum number of retired pages of a shard (P8). A *retired* page is freed once no thread can
+/// read it. A shard that already has this many retired pages keeps other empty pages in its page
+/// table for reuse.
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 
 /// Maximum number of shards that can exist in a process at the same time.
@@ -116,8 +107,8 @@ pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 102
 /// WAKE_AT_QUEUED_MESSAGES`. A smaller count is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// Maximum number of messages in a batch that a purgatory sends to another core. An event is a
-/// message. A turn consumes a whole batch, even beyond its budget.
+/// Maximum number of messages in a batch that a purgatory sends to another core. A turn consumes a
+/// whole batch, even beyond its budget.
 pub(crate) const PURGATORY_BATCH_MESSAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 64 };
 
 /// Maximum depth of nested wake hooks: a hook may send a request that calls another shard's hook.
@@ -131,17 +122,13 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16
 /// A page of a purgatory has 2^`PURGATORY_PAGE_BITS` records.
 pub(crate) const PURGATORY_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
-/// A purgatory keeps at most this many empty pages of each kind of record for reuse. After a trim
-/// interval in which a kind of record always had an empty page, the purgatory frees one empty page
-/// of this kind.
+/// A purgatory keeps at most this many empty pages of each kind of record for reuse.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
-/// Adding one key creates at most this many chains in a purgatory's hash table. A chain holds the
-/// keys of one slot of the table.
+/// Adding one key creates at most this many chains in a purgatory's hash table.
 pub(crate) const CHAINS_CREATED_PER_ADD_MAX: usize = 8;
 
-/// When a purgatory's hash table shrinks, a turn removes at most this many chains. The limit keeps
-/// turns short (P7).
+/// When a purgatory's hash table shrinks, a turn removes at most this many chains (P7).
 pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 512 };
 
 /// Maximum number of bytes by which a turn shrinks the array of chains of a purgatory's hash table
@@ -157,8 +144,7 @@ pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 pub(crate) const GROW_BELOW_CHAINS_PER_KEY: usize = 4;
 
 /// A purgatory's hash table removes chains after a trim interval in which it always had more than
-/// this many chains per key. Before a long sleep, the table removes surplus chains without waiting
-/// for an interval.
+/// this many chains per key.
 pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 
 /// A purgatory keeps memory for up to this many deferred calls of `on_complete`.
@@ -179,13 +165,12 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
 /// The grace period, in nanoseconds. If no loop drives a wheel, a timer overdue by the grace period
-/// causes a report (see `metrics`). Usually an add or a reset makes the report.
+/// causes a report (see `metrics`).
 pub(crate) const SHORT_OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// A grace period longer than [`SHORT_OVERDUE_GRACE_NANOS`], in nanoseconds. The longer period
-/// applies to a `Shard`, to a wheel of `Timers::per_worker`, and to a thread whose `run_until` has
-/// returned. The longer period also applies to a thread that has registered a driver or installed a
-/// configuration, but has not yet driven its wheel.
+/// The longer grace period, in nanoseconds. It applies to a `Shard`, to a wheel of
+/// `Timers::per_worker`, and to a thread that has registered a driver, installed a configuration or
+/// returned from `run_until`.
 pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
@@ -193,7 +178,7 @@ pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 pub(crate) const PER_WORKER_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
 /// Maximum sleep of the watcher of `Timers::per_worker` if the watcher could not announce the sleep
-/// on every wheel. The watcher cannot announce a sleep on a wheel that another thread has claimed.
+/// on a claimed wheel.
 pub(crate) const UNANNOUNCED_SLEEP_MAX: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
@@ -201,8 +186,7 @@ pub(crate) const UNANNOUNCED_SLEEP_MAX: Duration = Duration::from_micros(100);
 pub(crate) const FUTURE_TURN_BUDGET: usize = 1_024;
 
 /// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
-/// an elapsed deadline. After this number of resets, the timer waits for the next turn. A reset to
-/// a future deadline ends the sequence.
+/// an elapsed deadline. Then the timer waits for the next turn.
 pub(crate) const ELAPSED_REMOTE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
@@ -217,8 +201,8 @@ pub(crate) const PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 }
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
 /// The number of cells of a histogram of durations. Each doubling of the duration, from a
-/// microsecond to more than an hour, takes four cells. The first cell counts durations below this
-/// range, the last cell durations above this range.
+/// microsecond to more than an hour, takes four cells. The first and the last cell count durations
+/// outside this range.
 pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.

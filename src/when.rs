@@ -17,9 +17,7 @@ use crate::{
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
 /// timer with a zero delay or a past instant fires in the next turn. A turn never fires a timer
-/// that one of its callbacks adds. A remote add that arrives after a turn has consumed the remote
-/// adds also waits for the next turn; see [`turn`](crate::LocalTimer::turn). A timer that is due
-/// after more than 584 years never fires.
+/// that one of its callbacks adds; see [`turn`](crate::LocalTimer::turn).
 ///
 /// Most timeouts need not be exact:
 ///
@@ -28,8 +26,8 @@ use crate::{
 /// * [`spread`](Self::spread) spreads out timers that are added together. Use it for reconnects and
 ///   retries, which a thousand clients would otherwise do at once.
 ///
-/// If a `When` has both slack and spread, the spread delays the deadline first, and the slack
-/// begins at the delayed deadline.
+/// If a `When` has both slack and spread, the slack begins at the deadline that the spread has
+/// delayed.
 ///
 /// # Examples
 ///
@@ -107,9 +105,8 @@ impl When {
 
     /// Lets the wheel postpone the deadline by up to `slack`.
     ///
-    /// Of the future ticks within the slack, the wheel chooses the one divisible by the largest
-    /// power of two. Timers with slack often share such ticks. If many timers share a tick and one
-    /// of them is reset, the loop may wake up one more time, before the new deadline.
+    /// The wheel chooses the future tick within the slack that is divisible by the largest power of
+    /// two. So timers with slack often share ticks.
     ///
     /// # Examples
     ///
@@ -129,15 +126,13 @@ impl When {
 
     /// Delays the timer by a fraction of `range`. Each add or reset uses a different fraction.
     ///
-    /// So timers that are added together usually fire at different ticks. The fractions of one
-    /// wheel's timers fill the range almost evenly. The first fraction is random, unless time is
-    /// virtual: the wheels of a [`ManualClock`](crate::ManualClock) get the same fractions in each
-    /// run of a test.
+    /// So timers that are added together usually fire at different ticks, spread almost evenly over
+    /// the range. The first fraction is random, unless time is virtual: the wheels of a
+    /// [`ManualClock`](crate::ManualClock) get the same fractions in each run of a test.
     ///
     /// The fractions are not independent random numbers: each fraction of a wheel is the wheel's
-    /// previous fraction plus a constant, modulo one. So if two wheels spread the same number of
-    /// timers, the difference between their fractions stays constant. For an election, or
-    /// contention between a few parties, draw the delay from your own random numbers.
+    /// previous fraction plus a constant, modulo one. For an election, or contention between a few
+    /// parties, draw the delay from your own random numbers.
     ///
     /// # Examples
     ///
@@ -187,8 +182,7 @@ impl From<Instant> for When {
     }
 }
 
-/// A shard's sequence of fractions: each timer with a spread is delayed by the next fraction of its
-/// range. Holds the next fraction, in units of 2^-64.
+/// A shard's sequence of fractions for spread. Holds the next fraction, in units of 2^-64.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadSequence(AtomicU64);
 
@@ -202,12 +196,11 @@ impl SpreadSequence {
 
     /// Advances the sequence, and returns the delay of a timer with the spread `range`.
     ///
-    /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// for any number of timers.
+    /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly.
     pub(crate) fn next_delay_nanos(&self, range: Duration) -> u64 {
         // A timer without a spread does not advance the sequence. Otherwise, if only every 55th
-        // timer had a spread, the fractions of these timers would be almost equal, because 55 is a
-        // Fibonacci number.
+        // timer had a spread, the fractions would be almost equal, because 55 is a Fibonacci
+        // number.
         if range.is_zero() {
             return 0;
         }

@@ -52,8 +52,7 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // If Linux has disabled `rdtsc` for the process, this instruction ends the process. In such
-        // a process, `Instant::now` usually also ends the process.
+        // If Linux has disabled `rdtsc` for the process, this instruction ends the process.
         // SAFETY: every x86_64 processor has `rdtsc`, which accesses no memory.
         unsafe { _rdtsc() }
     }

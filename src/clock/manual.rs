@@ -12,9 +12,9 @@ use crate::{
 
 /// A clock whose virtual time changes only by [`advance`](Self::advance) and [`set`](Self::set).
 ///
-/// All clones of a clock show one virtual time, on any thread. So one clock can drive many shards.
-/// Changing the time fires nothing and wakes no thread: the next turn of each shard fires its due
-/// timers. Do not sleep until a deadline of a manual clock: real time does not advance this clock.
+/// All clones of a clock show one virtual time, so one clock can drive many shards. Changing the
+/// time fires nothing and wakes no thread: the next turn of each shard fires its due timers. Do not
+/// sleep until a deadline of a manual clock: real time does not advance this clock.
 ///
 /// # Examples
 ///
@@ -81,7 +81,7 @@ impl ManualClock {
 
     /// Creates a clock that shows zero. The first wheel of this clock seeds
     /// [`When::spread`](crate::When::spread) with `seed`, the second wheel with `seed + 1`, and so
-    /// on. Without this function, the seed is zero.
+    /// on.
     ///
     /// # Examples
     ///

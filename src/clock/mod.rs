@@ -6,7 +6,7 @@
 //! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. If
 //! its clock goes backwards, a shard uses the greatest reading so far, until the clock reaches this
 //! reading again. [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the
-//! readings that go backwards. Readings saturate 584 years after the origin.
+//! readings that go backwards.
 //!
 //! A shard reads its clock with a [`ShardClock`]. A reading is a lower and an upper bound on the
 //! time. The two bounds are equal, except in an estimate from the processor's counter.
@@ -53,8 +53,8 @@ use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};
 #[derive(Clone, Debug)]
 pub struct Clock(ClockSource);
 
-// `repr(u8)` stores the enum's tag in a separate byte. Without `repr(u8)`, the compiler stores the
-// tag inside the `Instant`, which makes readings slower.
+// `repr(u8)` stores the enum's tag in a separate byte. A tag inside the `Instant` makes readings
+// slower.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum ClockSource {
@@ -79,10 +79,8 @@ struct FunctionClock {
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// Holds the function of a [`Clock::from_fn`], and catches a panic when the function is dropped.
-/// The last clone of a clock is often dropped with a thread's wheel, or by a thread that ends
-/// another shard. A panic in an exiting thread would end the process. The option is `None` only
-/// during the drop.
+/// Holds the function of a [`Clock::from_fn`], and catches a panic when the function is dropped. A
+/// panic in an exiting thread would end the process. The option is `None` only during the drop.
 struct CatchPanicOnDrop<F>(Option<F>);
 
 impl<F> Drop for CatchPanicOnDrop<F> {
@@ -116,39 +114,34 @@ impl Clock {
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
     /// In a busy loop, most readings read only the counter, which costs less than reading the
-    /// monotonic clock. A reading gives two bounds on the time, at most 10 us apart. For a delay
-    /// above zero, the owner's adds and resets use the later bound. Turns use the earlier one.
-    /// Other threads' adds and resets read the monotonic clock. So a timer is not early unless the
-    /// counter fails, and fires at most about 10 us later than with the monotonic clock.
+    /// monotonic clock. A timer is not early unless the counter fails, and fires at most about 10
+    /// us later than with the monotonic clock.
     ///
     /// Use this clock in a loop that reads the clock more than once every 10 us. Each turn, and
-    /// each add or reset by the owner, reads the clock. In a slower loop, each reading reads both
-    /// the counter and the monotonic clock, and so costs more. Do not use the fast clock with ticks
-    /// of about 10 us or less, because timers could fire a tick or more late.
+    /// each add or reset by the owner, reads the clock. In a slower loop, readings cost more than
+    /// with the monotonic clock. Do not use the fast clock with ticks of about 10 us or less,
+    /// because timers could fire a tick or more late.
     ///
-    /// The fast clock needs `x86_64`, Linux, and an invariant counter. The kernel's own clock must
-    /// use the counter: the file
-    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource`, if readable, must
-    /// contain `tsc`. In virtual machines the file often contains `kvm-clock`; an administrator can
-    /// write `tsc` to it. If the machine does not meet these conditions, this function returns the
-    /// monotonic clock, and [`is_fast`](Self::is_fast) returns false.
+    /// The fast clock needs `x86_64`, Linux, and an invariant counter that the kernel's own clock
+    /// uses. The file `/sys/devices/system/clocksource/clocksource0/current_clocksource`, if
+    /// readable, must contain `tsc`. In virtual machines the file often contains `kvm-clock`; an
+    /// administrator can write `tsc` to it. If the machine does not meet these conditions, this
+    /// function returns the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
     ///
     /// # Why it can be trusted
     ///
-    /// For at least its first two milliseconds, a shard always reads the monotonic clock, to
-    /// measure the counter's rate. Later, a shard that has read the monotonic clock in the last 13
-    /// us usually reads only the counter. The bounds allow for changes of the monotonic clock's
-    /// rate, which the kernel limits to 11 %.
+    /// A shard measures the counter's rate for at least two milliseconds. Later, the shard uses the
+    /// counter only in the 13 us after a reading of the monotonic clock. The estimates allow for
+    /// changes of the monotonic clock's rate, which the kernel limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks the counters, because
-    /// its own clock depends on them. A shard uses the counter only in the 13 us after a reading of
-    /// the monotonic clock. If the counter contradicts the clock, the shard measures the counter's
-    /// rate again. After repeated contradictions, the shard reads only the monotonic clock.
+    /// its own clock depends on them. If the counter contradicts the clock, the shard measures the
+    /// counter's rate again. After repeated contradictions, the shard reads only the monotonic
+    /// clock.
     ///
-    /// If the counter goes wrong, the error lasts at most until the next reading of the monotonic
-    /// clock. Before that reading, timers may fire up to 10 us early if the counter runs ahead.
-    /// Suppose the counter falls behind by a time t. Then timers that the owner adds or resets
-    /// before that reading may fire up to t early.
+    /// An error of the counter lasts at most until the next reading of the monotonic clock. Until
+    /// then, timers may fire up to 10 us early if the counter runs ahead. If the counter falls
+    /// behind by a time t, new timers may fire up to t early.
     ///
     /// # Examples
     ///
@@ -168,9 +161,8 @@ impl Clock {
 
     /// Returns a clock that, on Linux and Android, also advances while the machine is suspended.
     ///
-    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and [`Clock::monotonic`] elsewhere or if
-    /// `CLOCK_BOOTTIME` cannot be read. A reading of `CLOCK_BOOTTIME` costs about as much as a
-    /// reading of the monotonic clock.
+    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and [`Clock::monotonic`] elsewhere. A
+    /// reading costs about as much as a reading of the monotonic clock.
     ///
     /// The timeout of a poll or a park does not advance during a suspension, so a loop may sleep
     /// too long. Call `turn` when the machine resumes or at regular intervals, or wait for a
@@ -202,11 +194,11 @@ impl Clock {
     }
 
     /// Returns a clock of your own, such as the clock of a simulator. This clock shows the instant
-    /// `origin` plus `elapsed()`, up to 584 years after `origin`.
+    /// `origin` plus `elapsed()`.
     ///
     /// Any thread may call `elapsed`. `elapsed` must not block, panic or use corewheel, and its
     /// result must never decrease. If this clock stops or jumps, corewheel does not wake a loop
-    /// that sleeps in real time. The loop must arrange its own wake-up.
+    /// that sleeps in real time.
     ///
     /// # Examples
     ///
@@ -331,16 +323,14 @@ impl Clock {
     fn nanos_slow(&self) -> u64 {
         match &self.0 {
             ClockSource::Monotonic { origin, .. } => saturating_nanos(origin.elapsed()),
-            // The kernel clock was readable when this clock was created, so the kernel clock is
-            // readable now.
+            // The kernel clock was readable when this clock was created, so it is readable now.
             ClockSource::BootTime { nanos_at_origin, .. } => {
                 boot_time_nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
             ClockSource::Manual(manual) => manual.nanos(),
             ClockSource::Function(function) => {
-                // The clock's function may call `process::exit`, which drops the thread's wheel.
-                // Scoped threads that the function started may still use its captures. This `Arc`
-                // keeps the captures alive.
+                // The function may call `process::exit`, which drops the thread's wheel. Scoped
+                // threads may still use the function's captures, which this `Arc` keeps alive.
                 let elapsed = Arc::clone(&function.elapsed);
                 saturating_nanos(elapsed())
             }
@@ -361,7 +351,6 @@ impl Clock {
                 ClockSource::BootTime { nanos_at_origin: own_origin, .. },
                 ClockSource::BootTime { nanos_at_origin: other_origin, .. },
             ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
-            // The result is a reading of this clock, plus the time until `other` shows `nanos`.
             // Reads `other` first, so the result is too late by the time between the two readings.
             (ClockSource::BootTime { .. }, _) | (_, ClockSource::BootTime { .. }) => {
                 let remaining = nanos.saturating_sub(other.nanos());

@@ -1,5 +1,4 @@
-//! A shard's clock, its latest reading, and the start times of turns. A reading gives a lower and
-//! an upper bound on the time.
+//! A shard's clock, its latest reading, and the start times of turns.
 
 use std::time::Duration;
 
@@ -23,8 +22,8 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Raises each bound to the corresponding bound of `newer`, if the bound of `newer` is later.
-    /// Returns false if the clock went backwards: `newer.max` is before `self.min`.
+    /// Raises each bound to the bound of `newer`, if that is later. Returns false if the clock went
+    /// backwards: `newer.max` is before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, newer: Self) -> bool {
         let is_monotonic = newer.max >= self.min;
@@ -46,8 +45,8 @@ pub(crate) struct ShardClock {
     /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
     /// the lower bound of the first reading.
     pub(crate) turn_start: u64,
-    /// The value that `turn_start` had just before the latest turn that was not *idle*. Zero if
-    /// every turn so far was idle. An idle turn finds nothing to do.
+    /// The value of `turn_start` before the latest turn that was not idle, or zero if every turn
+    /// was idle.
     pub(crate) previous_turn_start: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
@@ -90,9 +89,9 @@ impl ShardClock {
 
     /// Reads the clock itself, and updates the estimator, if there is one.
     ///
-    /// The clock must be read between the two counts of the [`Anchor`]. The processor keeps this
-    /// order for two reasons. The kernel's clock code waits until the first count has been read.
-    /// `read_ordered` reads the second count after the clock code has completed.
+    /// The clock must be read between the two counts of the [`Anchor`]. The kernel's clock code
+    /// waits until the first count has been read. `read_ordered` reads the second count after the
+    /// clock code has completed.
     #[inline]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {
@@ -125,16 +124,15 @@ impl ShardClock {
     }
 
     /// Returns the duration from `now`, a new reading of the clock, until `end`. Returns zero if
-    /// `end` is at or before `latest.min`. If the clock went backwards, `now` may be before
-    /// `latest.min`.
+    /// `end` is at or before `latest.min`, even if the clock went backwards.
     pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
         let wait = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait)
     }
 
-    /// Returns the wake-up time that the owner publishes for its next turn. Returns `u64::MAX` if
-    /// `next_turn` is `None`. The result is always after `turn_start`, unless the clock is at its
-    /// maximum. Other threads assume that a turn has handled all wake-up times up to its beginning.
+    /// Returns the wake-up time that the owner publishes for its next turn; `u64::MAX` means never.
+    /// The result is after `turn_start`, because other threads assume that a turn has handled all
+    /// wake-up times up to its beginning.
     pub(crate) fn wake_up_time_to_publish(&self, next_turn: Option<u64>) -> u64 {
         next_turn.map_or(u64::MAX, |nanos| nanos.max(self.turn_start.saturating_add(1)))
     }

@@ -30,7 +30,7 @@ pub(crate) struct TickLength {
     shift: u32,
     /// [`deadline_tick`](Self::deadline_tick) uses the fast division for times before this limit.
     /// Rounding up adds a tick minus a nanosecond, and the sum must be below
-    /// [`SLOW_DIVISION_FROM`]. The limit is zero if the tick is longer than 292 years.
+    /// [`SLOW_DIVISION_FROM`].
     fast_round_up_until: u64,
 }
 
@@ -90,8 +90,7 @@ impl TickLength {
 
     /// Returns the deadline `nanos`. From an elapsed deadline, subtracts *almost a tick*: a tick
     /// minus a nanosecond. The subtraction cancels the rounding up in
-    /// [`deadline_tick`](Self::deadline_tick). So the timer gets the tick in progress at `nanos`,
-    /// and the next turn fires the timer.
+    /// [`deadline_tick`](Self::deadline_tick), so the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Subtracts zero if `has_elapsed` is false, because a branch would slow adds down.
@@ -99,13 +98,10 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
-    /// and `max` are the bounds of the reset's clock reading. The reset has changed an elapsed
-    /// deadline in two steps. First, the reset replaced a deadline after `min` by `min`. Second,
-    /// [`backdate_if_elapsed`](Self::backdate_if_elapsed) subtracted almost a tick. This function
-    /// adds almost a tick to `due`, to undo the second step. If the sum is before `min`, the sum is
-    /// the requested deadline, and the period counts from the sum. Otherwise, the requested
-    /// deadline may have been as late as `max`. So the period counts from the later of `max` and
-    /// `due`.
+    /// and `max` are the bounds of the reset's clock reading. The reset has replaced an elapsed
+    /// deadline after `min` by `min`, and has then [subtracted](Self::backdate_if_elapsed) almost a
+    /// tick. This function adds almost a tick again. If the sum is before `min`, the sum is the
+    /// requested deadline. Otherwise, the requested deadline may have been as late as `max`.
     pub(crate) fn period_base_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }

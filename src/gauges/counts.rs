@@ -36,8 +36,7 @@ counts! {
     /// The counts of a shard's timers, messages and turns. A remote add, reset or cancel usually
     /// queues a *message* for the shard's owner, which consumes it in a turn.
     ///
-    /// `added == live + fired + cancelled + handed_back` holds in every reading, by the owner or by
-    /// another thread.
+    /// `added == live + fired + cancelled + handed_back` holds in every reading.
     ///
     /// # Examples
     ///
@@ -53,51 +52,41 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. A remote add is counted when the owner consumes its message, or when the
-        /// shard ends. Each closure of [`ShardRef::run`](crate::ShardRef), each batch of a
-        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages of
-        /// [`Cores::stop`](crate::Cores::stop) also count as added timers.
+        /// Timers added. A remote add is counted when the owner consumes its message. Each closure
+        /// of [`ShardRef::run`](crate::ShardRef) and some internal messages also count, such as a
+        /// batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
         pub added: u64,
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.
         pub live: u64,
         /// One-shot timers that fired, and periodic timers that
-        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. A run that does not end a
-        /// periodic timer counts only in `runs`.
+        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. Other runs of periodic timers
+        /// count only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
-        /// message, or when the shard ends. Includes periodic timers that were cancelled during a
-        /// run, although [`cancel`](crate::TimerHandle::cancel) returned `Running`.
+        /// message. Includes periodic timers that were cancelled during a run, although
+        /// [`cancel`](crate::TimerHandle::cancel) returned `Running`.
         pub cancelled: u64,
         /// The timers in `cancelled` that other threads cancelled, or that the owner of a
         /// [`Shard`](crate::Shard) cancelled by
-        /// [`TimerHandle::cancel`](crate::TimerHandle::cancel). In a wheel of
-        /// `Timers::per_worker`, only cancels that were sent as messages count here.
+        /// [`TimerHandle::cancel`](crate::TimerHandle::cancel). In a wheel of `Timers::per_worker`,
+        /// counts only cancels that were sent as messages.
         pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
-        /// Timers that other threads have cancelled, and that the owner has not unlinked yet.
-        ///
-        /// For the owner, `uncollected` is the exact number of cancelled timers with a queued
-        /// message. If a timer is cancelled during another thread's reset, the message is queued
-        /// when the reset ends. For other threads, `uncollected` is the number of queued cancel
-        /// messages, which is inexact if it is 3,072 or more. A queued cancel message may be about
-        /// a timer that the published `live` does not count yet. A timer that was cancelled during
-        /// a reset, or while a reset message was queued, may have no cancel message.
+        /// Timers that other threads have cancelled, and that the owner has not unlinked yet. The
+        /// owner reads the exact number, and other threads an approximate one.
         pub uncollected: u64,
-        /// Unconsumed messages from other threads about added, reset and cancelled timers. The
-        /// owner reads the exact number of messages. Once 3,072 cancels, or 3,072 adds and resets,
-        /// are queued, other threads may read an inexact number until the owner has consumed these
-        /// messages.
+        /// Unconsumed messages from other threads about added, reset and cancelled timers. Other
+        /// threads may read an inexact number if 3,072 or more messages are queued.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
-        /// Resets by other threads that the owner has processed. Several resets of a timer between
-        /// two turns count as one. If resets only postpone a timer, all resets before the timer's
-        /// original deadline count as one.
+        /// Resets by other threads that the owner has processed. Several resets of a timer usually
+        /// count as one.
         pub remote_resets: u64,
-        /// Callbacks that were run, and payloads that were handed out. A one-shot timer that fired
-        /// counts once. A periodic timer counts once per run.
+        /// Callbacks that were run, and payloads that were handed out. A periodic timer counts once
+        /// per run.
         pub runs: u64,
         /// Panics caught in callbacks, destructors, delayed operations, wakers and the wake hook.
         pub panicked: u64,
@@ -108,8 +97,7 @@ counts! {
         /// Turns that did not finish, usually because a budget was used up or more than 1,024
         /// messages waited. The next turn continues.
         pub turns_behind: u64,
-        /// Operations on entries of the wheel: each link, reset, cascade, unlink or fire of an
-        /// entry counts.
+        /// Operations on entries of the wheel: links, resets, cascades, unlinks and fires.
         pub touched: u64,
     }
 }

@@ -80,10 +80,9 @@ fn cell_end_nanos(cell: usize) -> u64 {
 
 /// A histogram of durations.
 ///
-/// The histogram has 130 ranges. Durations below 1,024 ns share the first range. Durations above
-/// about 73 minutes share the last range, whose end is [`max`](Self::max), the longest duration
-/// ever counted. The end of any other range exceeds each duration in the range by at most a
-/// quarter.
+/// Durations are counted in 130 ranges. Durations below 1,024 ns share the first range, and
+/// durations above about 73 minutes share the last. The end of any other range exceeds its
+/// durations by at most a quarter.
 ///
 /// # Examples
 ///
@@ -176,9 +175,9 @@ impl Histogram {
     /// Returns the duration that `percent` percent of the durations do not exceed, or zero if the
     /// histogram is empty.
     ///
-    /// The result may exceed the exact value by up to a quarter, or by up to 1,023 ns if the exact
-    /// value is below 1,024 ns. If the exact value is above about 73 minutes, the result is the
-    /// longest duration. Clamps `percent` to the range from 0 to 100.
+    /// The result may exceed the exact value by up to a quarter, or by about a microsecond. Above
+    /// about 73 minutes, the result is the longest duration. Clamps `percent` to the range from 0
+    /// to 100.
     ///
     /// # Examples
     ///
@@ -229,8 +228,7 @@ impl Histogram {
     }
 
     /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
-    /// histogram. The maximum of the result is the longest duration ever counted, before or after
-    /// `earlier`; `percentile(100.0)` is at least the longest duration since then.
+    /// histogram. The result's maximum is the longest duration ever counted, even before `earlier`.
     ///
     /// # Examples
     ///

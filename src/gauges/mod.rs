@@ -1,12 +1,12 @@
 //! The numbers that a shard's owner publishes. Any thread can read these numbers through the module
 //! `metrics`.
 //!
-//! The owner keeps its counts in private fields. The owner copies these counts to [`Gauges`] when
-//! its loop computes how long to sleep, and about every 64 turns. Other threads write only
-//! `stalls`, `occupancy_requested`, `remote_due_while_undriven` and `overdue_grace_nanos`. A reader
-//! never makes the owner wait, and a stalled owner never delays a reader.
+//! The owner copies its private counts to [`Gauges`] when its loop computes how long to sleep, and
+//! about every 64 turns. Other threads write only `stalls`, `occupancy_requested`,
+//! `remote_due_while_undriven` and `overdue_grace_nanos`. The owner and the readers never wait for
+//! each other.
 //!
-//! A reader of a `Timers::per_worker` wheel first calls `refresh`. `refresh` publishes the counts,
+//! A reader of a `Timers::per_worker` wheel first calls `refresh`, which publishes the counts
 //! unless another thread has claimed the wheel.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
@@ -57,8 +57,8 @@ pub(crate) struct Gauges {
     longest_turn_nanos: AtomicU64,
     pub(crate) lateness_by_cause: [AtomicHistogram; 2],
     pub(crate) callback_durations: AtomicHistogram,
-    /// Nonzero if a thread has requested `occupied_slots_by_level`. The owner publishes these slot
-    /// counts only on request, because publishing them takes a few microseconds.
+    /// Nonzero if a thread has requested `occupied_slots_by_level`, whose publication takes a few
+    /// microseconds.
     occupancy_requested: AtomicU64,
     occupied_slots_by_level: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
@@ -87,9 +87,8 @@ pub(crate) struct TurnState {
 }
 
 impl TurnState {
-    /// Returns the due time of the next turn. Returns `None` during a turn, or if no turn is
-    /// needed. Also returns `None` if the latest turn began at or after the published due time,
-    /// because the next turn's due time is not published yet.
+    /// Returns the due time of the next turn. Returns `None` during a turn, if no turn is needed,
+    /// or if the next turn's due time is not published yet.
     pub(crate) fn next_turn_due(self) -> Option<u64> {
         let Self { is_in_turn, latest_turn_began_at, next_due, .. } = self;
         (!is_in_turn && latest_turn_began_at < next_due && next_due < u64::MAX).then_some(next_due)
@@ -179,8 +178,7 @@ impl Gauges {
     }
 
     /// Raises the grace period of overdue timers to `LONG_OVERDUE_GRACE_NANOS`, unless the report
-    /// is disabled. Called when a driver registers, the thread installs a configuration, or
-    /// `run_until` returns.
+    /// is disabled.
     pub(crate) fn extend_overdue_grace(&self) {
         if self.must_publish() {
             // Relaxed: an independent word.
@@ -189,8 +187,7 @@ impl Gauges {
     }
 
     /// Lowers the grace period of overdue timers from `LONG_OVERDUE_GRACE_NANOS` to
-    /// `SHORT_OVERDUE_GRACE_NANOS`. Called at the end of a thread that has a configuration, but
-    /// never had a driver.
+    /// `SHORT_OVERDUE_GRACE_NANOS`.
     pub(crate) fn shorten_overdue_grace(&self) {
         let (long, short) = (LONG_OVERDUE_GRACE_NANOS, SHORT_OVERDUE_GRACE_NANOS);
         // Both `Relaxed`: an independent word. The exchange fails if a report has disabled further
@@ -215,8 +212,8 @@ impl Gauges {
     }
 
     /// Publishes the deadline of a remote request that no turn has handled. Readers assume that the
-    /// latest turn has handled all deadlines up to its beginning. So a deadline before the
-    /// beginning of the latest turn is raised to 1 ns after this beginning.
+    /// latest turn has handled all deadlines up to its beginning. So an earlier deadline is raised
+    /// to 1 ns after this beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.must_publish() {
             // Relaxed: the caller is the owner, or has acquired `Parker::set_undriven`.
@@ -342,8 +339,7 @@ mod tests {
     }
 
     /// `turn_state` must not combine a turn's number with the beginning of the previous turn.
-    /// Otherwise `metrics::Watchdog` would count the sleep between the two turns as part of the
-    /// turn.
+    /// Otherwise `metrics::Watchdog` would count the sleep between the two turns.
     #[test]
     fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;

@@ -1,22 +1,20 @@
 //! Tables of pages, and the free places of each page.
 //!
-//! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
-//! *places*, each for one entry or node. A table grows by whole pages, so no entry moves. Each page
-//! has its own free list, so that a page can be freed without a search of other lists. The place
-//! that was freed last is reused first, because it is probably still in the cache. This
-//! *last-freed* place stays outside the lists, so that the next add touches no list. The page of
-//! the last-freed place counts this place as used. The last-freed place joins the free list of its
-//! page when another place is freed, or before empty pages are freed. The last-freed place also
-//! joins the list when the wheel or shard becomes empty. Exception: if the fast path of
-//! `Wheel::remove` removes the last entry, the place stays outside the lists.
+//! A page has a fixed number of *places*, each for one entry of a wheel or one node of a shard. A
+//! table grows by whole pages, so no entry moves. Each page has its own free list, so that a page
+//! can be freed without a search of other lists.
+//!
+//! The *last-freed* place is reused first, because it is probably still in the cache. It stays
+//! outside the lists, so that the next add touches no list. Its page counts it as used. It joins
+//! the free list of its page when another place is freed, or before empty pages are freed. Usually
+//! it also joins the list when the wheel or shard becomes empty.
 //!
 //! # When memory is committed and freed
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
-//! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
-//! memory and zeroes it. Some empty pages are kept as *spare pages*, and the others are freed
-//! (promise P8 in `ARCHITECTURE.md`). Repeated batches of timers reuse the spare pages (promise
-//! P4). On Linux and Android, with the feature `std`, a freed page's memory returns to the
+//! few at a time. So never-used places usually occupy no physical memory. Repeated batches of
+//! timers reuse a few empty *spare pages* (promise P4 in `ARCHITECTURE.md`). Other empty pages are
+//! freed (P8). On Linux and Android, with the feature `std`, a freed page's memory returns to the
 //! operating system at once.
 
 #![allow(unsafe_code)]
@@ -131,8 +129,8 @@ impl<P: Copy> PageTable<P> {
 #[derive(Debug)]
 pub(crate) struct PlaceAllocator {
     free_lists_by_page: Vec<PageFreeList>,
-    /// The index of the place that was freed last, or 0 for none. This place is in no list, and its
-    /// page counts it as used.
+    /// The index of the last-freed place, or 0 for none. The place is in no list, and its page
+    /// counts it as used.
     last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current_page: usize,
@@ -151,7 +149,7 @@ struct PageFreeList {
     /// One plus the first place of the list, or 0 if the list is empty.
     first_free_plus_one: u16,
     used_count: u16,
-    /// The first place that was never in the list. All later places were never in the list either.
+    /// The first place that was never in the list; nor were the later places.
     first_never_used: u16,
     /// True if the page exists and belongs to this owner.
     is_own: bool,
@@ -223,7 +221,7 @@ impl PlaceAllocator {
 
     /// Puts a place into the free list of its page, and makes this page current. Returns the link
     /// that the caller must store in the place. Also returns true if the page is now empty, and the
-    /// owner has more empty pages than it keeps as spare pages.
+    /// owner has surplus pages.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.free_lists_by_page[number];
@@ -237,7 +235,7 @@ impl PlaceAllocator {
     }
 
     /// Updates `pages_with_room` and `empty_page_count` for a page that has room. Returns true if
-    /// the page is empty, and the owner has more empty pages than it keeps as spare pages.
+    /// the page is empty, and the owner has surplus pages.
     #[cold]
     #[inline(never)]
     fn list_page_with_room(&mut self, number: usize) -> bool {
@@ -299,8 +297,8 @@ impl PlaceAllocator {
         self.empty_page_count > self.spare_pages_to_keep
     }
 
-    /// If the owner has more empty pages than it keeps, removes the empty page with the highest
-    /// number. Returns this number.
+    /// If the owner has surplus pages, removes the empty page with the highest number. Returns this
+    /// number.
     pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
         if !self.has_surplus_pages() {
             return None;

@@ -2,9 +2,8 @@
 //!
 //! The snapshot has two copies of the words, written alternately. The version's parity selects the
 //! newest copy: the writer fills the other copy and then raises the version. A reader reads the
-//! version, the newest copy, and the version again. If the version has not changed, the writer has
-//! not written to the copy that the reader has read. So a writer never waits, and a reader tries
-//! again only if the writer published during the read.
+//! version, the newest copy, and the version again. If the version has changed, the reader tries
+//! again. A writer never waits.
 //!
 //! Two rules hold. V1: the version publishes the copy that it selects (Release, Acquire). V2: if a
 //! reader loads the version and then a newer word, the reader's second load of the version returns

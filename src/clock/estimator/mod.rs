@@ -9,37 +9,32 @@
 //! `(count - count_before) * max`.
 //!
 //! `min` is the measured rate minus 25 %, and `max` is the measured rate plus 25 %. The kernel may
-//! *steer* its clock, for example to follow NTP. A steered clock runs up to 11 % faster or slower.
-//! The kernel may steer during the measurement or later. So the true rate divided by the measured
-//! rate is between 0.89 / 1.11 and 1.11 / 0.89. Both quotients differ from 1 by less than 25 %. An
-//! anchor is used only during its *window* of a few microseconds, so the two bounds on the time
-//! stay close together.
+//! *steer* its clock up to 11 % faster or slower, during the measurement or later. So the true rate
+//! divided by the measured rate is between 0.89 / 1.11 and 1.11 / 0.89. Both quotients differ from
+//! 1 by less than 25 %. An anchor is used only during its *window* of a few microseconds, so the
+//! two bounds on the time stay close together.
 //!
 //! # A faulty counter
 //!
-//! A count is *usable* if it is greater than the count of the latest estimate and within the
-//! window. If a count is not usable, the clock is read. So if the counter jumps ahead, the lower
-//! bound exceeds the clock's time by at most the length of the window. If the counter slows, stops
-//! or goes backwards, the upper bound can be before the clock's time. This error lasts until the
-//! clock is next read.
+//! A count gives an estimate only if it is greater than the count of the latest estimate and within
+//! the window. Otherwise, the clock is read. So if the counter jumps ahead, the lower bound exceeds
+//! the clock's time by at most the length of the window. If the counter slows, stops or goes
+//! backwards, the upper bound can be before the clock's time, until the clock is next read.
 //!
-//! Once the rate is known, each new anchor is checked against the previous one. If an anchor
-//! contradicts the previous one, this is a *fault*, and the rate is measured again. After eight
-//! faults, each within a minute of the previous one, the counter is abandoned.
+//! Once the rate is known, an anchor that contradicts the previous one is a *fault*, and the rate
+//! is measured again. After eight faults, each within a minute of the previous one, the counter is
+//! abandoned.
 
 use super::Reading;
 
-/// The maximum length of an anchor's window, in nanoseconds. A window has this length if the
-/// counter runs at its lowest assumed speed. At the measured speed, a window is a fifth shorter.
-/// The bounds of a reading are at most [`BOUNDS_GAP_MAX_NANOS`] apart. The distance between the
-/// bounds is the sum of three parts:
+/// The maximum length of an anchor's window, in nanoseconds. At the counter's measured speed, a
+/// window is a fifth shorter. The bounds of a reading are at most [`BOUNDS_GAP_MAX_NANOS`] apart.
+/// The distance between the bounds is the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_MAX_NANOS`,
 /// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
 ///   `WINDOW_MAX_NANOS`,
 /// * [`EARLY_READ_MARGIN_NANOS`].
-///
-/// A shorter window would need more readings of the clock.
 const WINDOW_MAX_NANOS: u64 = 16_000;
 
 /// The largest distance between the bounds of a reading.
