@@ -132,7 +132,7 @@ impl Config {
 
     /// Sets the largest number of live timers. At the limit, an add is refused, and `try_add`
     /// returns the callback. The default, and the maximum, is 2^25 - 1. A queued closure of
-    /// [`ShardRef::run`](crate::ShardRef) counts too.
+    /// [`ShardRef::run`](crate::ShardRef::run) counts too.
     ///
     /// For remote adds, the limit is approximate. The timers that the owner has added since its
     /// latest turn or announced sleep do not count, but cancelled timers may count.

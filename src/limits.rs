@@ -78,8 +78,8 @@ pub(crate) const OWNER_GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24 };
 
 /// When a shard ends, and before a long sleep, a thread tries this many times to advance the epoch
-/// (see `reclaim`). After three advances, all retired memory that no pinned thread may read can be
-/// freed. Loom models try once, to limit the interleavings.
+/// (see `reclaim`). Three advances suffice to free all retired memory that no pinned thread may
+/// read. Loom models try once, to limit the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some_reclaimable` frees.
@@ -102,9 +102,8 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
 pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
-/// When a mailbox's message count reaches this value, `WAKE_AT_QUEUED_MESSAGES` is subtracted from
-/// the count. From then on, the count is too low, but at least `MESSAGE_COUNT_WRAP -
-/// WAKE_AT_QUEUED_MESSAGES`. A smaller count is exact.
+/// A mailbox's message count that reaches this value is lowered by `WAKE_AT_QUEUED_MESSAGES`. A
+/// count below `MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES` is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// Maximum number of messages in a batch that a purgatory sends to another core. A turn consumes a

@@ -9,8 +9,8 @@ use crate::{
 
 /// When a timer is due: after a delay or at an instant, optionally with slack or spread.
 ///
-/// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] counts from a clock
-/// reading that the call takes. An [`Instant`] is a time of the wheel's clock; see
+/// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] counts from the clock
+/// reading of the call. An [`Instant`] is a time of the wheel's clock; see
 /// [`LocalTimer::now`](crate::LocalTimer::now).
 ///
 /// # Deadlines
@@ -187,7 +187,7 @@ impl From<Instant> for When {
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// Sets the first fraction to `seed` times the square root of two, modulo one. So the
+    /// Sets the first fraction to `seed` times the square root of two, modulo one, so that the
     /// fractions of consecutive seeds are far apart.
     pub(crate) fn set_seed(&self, seed: u64) {
         // Relaxed: no other data depends on the fraction.

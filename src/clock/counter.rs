@@ -4,7 +4,7 @@
 //! A fast clock uses the counter if the counter is invariant and the kernel's own clock uses it. An
 //! *invariant* counter runs at one speed in every power state of the processor. The kernel stops
 //! using a counter that jumps or differs between cores. If `/sys` does not name the kernel's clock,
-//! the counter only needs to be invariant.
+//! an invariant counter suffices.
 
 #[cfg(all(
     target_arch = "x86_64",

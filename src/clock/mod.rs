@@ -130,9 +130,9 @@ impl Clock {
     ///
     /// # Why it can be trusted
     ///
-    /// A shard measures the counter's rate for at least two milliseconds. Later, the shard uses the
-    /// counter only in the 13 us after a reading of the monotonic clock. The estimates allow for
-    /// changes of the monotonic clock's rate, which the kernel limits to 11 %.
+    /// A shard first measures the counter's rate for at least two milliseconds. Later, the shard
+    /// uses the counter only in the 13 us after a reading of the monotonic clock. The estimates
+    /// allow for changes of the monotonic clock's rate, which the kernel limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks the counters, because
     /// its own clock depends on them. If the counter contradicts the clock, the shard measures the
@@ -161,8 +161,9 @@ impl Clock {
 
     /// Returns a clock that, on Linux and Android, also advances while the machine is suspended.
     ///
-    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and [`Clock::monotonic`] elsewhere. A
-    /// reading costs about as much as a reading of the monotonic clock.
+    /// The clock is `CLOCK_BOOTTIME` on Linux and Android if it can be read, and
+    /// [`Clock::monotonic`] otherwise. A reading costs about as much as a reading of the monotonic
+    /// clock.
     ///
     /// The timeout of a poll or a park does not advance during a suspension, so a loop may sleep
     /// too long. Call `turn` when the machine resumes or at regular intervals, or wait for a

@@ -7,9 +7,7 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of cells per octave. An octave is the range from a value to
-/// its double. With four cells per octave, the values of a cell differ by at most a quarter, except
-/// in the first and the last cell.
+/// The binary logarithm of the number of cells per octave, the range from a value to its double.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 /// A histogram of durations that one thread writes and any thread reads.

@@ -636,7 +636,7 @@ impl<T> Engine<T> {
         }
         self.publish_live_count();
         // The pass consumes messages about added and reset timers before the first due timer fires.
-        // So timers fire in tick order, regardless of which thread added or reset them.
+        // So timers usually fire in tick order, regardless of which thread added or reset them.
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         let has_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
         let target = self.clock.tick.tick_at(self.clock.turn_start);
@@ -1051,10 +1051,9 @@ impl<T> Engine<T> {
         self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
     }
 
-    /// Ends every timer that is not running, closes the mailbox, and frees the shard's number.
-    /// Returns the payloads, or none if the shard was already closed. The caller must call
-    /// [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the result, at a
-    /// point where user code may run.
+    /// Ends every timer that is not running, closes the mailbox, and frees the shard's number. The
+    /// caller must call [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the
+    /// result, at a point where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.closed, true) {
@@ -1240,9 +1239,9 @@ impl<T> Engine<T> {
     }
 
     /// Removes remotely cancelled timers until
-    /// [`grant_add_allowance(max_adds)`](Self::grant_add_allowance) succeeds, and then returns
-    /// `None`. If this function returns a payload, the caller must drop the payload and call the
-    /// function again. Returns an error if no timer can be added.
+    /// [`grant_add_allowance(max_adds)`](Self::grant_add_allowance) succeeds. If this function
+    /// returns a payload, the caller must drop the payload and call the function again. Returns an
+    /// error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {

@@ -493,9 +493,9 @@ impl<T> Shard<T> {
 
     /// Begins a turn with a budget. The turn handles at most `budget` entries of the wheel and at
     /// most `budget` remote requests, never more than 1,024 requests. Each entry or request may
-    /// yield a due timer. The next turn continues with the rest, in order. Until then,
-    /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
-    /// returns zero.
+    /// yield a due timer. If some remain, [`is_behind`](Self::is_behind) returns true,
+    /// [`time_until_next`](Self::time_until_next) returns zero, and the next turn continues in
+    /// order.
     ///
     /// # Examples
     ///
@@ -555,8 +555,8 @@ impl<T> Shard<T> {
     /// unspecified. Returns `None` when the turn has ended, and before the first
     /// [`turn`](Self::turn).
     ///
-    /// A timer that another thread has reset to an elapsed deadline may come out of order. At its
-    /// end, the turn drops the payloads of timers that other threads have cancelled.
+    /// A timer that another thread has reset may come out of order. At its end, the turn drops the
+    /// payloads of timers that other threads have cancelled.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -628,9 +628,9 @@ impl<T> Shard<T> {
         if self.engine.stats.in_pass { self.next_expiry_in_pass() } else { None }
     }
 
-    /// Returns the moment at which the shard next needs a turn, or `None` if it needs none. If
-    /// remote requests wait for a turn, usually returns the beginning of the latest turn, so that
-    /// the loop calls `turn` at once.
+    /// Returns the moment at which the shard next needs a turn, or `None` if it needs none. If a
+    /// remote reset is queued, returns the beginning of the latest turn, so that the loop calls
+    /// `turn` at once.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers that are far ahead or were reset to a later deadline.
@@ -914,8 +914,7 @@ impl<T> Shard<T> {
     }
 
     /// Allocates memory for `additional` more timers, up to about 2^24 in all. The shard keeps this
-    /// memory until [`shrink_to_fit`](Self::shrink_to_fit). See
-    /// [`Config::capacity`](crate::Config::capacity).
+    /// memory until [`shrink_to_fit`](Self::shrink_to_fit).
     ///
     /// # Examples
     ///
@@ -966,8 +965,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns the handle, the deadline and the payload of a pending timer with the earliest
-    /// deadline.
+    /// Returns a pending timer with the earliest deadline: its handle, its deadline and its
+    /// payload.
     ///
     /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) costs less.
     ///

@@ -5,9 +5,8 @@
 //! can be freed without a search of other lists.
 //!
 //! The *last-freed* place is reused first, because it is probably still in the cache. It stays
-//! outside the lists, so that the next add touches no list. Its page counts it as used. It joins
-//! the free list of its page when another place is freed, or before empty pages are freed. Usually
-//! it also joins the list when the wheel or shard becomes empty.
+//! outside the lists, so that the next add touches no list, and its page counts it as used. The
+//! last-freed place joins the free list of its page, at the latest when another place is freed.
 //!
 //! # When memory is committed and freed
 //!

@@ -200,8 +200,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// # Panics
     ///
-    /// Panics if the wheel is full. It has 2^25 - 1 indices, and uses each index at most 2^32 - 1
-    /// times.
+    /// Panics if the wheel is full. The wheel has 2^25 - 1 indices, and uses each index at most
+    /// 2^32 - 1 times.
     ///
     /// # Examples
     ///
@@ -386,8 +386,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Returns true if the latest [`advance`](Self::advance) or
-    /// [`advance_within`](Self::advance_within) has left entries to return or move. Its budget was
-    /// used up, or its iterator was dropped early.
+    /// [`advance_within`](Self::advance_within) has left entries to return or move, because its
+    /// budget was used up or its iterator was dropped early.
     ///
     /// # Examples
     ///

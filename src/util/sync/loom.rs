@@ -35,9 +35,8 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn try_with_lock<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: no code relies on the lock's memory order. This is a compare-exchange, because a
-        // swap would write `true` even if another thread holds the lock. Loom would let threads
-        // read the swap's `true` even after the lock is released.
+        // Relaxed: no code relies on the lock's memory order. A swap would not do: loom would let
+        // threads read the swap's `true` even after the lock is released.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -50,7 +49,7 @@ impl<T> TryLock<T> {
 
 /// A value that only one thread at a time uses. Loom checks the calls of `get`, but not the uses of
 /// the returned reference. So a caller must stop using the reference before its next atomic
-/// operation: loom may then run another thread that uses the value.
+/// operation.
 pub(crate) struct Exclusive<T> {
     value: T,
     access_check: UnsafeCell<()>,
@@ -71,8 +70,8 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// A value that is set once and then visible to all threads. `is_set` models the memory
-/// order of the `OnceLock` for loom.
+/// A value that is set once and then visible to all threads. `is_set` models the memory order of
+/// the `OnceLock` for loom.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
@@ -104,9 +103,8 @@ impl<T> SetOnce<T> {
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
 /// Callers access the pointer immediately after `before_store` or `acquire_before_load`. Loom
-/// switches threads only before its own operations, so no other thread runs between the call and
-/// the access. So the access uses the newest pointer. `before_store` and `acquire_before_load` use
-/// a read-modify-write, which likewise reads the newest value of `changes`.
+/// switches threads only before its own operations, so the access uses the newest pointer. The
+/// read-modify-writes likewise read the newest value of `changes`.
 #[derive(Debug, Default)]
 pub(crate) struct EpochPointerOrdering {
     changes: AtomicU32,

@@ -1,8 +1,8 @@
 //! The concurrency primitives of `std` or loom, behind one interface.
 //!
-//! This module chooses loom under `--cfg loom` with the feature `models`. Only the package in
-//! `models/`, which builds this source for loom models, has this feature. So if a program tests its
-//! own code under `--cfg loom`, corewheel still uses `std`'s primitives.
+//! This module chooses loom under `--cfg loom` with the feature `models`, which only the package in
+//! `models/` has. So in a program that tests its own code under `--cfg loom`, corewheel still uses
+//! `std`'s primitives.
 //!
 //! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too, so the registry of shards
 //! contains loom types. Otherwise the registry is an ordinary `static`.
