@@ -8,9 +8,10 @@ use crate::{
 };
 
 /// A sleep that `prepare_sleep` has announced, so that other threads wake the owner. Dropping this
-/// value ends the announcement, so keep the value exactly until the sleep is over. In `let timeout
-/// = local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon; `sleep_with`
-/// prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces the old one.
+/// value ends the announcement, so keep the value exactly until the sleep is over. In
+/// `let timeout = local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon;
+/// `sleep_with` prevents this mistake. A new `PreparedSleep` of the same wheel or shard replaces
+/// the old one.
 ///
 /// A `PreparedSleep` cannot be sent to another thread.
 ///

@@ -50,8 +50,8 @@ pub(crate) use self::{
 /// equal entries in equal order.
 ///
 /// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level
-/// below. `LEVEL_BITS` is 1 to 14. `LEVELS` must be the smallest number for which `LEVEL_BITS *
-/// LEVELS` is at least 64; other geometries do not compile.
+/// below. `LEVEL_BITS` is 1 to 14. `LEVELS` must be the smallest number for which
+/// `LEVEL_BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel keeps the
 /// first page and at most two other empty pages, or more after [`reserve`](Self::reserve). The
