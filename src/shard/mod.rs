@@ -632,8 +632,13 @@ impl<T> Shard<T> {
     /// remote reset is queued, returns the beginning of the latest turn, so that the loop calls
     /// `turn` at once.
     ///
-    /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
-    /// also needs turns to move timers that are far ahead or were reset to a later deadline.
+    /// The moment is never later than the earliest deadline. It may be earlier, because some turns
+    /// only move timers between slots:
+    ///
+    /// - up to five turns for a timer due more than 2^17 - 2^11 ticks ahead,
+    /// - a turn at the old deadline of timers that were reset to a later deadline: usually one turn
+    ///   for up to 96 timers, and at most one for each further timer,
+    /// - turns at the ticks just before a tick by which more than 8,192 timers must move.
     ///
     /// # Examples
     ///

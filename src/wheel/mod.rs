@@ -406,8 +406,14 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
-    /// The tick is never later than the earliest deadline. It may be earlier, because the wheel
-    /// also moves entries that are far ahead or were reset to a later deadline.
+    /// The tick is never later than the earliest deadline. It may be earlier, because some advances
+    /// only move entries between slots:
+    ///
+    /// - at the start of a slot above the first level,
+    /// - at the last ticks before this start, if slots above the first level have more than 8,192
+    ///   entries,
+    /// - at the old deadline of entries that were reset to a later deadline: usually one advance
+    ///   for up to 96 entries, and at most one for each further entry.
     ///
     /// Usually the tick is after [`now`](Self::now). It is at or before `now` if
     /// [`is_behind`](Self::is_behind) returns true, or after an insertion or reset with a deadline
