@@ -5,12 +5,11 @@ use std::{
     rc::{Rc, Weak},
 };
 
-/// A client of a thread's wheel: a purgatory, which keeps many timers on the wheel. If a client has
-/// requested a flush of its queued messages, the wheel flushes every client at the turn's end or
-/// before a sleep. If a client has requested a trim of its memory, the wheel trims every client at
-/// the turn's end or before a long sleep.
+/// A client of a thread's wheel: a purgatory. If a client requests a flush, the wheel flushes every
+/// client at the turn's end or before a sleep. If a client requests a trim, the wheel trims every
+/// client at the turn's end or before a long sleep.
 pub(crate) trait WheelClient {
-    /// Completes the client's operation `client_index`, because the operation's timer has fired.
+    /// Completes the client's operation `client_index`, whose timer has fired.
     fn expire(&self, client_index: u32);
 
     /// Sends the client's queued messages to other cores.
@@ -47,7 +46,7 @@ impl Clients {
     }
 
     /// Removes a client, frees its identifier, and truncates `by_id` after the last remaining
-    /// client. If no client remains, frees all memory.
+    /// client. If none remains, frees all memory.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
         while self.by_id.pop_if(|client| client.is_none()).is_some() {}
@@ -60,7 +59,7 @@ impl Clients {
         self.by_id.get(id as usize)?.as_ref()?.upgrade()
     }
 
-    /// Returns the identifiers from zero up to the last client's, including the free identifiers.
+    /// Returns the identifiers up to the last client's, including the free identifiers.
     pub(super) fn ids_up_to_last(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..).map(ClientId).take(self.by_id.len())
     }

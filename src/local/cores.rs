@@ -30,7 +30,7 @@ use crate::{
 /// # Examples
 ///
 /// Each thread sleeps in a `mio::Poll`. Its `mio::Waker` ends the sleep when another thread adds a
-/// timer that is due before the end of the sleep:
+/// timer that is due earlier:
 ///
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
@@ -71,7 +71,7 @@ pub struct Cores<R> {
     shared: Arc<CoresShared>,
 }
 
-/// One of the threads of [`Cores`], passed as an argument to the thread's function.
+/// One of the threads of [`Cores`], passed to the thread's function.
 ///
 /// # Examples
 ///
@@ -104,11 +104,10 @@ struct CoresShared {
     is_stop_requested: AtomicBool,
 }
 
-/// Tells whether a thread has processed a stop request, and holds the wakers of the waiting tasks.
+/// Whether a thread has processed a stop request, and the wakers of the waiting tasks.
 #[derive(Debug, Default)]
 struct StopState {
-    /// True if the thread has processed the stop request. Also true if the request was dropped,
-    /// because the wheel had ended or had no free node.
+    /// True once the thread's stop request was processed, or could not be sent.
     is_processed: AtomicBool,
     /// The wakers of the futures of [`Core::stopped`], keyed by the number of the future.
     wakers: Mutex<BTreeMap<u64, Waker>>,
@@ -120,19 +119,19 @@ impl CoresShared {
     }
 }
 
-/// The number of messages that one stop request sends to a thread, one after the other. The
-/// callback of each message sends the next message. Messages are processed in FIFO order. So if
-/// another thread calls `stop`, all its earlier requests are processed before the first message.
-/// But a closure that a thread submits to itself is a due timer, and a turn fires due timers after
-/// it has processed messages. So if this thread then calls `stop`, the first message may run before
-/// the closure. The second message may run in the turn of the first, but the third always runs in a
-/// later turn.
+/// The number of messages that one stop request sends to a thread; the callback of each sends the
+/// next.
+///
+/// The request must follow the caller's earlier requests. Requests of another thread are processed
+/// in FIFO order. But a closure that a thread submits to itself is a due timer, which fires after
+/// the turn has processed messages. So if this thread then calls `stop`, the first message may run
+/// before the closure. The second message may run in the turn of the first, but the third always
+/// runs in a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
-/// message, and the last callback drops the request. A send fails if the wheel has ended or has no
-/// free node, and then drops the request. The drop sets `is_processed` and wakes the futures of
-/// [`Core::stopped`].
+/// message, and the last callback drops it. A failed send drops the request too. The drop sets
+/// `is_processed` and wakes the futures of [`Core::stopped`].
 struct ThreadStopRequest {
     shared: Arc<CoresShared>,
     thread_index: usize,
@@ -150,8 +149,8 @@ impl Drop for ThreadStopRequest {
     fn drop(&mut self) {
         let state = &self.shared.stop_by_thread[self.thread_index];
         // Relaxed: the flag publishes no other data. A future reads the flag and adds its waker
-        // under the lock that is taken below. So either the future sees this store, or the map
-        // contains its waker.
+        // under the lock taken below. So either the future sees this store, or the map contains its
+        // waker.
         state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *lock(&state.wakers));
         let hooks = self.shared.hooks_of(self.thread_index);
@@ -177,7 +176,7 @@ impl StopWaiter<'_> {
         let next = || wakers.last_key_value().map_or(0, |(last, _)| last + 1);
         let number = *self.number.get_or_insert_with(next);
         let previous = wakers.insert(number, waker);
-        // The destructor of a waker is user code, so it runs without the lock.
+        // A waker's destructor is user code, so it runs without the lock.
         drop(wakers);
         self.drop_catching_panic(previous);
         Poll::Pending
@@ -240,7 +239,7 @@ impl Core {
         self.index
     }
 
-    /// Returns the number of the core that the thread is pinned to, or `None` if it is not pinned.
+    /// Returns the number of the core that the thread is pinned to, or `None`.
     ///
     /// # Examples
     ///
@@ -275,11 +274,11 @@ impl Core {
         &self.shared.shards
     }
 
-    /// Drives this thread's wheel, and does nothing else, until the thread [should
-    /// stop](Self::is_stopping) or the wheel has ended.
+    /// Drives this thread's wheel until the thread [should stop](Self::is_stopping) or the wheel
+    /// has ended.
     ///
-    /// The thread parks between its turns. After this call,
-    /// [`LocalTimer::drain`](crate::LocalTimer::drain) returns the timers that are still pending.
+    /// After this call, [`LocalTimer::drain`](crate::LocalTimer::drain) returns the timers that are
+    /// still pending.
     ///
     /// # Panics
     ///
@@ -306,9 +305,8 @@ impl Core {
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. If the
-    /// thread's wheel has ended, or has no free node for the request, returns true as soon as
-    /// `stop` is called. Check `is_stopping` after each turn.
+    /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. Check
+    /// `is_stopping` after each turn.
     ///
     /// # Examples
     ///
@@ -330,8 +328,7 @@ impl Core {
     }
 
     /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
-    /// executor, may await `stopped`. If the thread drains its wheel before it has processed a stop
-    /// request, dropping the drained timers wakes the waiting tasks.
+    /// executor, may await `stopped`.
     ///
     /// # Examples
     ///
@@ -362,17 +359,17 @@ impl Core {
 }
 
 impl Cores<()> {
-    /// Returns a builder that starts a thread for each available core, each with a wheel in the
+    /// Returns a builder that starts one thread per available core, each with a wheel in the
     /// default configuration.
     ///
-    /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
-    /// CPU quota of a container.
+    /// The number of threads is [`thread::available_parallelism`], which respects affinity and a
+    /// container's CPU quota.
     ///
     /// The threads are pinned to the cores that the calling thread may use, in the system's order.
-    /// If there are more threads than cores, pinning continues from the first core. To exclude a
-    /// core, start the program under `taskset` or in a cpuset. If several containers share the same
-    /// cores and are limited only by CPU quotas, disable [pinning](CoresBuilder::pin). Otherwise
-    /// all these containers pin their threads to the same cores.
+    /// Further threads continue from the first core. To exclude a core, start the program under
+    /// `taskset` or in a cpuset. Disable [pinning](CoresBuilder::pin) if several containers share
+    /// cores and are limited only by CPU quotas. Otherwise they all pin their threads to the same
+    /// cores.
     ///
     /// # Examples
     ///
@@ -470,20 +467,18 @@ impl<R> Cores<R> {
     /// Asks all threads to end.
     ///
     /// This call wakes threads that are in an announced sleep. Without a backlog, each thread
-    /// processes the request within three turns. Then [`Core::is_stopping`] returns true for the
-    /// thread, and the thread decides when to end. A loop must check `is_stopping`; the main future
-    /// of a runtime awaits [`Core::stopped`]. Further calls of `stop` have no effect.
+    /// processes the request within three turns. Then [`Core::is_stopping`] returns true, and the
+    /// thread decides when to end. A loop must check `is_stopping`; the main future of a runtime
+    /// awaits [`Core::stopped`].
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
-    /// processed before the request, even if the caller is one of these threads. But if a turn's
-    /// budget defers a closure that a thread has submitted to itself, the request may be processed
-    /// before the closure.
+    /// processed before the request. The exception is a closure that a thread has submitted to
+    /// itself, and that a turn's budget defers.
     ///
     /// If a thread's wheel has ended, or has no free node for the request, `is_stopping` returns
     /// true at once.
     ///
-    /// In each wheel, the request runs as up to three timers, one after another. The wheel's counts
-    /// include these timers.
+    /// In each wheel, the request runs as up to three timers, which the wheel's counts include.
     ///
     /// # Examples
     ///
@@ -508,9 +503,9 @@ impl<R> Cores<R> {
         }
     }
 
-    /// Waits for all threads. For each thread, returns its result, or the panic that ended it. This
-    /// call does not ask the threads to end; [`stop`](Self::stop) does. The end of a thread drops
-    /// its pending callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
+    /// Waits for all threads. For each thread, returns its result, or the panic that ended it. Only
+    /// [`stop`](Self::stop) asks the threads to end. The end of a thread drops its pending
+    /// callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
     ///
     /// # Examples
     ///
@@ -561,7 +556,7 @@ impl CoresBuilder {
     }
 
     /// Sets whether each thread is pinned to a core. The default is true. Threads that a pinned
-    /// thread starts, such as tokio's blocking threads, run on the same core.
+    /// thread starts run on the same core.
     ///
     /// # Examples
     ///
@@ -598,8 +593,7 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if a thread cannot be started, or its wheel cannot be created; see
-    /// [`start_with`](Self::start_with).
+    /// Returns an error in the same cases as [`start_with`](Self::start_with).
     ///
     /// # Panics
     ///
@@ -626,16 +620,15 @@ impl CoresBuilder {
 
     /// Starts a thread for each element of `args`. Each thread calls `run` with its element.
     ///
-    /// An element is a value prepared for one thread, such as a `mio::Poll` that the thread's wake
-    /// hook can wake. The number of threads is the number of elements; [`threads`](Self::threads)
-    /// has no effect. `run` starts only after every thread has its wheel and, where possible, is
-    /// pinned.
+    /// An element is a value prepared for one thread, such as a `mio::Poll`. The number of elements
+    /// is the number of threads; [`threads`](Self::threads) has no effect. `run` starts only after
+    /// every thread has its wheel and, where possible, is pinned.
     ///
     /// # Errors
     ///
-    /// Returns an error if a thread cannot be started, or its wheel cannot be created. If a wheel
-    /// cannot be created, [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no
-    /// thread has entered `run`, and all started threads have ended.
+    /// Returns an error if a thread cannot be started, or its wheel cannot be created. In the
+    /// second case, [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no thread
+    /// has entered `run`, and all started threads have ended.
     ///
     /// # Panics
     ///
@@ -682,8 +675,8 @@ impl CoresBuilder {
                 let installed = config_of_thread(index).install();
                 let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
-                // Without this drop, `start_signal` would keep the memory of all wheels, even after
-                // `run` has dropped its `Core`.
+                // Otherwise `start_signal` would keep the memory of all wheels after `run` has
+                // dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
                 Some(run(Core { index, pinned_to, thread_id, shared }, arg))
@@ -751,8 +744,8 @@ mod tests {
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
     }
 
-    /// Another thread calls `stop` after the loop has checked `is_stopping`, but before the loop
-    /// announces its next sleep.
+    /// Another thread calls `stop` between the loop's check of `is_stopping` and the announcement
+    /// of its next sleep.
     #[test]
     fn stop_before_the_announcement_ends_the_sleep_of_a_core_without_a_free_node() {
         let ((checked, is_checked), (stopped, is_stopped)) = (mpsc::channel(), mpsc::channel());

@@ -27,8 +27,7 @@ pub struct DrainedTimer {
 }
 
 impl DrainedTimer {
-    /// Returns the handle of the timer. The handle is stale, but still identifies the timer, for
-    /// example in a map.
+    /// Returns the handle of the timer. The handle is stale, but still identifies the timer.
     ///
     /// # Examples
     ///
@@ -62,9 +61,9 @@ impl DrainedTimer {
         self.deadline
     }
 
-    /// Runs the callback. The callback of a periodic timer also runs only once. Even during the
-    /// run, the timer counts as ended. A panic of the callback propagates to the caller. Does
-    /// nothing if the timer belongs to a dropped [`OwnedTimer`](crate::OwnedTimer).
+    /// Runs the callback, only once even if the timer is periodic. During the run, the timer counts
+    /// as ended. A panic of the callback propagates to the caller. Does nothing if the timer
+    /// belongs to a dropped [`OwnedTimer`](crate::OwnedTimer).
     ///
     /// # Examples
     ///

@@ -1,8 +1,7 @@
-//! The wheel of the current thread: a shard whose payloads are callbacks. [`local_timer`] returns a
-//! reference to this wheel.
+//! The wheel of the current thread: a shard whose payloads are callbacks.
 //!
 //! The shard is never borrowed while user code runs. So a callback, a hook or a destructor may add,
-//! cancel and reset timers of the wheel.
+//! cancel and reset timers.
 
 mod client;
 #[cfg(feature = "cores")]
@@ -44,18 +43,17 @@ use crate::{
     when::When,
 };
 
-/// Returns this thread's wheel. The first operation on the wheel creates it, with a tick of a
-/// millisecond and the monotonic clock. For another tick or clock, [install](Config::install) a
-/// [`Config`] first.
+/// Returns this thread's wheel. The first operation on the wheel creates it, with a tick of 1 ms
+/// and the monotonic clock. For another tick or clock, [install](Config::install) a [`Config`]
+/// first.
 ///
-/// The thread's loop drives the wheel: the loop calls [`turn`](LocalTimer::turn) to fire timers,
-/// and [`sleep_with`](LocalTimer::sleep_with) to sleep until the next deadline.
+/// The thread's loop calls [`turn`](LocalTimer::turn) to fire timers, and
+/// [`sleep_with`](LocalTimer::sleep_with) to sleep until the next deadline.
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
-/// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. If
-/// 16,384 shards, the maximum, exist already, a thread gets no wheel, and these calls behave as if
-/// its wheel had ended.
+/// stale. From then on, a turn fires nothing, [`try_add`](LocalTimer::try_add) returns an error,
+/// and [`add`](LocalTimer::add) panics. A thread beyond the maximum of 16,384 shards gets no wheel,
+/// and these calls behave as if its wheel had ended.
 ///
 /// # Examples
 ///
@@ -86,8 +84,7 @@ pub fn local_timer() -> LocalTimer {
 pub struct LocalTimer(PhantomData<*const UseShardRefOrTimers>);
 
 /// The compiler's error shows this name if code requires a `LocalTimer`, or a future on this
-/// thread's wheel, to be `Send`. The name recommends `ShardRef` for callbacks and `Timers` for
-/// futures.
+/// thread's wheel, to be `Send`.
 enum UseShardRefOrTimers {}
 
 /// The result of a turn.
@@ -108,18 +105,17 @@ enum UseShardRefOrTimers {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Turn {
-    /// Number of callbacks that ran, including each run of a periodic timer. In [`Counts`], runs of
-    /// periodic timers are in [`runs`](Counts::runs), not in [`fired`](Counts::fired).
+    /// Number of callbacks that ran. Unlike [`Counts::fired`], includes the runs of periodic
+    /// timers.
     pub fired: usize,
-    /// Number of remotely cancelled timers that this turn freed. A periodic timer that was
-    /// cancelled during its own run does not count.
+    /// Number of remotely cancelled timers that this turn freed.
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
-    /// Number of times that a wheel entry was linked, reset, moved, unlinked or fired in the turn.
+    /// Number of times that the turn linked, reset, moved, unlinked or fired a wheel entry.
     pub touched: u64,
-    /// True if due timers or remote requests remain for the next turn, because this turn reached
-    /// its budget or the maximum of requests.
+    /// True if due timers or remote requests remain for the next turn, because of the budget or the
+    /// maximum of requests.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -135,11 +131,10 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
-    /// [`When`]. The deadline is rounded up to a tick. The callback runs in the first turn that
-    /// begins at or after the deadline, unless that turn's budget defers the callback to a later
-    /// turn. A callback with a zero delay runs in the next turn. A callback with a delay of more
-    /// than 584 years never runs.
+    /// Runs `callback` once, after a delay or at an instant; see [`When`]. The deadline is rounded
+    /// up to a tick. The callback runs in the first turn that begins at or after the deadline,
+    /// unless that turn's budget defers it. A callback with a zero delay runs in the next turn. A
+    /// callback with a delay of more than 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
     /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
@@ -169,10 +164,10 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// The error contains the callback. It occurs in these cases:
+    /// The error contains the callback. It occurs if:
     ///
     /// - The wheel has ended, because the thread is exiting or has drained the wheel.
-    /// - The thread has no wheel yet, and 16,384 shards, the maximum, exist already.
+    /// - The thread has no wheel yet, and 16,384 shards, the maximum, exist.
     /// - The wheel has reached its limit of live timers ([`Config::limit`](crate::Config::limit),
     ///   at most 2^25 - 1).
     ///
@@ -200,9 +195,9 @@ impl LocalTimer {
     }
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
-    /// from now. Late runs do not shift later runs, so the runs do not drift, even if the period is
-    /// not a multiple of the tick. After a late run, the timer skips the runs that were already due
-    /// when the turn began. A period shorter than a tick, zero included, counts as a tick.
+    /// from now. The runs do not drift. After a late run, the timer skips the runs that were
+    /// already due when the turn began. A period shorter than a tick, zero included, counts as a
+    /// tick.
     ///
     /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
     /// the callback is reported, and the timer continues.
@@ -266,7 +261,7 @@ impl LocalTimer {
 
     /// Runs `callback` once, after a delay or at an instant; see [`add`](Self::add). Only this
     /// thread can cancel or reset the timer, so firing or cancelling it needs no atomic swap.
-    /// [`LocalHandle::share`] lets other threads cancel and reset it.
+    /// [`LocalHandle::share`] returns a handle for other threads.
     ///
     /// # Panics
     ///
@@ -323,22 +318,19 @@ impl LocalTimer {
 
     /// Fires the due timers, in three steps:
     ///
-    /// 1. The turn consumes remote adds and resets in FIFO order. The turn runs the closures of
-    ///    [`ShardRef::run`] at once. If the previous turn has already processed the tick of an
-    ///    added or reset timer, this timer fires at once.
+    /// 1. The turn consumes remote adds and resets in FIFO order, and runs the closures of
+    ///    [`ShardRef::run`] at once.
     /// 2. Timers fire in tick order, regardless of which thread added them. A timer fires out of
     ///    order if an earlier turn has already processed its tick. The order within a tick is
     ///    unspecified.
-    /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks. A
-    ///    timer cancelled during the turn may stay until the next turn.
+    /// 3. The turn frees the timers that other threads have cancelled, and drops their callbacks.
     ///
-    /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// queued cancels. If this limit leaves requests to the next turn, [`Turn::behind`] is true,
+    /// A turn consumes up to 1,024 remote requests. If requests remain, [`Turn::behind`] is true,
     /// and [`time_until_next`](Self::time_until_next) returns zero. A timer fires in a later turn
-    /// if a callback adds it, or if its remote add arrives after step 1 of the turn.
+    /// if a callback adds it, or if its remote add arrives after step 1.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn
-    /// called inside a turn does nothing, and sets [`Turn::nested`].
+    /// called inside a turn does nothing.
     ///
     /// Cost: if no timer is due and no request waits, one reading of the clock and some tens of
     /// nanoseconds. Otherwise also:
@@ -346,10 +338,10 @@ impl LocalTimer {
     /// - A constant for each fired timer, plus its callback.
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
     /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
-    ///   deadline usually leaves the timer in its slot, and a turn at the old deadline moves it.
-    /// - About one cache miss to consume each request. For each remote add or reset, another cache
-    ///   miss to put the request into FIFO order. A turn puts at most 4,096 requests into FIFO
-    ///   order, regardless of the budget.
+    ///   deadline usually defers the move to a turn at the old deadline.
+    /// - About one cache miss to consume each request, and another to put a remote add or reset
+    ///   into FIFO order. A turn puts at most 4,096 requests into FIFO order, regardless of the
+    ///   budget.
     ///
     /// # Examples
     ///
@@ -369,14 +361,13 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
-    /// the wheel. It also consumes at most `budget` remote requests, and never more than 1,024. A
-    /// consumed add or reset may fire its timer at once, so the turn may fire more than `budget`
-    /// timers in all. If requests or timers remain, [`Turn::behind`] is true, and the next turn
-    /// continues with them, in order. A budget of zero fires and consumes nothing.
+    /// the wheel, and consumes at most `budget` remote requests, never more than 1,024. A consumed
+    /// request may also fire its timer, so the turn may fire more than `budget` timers in all. If
+    /// requests or timers remain, [`Turn::behind`] is true, and the next turn continues with them,
+    /// in order. A budget of zero fires and consumes nothing.
     ///
-    /// Each message of a [purgatory](crate::purgatory) counts as a request. These messages arrive
-    /// in batches of up to 64. A turn that begins a batch handles the whole batch, even beyond the
-    /// budget.
+    /// Each message of a [purgatory](crate::purgatory) counts as a request. A turn that begins a
+    /// batch of up to 64 such messages handles the whole batch, even beyond the budget.
     ///
     /// # Examples
     ///
@@ -403,11 +394,10 @@ impl LocalTimer {
     /// clock.
     ///
     /// `now` must be an instant of the wheel's clock. If `now` is before the latest reading of this
-    /// clock, the turn uses that reading. If `now` is in the future, timers may fire early. Until
-    /// the clock reaches `now`, this thread's adds and resets count delays from `now`. A future of
-    /// [`Timers`](crate::future::Timers) whose timer fires early is not ready yet: each poll adds a
-    /// timer that the next turn fires. If `now` was read before a remote add without a delay, the
-    /// added timer may wait for a later turn.
+    /// clock, the turn uses that reading. If `now` is in the future, timers may fire early, and
+    /// delays count from `now` until the clock reaches it. A future of
+    /// [`Timers`](crate::future::Timers) whose timer fires early stays pending, and each poll adds
+    /// a timer that the next turn fires.
     ///
     /// # Examples
     ///
@@ -429,7 +419,7 @@ impl LocalTimer {
     /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
     /// [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///
-    /// This call also sends the messages of the thread's purgatories to other cores.
+    /// This call also sends the queued messages of the thread's purgatories.
     ///
     /// # Examples
     ///
@@ -446,13 +436,13 @@ impl LocalTimer {
         ThreadWheel::with(ThreadWheel::next_deadline).ok().flatten()
     }
 
-    /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
-    /// passed, and `None` if the wheel needs no turn.
+    /// Returns the time until the [`next_deadline`](Self::next_deadline): zero if that moment has
+    /// passed, `None` if the wheel needs no turn.
     ///
-    /// This call announces no sleep, so other threads cannot wake the loop. If other threads must
-    /// be able to wake the loop, use [`prepare_sleep`](Self::prepare_sleep) instead. This call
-    /// reads the clock, sends the messages of the thread's purgatories to other cores, and records
-    /// the loop's wake-up time for [`metrics`](crate::metrics).
+    /// This call announces no sleep: other threads can wake the loop only after
+    /// [`prepare_sleep`](Self::prepare_sleep). This call reads the clock, sends the queued messages
+    /// of the thread's purgatories, and records the loop's wake-up time for
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -469,26 +459,23 @@ impl LocalTimer {
     }
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread. A
-    /// wake-up calls the hook of [`Config::on_wake`], if there is one. A wake-up unparks the thread
-    /// only if there is no hook, or if the thread has ever called [`PreparedSleep::park`]. The
-    /// urgent requests are:
+    /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread by
+    /// the hook of [`Config::on_wake`]. Without a hook, or if the thread has ever called
+    /// [`PreparedSleep::park`], they unpark the thread. The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
     ///   [`Config::drop_within`].
-    /// - One in every 1,024 queued adds and resets, and one in every 1,024 queued cancels.
+    /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
     /// - A remote add that a full wheel refuses, unless the wheel's mailbox is empty.
-    /// - An add or reset by this thread after the announcement, with a deadline before the end of
-    ///   the sleep.
+    /// - An add or reset by this thread, with a deadline before the end of the announced sleep.
     /// - A message to or from a purgatory of this thread.
     ///
-    /// The timeout is zero if the wheel has ended or the thread cannot have a wheel, because no
-    /// request could end the sleep.
+    /// The timeout is zero if the wheel has ended or the thread cannot have a wheel.
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
-    /// Spare memory that other threads may be reading is kept, and limits the timeout to a second.
+    /// Spare memory that other threads may be reading limits the timeout to a second.
     ///
     /// # Examples
     ///
@@ -541,16 +528,15 @@ impl LocalTimer {
     /// Drives the wheel of a thread that only runs timers: alternately [parks](PreparedSleep::park)
     /// and calls [`turn`](Self::turn), until `is_over` returns true.
     ///
-    /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
-    /// the result of `is_over` must wake the loop, by a request to this wheel such as
-    /// [`ShardRef::run`], or by unparking this thread. The loop also ends if this thread cannot
-    /// have a wheel, or when the wheel has ended. After `run_until`, nothing drives the wheel,
-    /// unless the thread has another loop or driver.
+    /// The loop calls `is_over` before each sleep. Another thread that changes the result must wake
+    /// the loop, by a request such as [`ShardRef::run`] or by unparking this thread. The loop also
+    /// ends if the wheel has ended or this thread cannot have one. After `run_until`, nothing
+    /// drives the wheel, unless the thread has another driver.
     ///
-    /// With a [`ManualClock`](crate::ManualClock), the time stands still unless `is_over` moves the
-    /// clock. Another thread may move the clock instead, and then wake this thread. If the clock has
-    /// not moved for a second although a timer is pending, this thread reports it once. While a task
-    /// of a [`VirtualTime`](crate::future::VirtualTime) calls `run_until`, the executor does not move
+    /// With a [`ManualClock`](crate::ManualClock), `is_over` must move the clock, or another thread
+    /// must move it and then wake this thread. A clock that has not moved for a second, although a
+    /// timer is pending, is reported once. While a task of a
+    /// [`VirtualTime`](crate::future::VirtualTime) calls `run_until`, the executor does not move
     /// the clock.
     ///
     /// # Panics
@@ -600,10 +586,10 @@ impl LocalTimer {
         }
     }
 
-    /// Parks until the next deadline or a wake-up. While a virtual clock is before the next deadline,
-    /// parks for at most a second, and reports once that the clock has stood still for a second.
-    /// Then `still_since`, the result of the previous call, is the time at which the clock stands,
-    /// and the real time since when it stands there.
+    /// Parks until the next deadline or a wake-up. While a virtual clock is before the next
+    /// deadline, parks for at most a second, and reports a clock that has stood still for a second.
+    /// `still_since` is the result of the previous call: the time at which the clock stands, and
+    /// the real time since when.
     fn park_in_run_until(self, still_since: Option<[Instant; 2]>) -> Option<[Instant; 2]> {
         if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
             self.prepare_sleep().park();
@@ -622,17 +608,17 @@ impl LocalTimer {
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
-    /// and no remote request is queued. After `run_until_empty` has returned, nothing drives the
-    /// wheel: to fire timers that are added later, call `run_until_empty` again.
+    /// and no remote request is queued. Afterwards, nothing drives the wheel: to fire timers that
+    /// are added later, call `run_until_empty` again.
     ///
     /// With a [`ManualClock`](crate::ManualClock), or in a task of a
-    /// [`VirtualTime`](crate::future::VirtualTime), the call usually hangs, because the time stands
-    /// still: see [`run_until`](Self::run_until).
+    /// [`VirtualTime`](crate::future::VirtualTime), the call usually hangs: see
+    /// [`run_until`](Self::run_until).
     ///
     /// # Panics
     ///
     /// Panics if called during a turn, for example by a callback, while a timer is live or a
-    /// request is queued. See [`run_until`](Self::run_until).
+    /// request is queued.
     ///
     /// # Examples
     ///
@@ -652,13 +638,11 @@ impl LocalTimer {
     /// first turn must first call `register_driver`.
     ///
     /// Polling a future that must wait for this thread's wheel
-    /// [panics](crate::future#without-a-driver) if the wheel has no registered driver.
+    /// [panics](crate::future#without-a-driver) if the wheel has no driver.
     /// [`future::drive`](crate::future::drive), a `TimerFd`, and the packages for runtimes register
-    /// a driver. A loop also registers itself by its first call of [`turn`](Self::turn),
-    /// [`prepare_sleep`](Self::prepare_sleep) or [`time_until_next`](Self::time_until_next).
-    ///
-    /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. After the last driver
-    /// is dropped, a loop that runs a turn becomes the driver.
+    /// a driver, which counts until it is dropped. A loop also registers itself by calling
+    /// [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
+    /// [`time_until_next`](Self::time_until_next).
     ///
     /// If nothing drives the wheel, overdue timers are
     /// [reported](crate::metrics#wheels-without-a-loop).
@@ -676,8 +660,7 @@ impl LocalTimer {
     /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
-        // Ignores an error: if this thread cannot have a wheel, each poll of its futures reports
-        // the error.
+        // Ignores an error, because each poll of this thread's futures reports it.
         let _ = ThreadWheel::with(ThreadWheel::register_loop);
     }
 
@@ -706,9 +689,8 @@ impl LocalTimer {
         }
     }
 
-    /// Returns the number of live timers. A remotely cancelled timer counts until this thread has
-    /// consumed the cancel. A remotely added timer counts as soon as this thread has consumed the
-    /// add.
+    /// Returns the number of live timers. A remote add or cancel counts once this thread has
+    /// consumed it.
     ///
     /// # Examples
     ///
@@ -725,8 +707,8 @@ impl LocalTimer {
         ThreadWheel::with_current_engine(|engine| engine.len()).unwrap_or(0)
     }
 
-    /// Returns true if no timer is live. A timer that another thread has added is live once a turn
-    /// has consumed the add.
+    /// Returns true if no timer is live. A remotely added timer is live once a turn has consumed
+    /// the add.
     ///
     /// # Examples
     ///
@@ -763,7 +745,7 @@ impl LocalTimer {
     }
 
     /// Returns this wheel's clock, so that a [`Shard`](crate::Shard) or another thread's wheel can
-    /// use it too. If the thread is exiting or cannot have a wheel, returns the monotonic clock.
+    /// use it too. Returns the monotonic clock if the thread is exiting or cannot have a wheel.
     ///
     /// # Examples
     ///
@@ -829,8 +811,8 @@ impl LocalTimer {
     }
 
     /// Returns the number of live timers, and the age of the oldest, for each call site that added
-    /// timers. A periodic timer whose callback is running is not in the report. If the thread is
-    /// exiting or cannot have a wheel, the report is empty. Needs the feature `origins`.
+    /// timers. A running periodic timer is not counted. The report is empty if the thread is
+    /// exiting or cannot have a wheel. Needs the feature `origins`.
     ///
     /// Cost: proportional to the largest number of live timers so far.
     ///
@@ -858,7 +840,7 @@ impl LocalTimer {
     /// add or reset, returns some tick up to the tick of the add or reset.
     ///
     /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
-    /// wheel. While another thread resets the timer, returns the old deadline or the new one.
+    /// wheel.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -910,13 +892,13 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// If the timer is pending, its next run keeps its deadline; [`TimerHandle::reset`] changes
-    /// this deadline. If the timer is running, the new period counts from the deadline of the
-    /// current run. A period shorter than a tick, zero included, counts as a tick.
+    /// If the timer is pending, its next run keeps its deadline; [`TimerHandle::reset`] changes it.
+    /// If the timer is running, the new period counts from the deadline of the current run. A
+    /// period shorter than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. In the timer's own callback, false means that the timer was cancelled during
-    /// this run, perhaps by another thread. Cost: constant, no clock, no lock, no allocation.
+    /// this run. Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples
     ///
@@ -961,21 +943,19 @@ impl LocalTimer {
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
-    /// To run, save or count pending timers, call `drain` before the thread ends. Otherwise the end
-    /// of the thread drops the callbacks of these timers.
+    /// Without a drain, the end of the thread drops their callbacks.
     ///
-    /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
-    /// thread](local_timer). If another thread cancels a timer during the drain, either the cancel
-    /// succeeds or the drain returns the timer. The result includes queued closures of
-    /// [`ShardRef::run`], an unprocessed request of [`Cores::stop`](crate::Cores::stop), and the
-    /// timers of waiting futures. Running or dropping a future's timer wakes the future's task. If
-    /// the future is polled before its deadline, it needs [another
-    /// timer](crate::future#without-a-timer). A second drain returns an empty vector.
+    /// After the drain, the wheel fires nothing and refuses timers. If another thread cancels a
+    /// timer during the drain, either the cancel succeeds or the drain returns the timer. The
+    /// result includes queued closures of [`ShardRef::run`], an unprocessed request of
+    /// [`Cores::stop`](crate::Cores::stop), and the timers of waiting futures. Running or dropping
+    /// a future's timer wakes the future's task. If the future is polled before its deadline, it
+    /// needs [another timer](crate::future#without-a-timer).
     ///
-    /// The result also includes the timers of operations that wait in a
+    /// The result also includes the timers of operations in a
     /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as
-    /// [`Expired`](crate::purgatory::Completion::Expired), even before the operation's timeout. If
-    /// the timer is dropped, the operation waits without a timeout, and can be
+    /// [`Expired`](crate::purgatory::Completion::Expired), even before the timeout. If the timer is
+    /// dropped, the operation waits without a timeout, and can be
     /// [drained](crate::purgatory::Purgatory::drain) too.
     ///
     /// Cost: proportional to the largest number of live timers so far.
@@ -1004,9 +984,9 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<DrainedTimer> {
-        // A drain inside a turn would be unsound, because it would replace the state `InTurn`,
-        // which `Drop for ThreadWheel` checks. So the assertion reads the state of the wheel
-        // itself, not `ThreadWheelAccess`.
+        // A drain inside a turn would be unsound: it would replace the state `InTurn`, which
+        // `Drop for ThreadWheel` checks. So the assertion reads this state, not
+        // `ThreadWheelAccess`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"
@@ -1040,13 +1020,13 @@ impl Config {
     /// Creates this thread's wheel with this configuration. Call `install` before anything else in
     /// the thread uses [`local_timer`].
     ///
-    /// This call registers no driver. Without a driver, polling a future that must wait for the
-    /// wheel [panics](crate::future#without-a-driver).
+    /// This call registers no driver; futures that must wait for the wheel [need
+    /// one](crate::future#without-a-driver).
     ///
     /// # Errors
     ///
     /// Returns an error if the thread's wheel exists already or has ended, or if 16,384 shards
-    /// exist. Also returns an error for a tick shorter than a microsecond or longer than an hour.
+    /// exist. Also refuses a tick shorter than a microsecond or longer than an hour.
     ///
     /// # Examples
     ///

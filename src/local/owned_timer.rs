@@ -19,16 +19,14 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it, and drops the callback. A callback must not own the value that
-/// contains its `OwnedTimer`, for example through an `Rc`. Otherwise the value and the callback
-/// keep each other alive, and both leak. Capture a [`Weak`](std::rc::Weak) instead.
+/// contains its `OwnedTimer`, for example through an `Rc`: both would leak. Capture a
+/// [`Weak`](std::rc::Weak) instead.
 ///
 /// The callback gets a reference to the timer, and can arm the timer again through this reference.
-/// If the callback arms the timer after it has dropped the `OwnedTimer`, the timer is cancelled
-/// when the callback returns.
 ///
 /// Use this type for a timer that starts and stops many times with one callback, such as a
 /// retransmission, a keep-alive or a batch flush. For a timer that fires once, use
-/// [`LocalTimer::add`], whose handle need not be kept.
+/// [`LocalTimer::add`].
 ///
 /// Cost: one allocation, when the timer is created. Arming has the cost of
 /// [`LocalTimer::add_local`], or of a reset if the timer is pending.
@@ -63,14 +61,13 @@ use crate::{
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
     shared: Rc<OwnedTimerState<OwnedCallback>>,
-    /// True for the `OwnedTimer` that `new` returned. False for the temporary `OwnedTimer` that a
-    /// callback gets by reference.
+    /// True for the `OwnedTimer` that `new` returned; false for the temporary one that a callback
+    /// gets.
     is_owner: bool,
     not_send: PhantomData<*const UseOwnedTimerHandle>,
 }
 
-/// The compiler's error shows this name if code requires an `OwnedTimer` to be `Send`. The name
-/// recommends [`OwnedTimer::handle`].
+/// The compiler's error shows this name if code requires an `OwnedTimer` to be `Send`.
 enum UseOwnedTimerHandle {}
 
 type OwnedCallback = dyn FnMut(&OwnedTimer);
@@ -144,11 +141,10 @@ impl OwnedTimer {
         Self { shared: Rc::new(shared), is_owner: true, not_send: PhantomData }
     }
 
-    /// Arms the timer, or resets it if it is pending. Returns true if it was pending. Returns false
-    /// at the first arming, and after the timer has fired or was cancelled, even by another thread.
+    /// Arms the timer, or resets it if it is pending. Returns true if it was pending.
     ///
-    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. If the
-    /// callback arms its own timer, the timer fires in a later turn.
+    /// `when` is a delay or an instant; see [`When`]. If the callback arms its own timer, the timer
+    /// fires in a later turn.
     ///
     /// # Panics
     ///
@@ -204,8 +200,8 @@ impl OwnedTimer {
         let shared = Rc::clone(state);
         let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire(arming);
         let added = local_timer().try_add_local(when, fire);
-        // The add may have run user code, such as a destructor or the wake hook. The user code may
-        // itself have armed this timer, or may have run a turn that fired the timer.
+        // The add may have run user code, such as a destructor or the wake hook. This code may
+        // itself have armed this timer, or run a turn that fired it.
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_inside || timer.is_pending() => {
@@ -215,16 +211,15 @@ impl OwnedTimer {
                 Ok(false)
             }
             Ok(_) => Ok(false), // this timer fired first
-            // The add may be refused because the user code's arming has reached the limit of live
-            // timers.
+            // The user code's arming may have reached the limit of live timers.
             Err(_) if was_armed_inside && try_reset() => Ok(true),
             Err(refused) => Err(refused.reason()),
         }
     }
 
     fn fire(self, arming: u64) {
-        // After a drain, a program may drop the `OwnedTimer`, and then run its `DrainedTimer`. This
-        // run must not call the callback.
+        // After a drain, a program may drop the `OwnedTimer`, and then run its `DrainedTimer`,
+        // which must not call the callback.
         if self.shared.is_owned_timer_dropped.get() {
             return;
         }
@@ -232,8 +227,8 @@ impl OwnedTimer {
         (*self.shared.callback.borrow_mut())(&self);
     }
 
-    /// Cancels the timer, which keeps its callback and can be armed again. Returns the answer of
-    /// [`TimerHandle::cancel`], or [`Cancel::Ended`] if the timer was never armed.
+    /// Cancels the timer, which can be armed again. Returns the answer of [`TimerHandle::cancel`],
+    /// or [`Cancel::Ended`] if the timer was never armed.
     ///
     /// # Examples
     ///
@@ -272,14 +267,12 @@ impl OwnedTimer {
         self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())
     }
 
-    /// Returns true if the timer is [pending](TimerStatus::Pending). Returns false if it is
-    /// running, has ended, or was never armed. Cost: constant.
+    /// Returns true if the timer is [pending](TimerStatus::Pending). Cost: constant.
     ///
     /// # Examples
     ///
     /// To extend an idle timeout, call [`arm`](Self::arm) at each write. But a write timeout counts
-    /// from the oldest write that the peer has not accepted. So arm a write timeout only if it is
-    /// not pending:
+    /// from the oldest write that the peer has not accepted, so arm it only if it is not pending:
     ///
     /// ```
     /// use corewheel::OwnedTimer;
@@ -360,12 +353,11 @@ impl OwnedTimer {
 
     /// Returns the handle of the latest arming, or `None` if the timer was never armed. Any thread
     /// can cancel and reset the timer through this handle, without dropping the callback. Arming
-    /// the timer again after its end creates a new handle.
+    /// the timer after its end creates a new handle.
     ///
     /// A cancel through this handle ends only this arming: the owner's next [`arm`](Self::arm) arms
-    /// the timer again. If another thread must end the timer for good, for example to close a
-    /// connection, use [`LocalTimer::add`](crate::LocalTimer::add). A timer that was added by
-    /// `LocalTimer::add` stays ended: after a cancel, [`TimerHandle::reset`] returns false.
+    /// the timer again. If another thread must end the timer for good, use
+    /// [`LocalTimer::add`](crate::LocalTimer::add), whose timers stay ended after a cancel.
     ///
     /// # Examples
     ///
@@ -390,8 +382,7 @@ impl Drop for OwnedTimer {
             self.shared.is_owned_timer_dropped.set(true);
         }
         // `self` may be the temporary `OwnedTimer` that `fire` lends to the callback. The callback
-        // may have dropped the program's `OwnedTimer`, and then armed the timer through the
-        // temporary one.
+        // may have armed the timer through it after dropping the program's `OwnedTimer`.
         if self.shared.is_owned_timer_dropped.get() {
             self.cancel();
         }

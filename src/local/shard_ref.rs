@@ -21,16 +21,15 @@ use crate::{
     when::When,
 };
 
-/// A reference to a thread's wheel, through which other threads add timers.
+/// A reference to a thread's wheel, through which other threads add timers. Returned by
 /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) and
-/// [`Cores::shards`](crate::Cores::shards) return it.
+/// [`Cores::shards`](crate::Cores::shards).
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. This memory is about 88 bytes per timer, in pages of 4,096 timers. The number
-/// of pages depends on the largest numbers of local and remote timers so far, and on the reserved
-/// capacity.
+/// have been dropped. This memory is about 88 bytes per timer, for the largest number of timers so
+/// far.
 ///
 /// # Examples
 ///
@@ -59,21 +58,19 @@ pub struct ShardRef {
 
 impl ShardRef {
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
-    /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
-    /// owner's first turn that begins at or after the deadline, rounded up to a tick. If the add
-    /// arrives while this turn is in progress, or if the turn is [behind](crate::Turn::behind), the
-    /// callback may run in a later turn. The handle can cancel and reset the timer even before the
-    /// owner has consumed the add.
+    /// the wheel's clock; see [`When`]. The callback runs in the owner's first turn that begins at
+    /// or after the deadline, rounded up to a tick. If the add arrives during this turn, or if the
+    /// turn is [behind](crate::Turn::behind), the callback may run in a later turn. The handle can
+    /// cancel and reset the timer at once.
     ///
     /// On the owner's thread, this call is equivalent to [`LocalTimer::add`]. A wheel of
     /// [`Timers::per_worker`](crate::future::Timers::per_worker) belongs to no thread: see
     /// [`Timers::shards`](crate::future::Timers::shards).
     ///
-    /// Cost: constant. An add takes two compare-and-swaps and pins an epoch. It takes no lock, and
-    /// allocates nothing in the steady state. Each 4,096 live remote timers need another page of
-    /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
-    /// bytes, is boxed. If the owner's announced sleep would end after the new deadline, the add
-    /// wakes the owner.
+    /// Cost: constant. An add takes two compare-and-swaps, pins an epoch, and takes no lock. Each
+    /// 4,096 live remote timers need another page of memory. A callback that captures more than 32
+    /// bytes, or a value aligned to more than 8 bytes, is boxed. An add wakes an owner whose
+    /// announced sleep would end after the new deadline.
     ///
     /// # Panics
     ///
@@ -105,8 +102,8 @@ impl ShardRef {
     /// # Errors
     ///
     /// Returns an error if the wheel has ended, or has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). A concurrent add may briefly
-    /// count towards the limit, even if that add is refused. The error contains the callback.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). A concurrent refused add may
+    /// briefly count towards the limit. The error contains the callback.
     ///
     /// # Examples
     ///
@@ -133,9 +130,8 @@ impl ShardRef {
     /// runs, missed runs, short periods and panics.
     ///
     /// The handle can cancel and reset the timer at once. A cancel during a run prevents further
-    /// runs, and the owner drops the callback. After a cancel between runs, the cancelling thread
-    /// drops the callback. But if a remote cancel comes during a reset by another thread, the
-    /// resetting thread drops the callback. The owner can change the period with
+    /// runs, and the owner drops the callback. After a cancel between runs, usually the cancelling
+    /// thread drops the callback. The owner can change the period with
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period). On a wheel of
     /// [`Timers::per_worker`](crate::future::Timers::per_worker), no thread can change the period.
     ///
@@ -214,18 +210,16 @@ impl ShardRef {
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
     /// callback counts as a timer that is already due. If the wheel ends before that turn, the
     /// callback is dropped, or returned by a [drain](crate::LocalTimer::drain). The call ends an
-    /// announced sleep of the owner. See [`add`](Self::add) for the cost.
+    /// announced sleep of the owner. For the cost, see [`add`](Self::add).
     ///
-    /// Closures of one remote thread run in FIFO order. A turn consumes a limited number of
-    /// requests, as [`LocalTimer::turn`] describes, and leaves the others to later turns. Each turn
-    /// puts at most 4,096 closures, adds and resets into FIFO order. So a batch of more than 4,096
-    /// requests takes several turns to put into order. No request of such a batch is processed
-    /// until the whole batch is in order. Closures that the owner itself submits run in no
-    /// particular order.
+    /// Closures of one remote thread run in FIFO order. Closures that the owner itself submits run
+    /// in no particular order. A [turn](LocalTimer::turn) consumes a limited number of requests,
+    /// and leaves the others to later turns. A batch of more than 4,096 closures, adds and resets
+    /// waits several turns, until the whole batch is in FIFO order.
     ///
     /// A full wheel refuses closures too, but never a cancel by a handle. If your program sets a
-    /// [`Config::limit`](crate::Config::limit), send commands other than cancels through your own
-    /// queue, and wake the owner by [`unpark`](std::thread::Thread::unpark) or your own waker.
+    /// [`Config::limit`](crate::Config::limit), send other commands through your own queue, and
+    /// wake the owner by [`unpark`](std::thread::Thread::unpark) or your own waker.
     ///
     /// # Panics
     ///
@@ -275,7 +269,7 @@ impl ShardRef {
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. Ignores
     /// the limit of live timers. Drops `callback` and returns false if the wheel has ended or all
-    /// nodes are in use. Wakes the owner if it sleeps, even if `callback` was dropped.
+    /// nodes are in use. Wakes a sleeping owner, even if `callback` was dropped.
     #[track_caller]
     pub(crate) fn run_ignoring_timer_limit(
         &self,
@@ -289,7 +283,7 @@ impl ShardRef {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
                 // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
-                // see the flag before it sleeps, and must wake up if it is asleep.
+                // see the flag before it sleeps, or wake up.
                 drop(refused);
                 self.shared.mailbox.knock();
                 self.shared.parker.fenced_sleep_in_progress().filter(|asleep| !asleep.is_undriven())
@@ -317,9 +311,8 @@ impl ShardRef {
         self.add_remote(schedule, call_site, OneShotClosure(callback))
     }
 
-    /// Adds to this thread's wheel. Not inlined, so that callers contain only the code of the
-    /// remote path. Converts `when` here, not in the caller, so that the remote path need not build
-    /// the `When` in memory.
+    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
+    /// Converts `when` here, so that the remote path need not build the `When` in memory.
     #[inline(never)]
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,
@@ -369,18 +362,12 @@ impl ShardRef {
 
     /// Returns the number of pending timers of the wheel.
     ///
-    /// The answer is computed from the counts that the owner last published. The owner publishes
-    /// its counts before each announced sleep, and about every 64 turns. A remotely added timer
-    /// counts once the owner has consumed the add and has then published its counts. A remotely
-    /// cancelled timer does not count, unless a remote reset of this timer is queued. So during an
-    /// announced sleep, the answer is exact if:
+    /// The answer is computed from the counts that the owner last published: before each announced
+    /// sleep, and about every 64 turns. During an announced sleep, the answer is usually exact,
+    /// unless a remote add or reset is queued. Remotely cancelled timers usually do not count.
     ///
-    /// - No remote add or reset is queued.
-    /// - Fewer than 3,072 remotely cancelled timers wait for their removal.
-    /// - The owner has not added or cancelled a timer since the announcement.
-    ///
-    /// For a wheel of `Timers::per_worker`, this call first publishes the counts, unless another
-    /// thread is using the wheel. Once the wheel has ended, the answer is zero.
+    /// For a wheel of `Timers::per_worker`, the counts are usually current. Once the wheel has
+    /// ended, the answer is zero.
     ///
     /// Cost: some loads.
     ///
@@ -404,7 +391,7 @@ impl ShardRef {
     }
 
     /// Returns true if the wheel has ended: its thread is exiting or has exited, perhaps by a
-    /// panic, or the wheel was drained. Another thread may see the end a little later.
+    /// panic, or the wheel was drained. Other threads may see the end a little later.
     ///
     /// # Examples
     ///
@@ -428,8 +415,8 @@ impl ShardRef {
         self.shared.mailbox.is_closed()
     }
 
-    /// Returns true if this reference is to the current thread's wheel. Compares the wheels, not
-    /// only their shard numbers, because a later wheel may reuse the number of an ended wheel.
+    /// Returns true if this reference is to the current thread's wheel. Compares the wheels too,
+    /// because a later wheel may reuse the shard number of an ended wheel.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
@@ -437,8 +424,8 @@ impl ShardRef {
             && ThreadWheel::with(is_same).unwrap_or(false)
     }
 
-    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full and has queued
-    /// messages, wakes the owner, because consuming the messages may make room.
+    /// Adds a remote timer, and wakes the owner if necessary. A full shard's owner is woken if
+    /// queued messages may make room.
     #[inline(always)]
     fn add_remote<C: IntoCallback<Closure: Send> + Send>(
         &self,

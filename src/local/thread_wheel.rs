@@ -42,7 +42,7 @@ per_thread! {
 
 per_thread! {
     /// A pointer to the value in `THREAD_WHEEL`. This variable has no destructor, so on most
-    /// platforms an access need not check whether the thread has destroyed the variable.
+    /// platforms an access needs no check.
     static THREAD_WHEEL_PTR: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
 
@@ -52,10 +52,11 @@ enum DriverState {
     /// A loop has run a turn or computed the length of a sleep, and no turn is in progress.
     BetweenTurns,
     InTurn,
-    /// A driver has registered, but has not begun to drive the wheel. Also the state after
-    /// `run_until` has returned, if nothing else drives the wheel.
+    /// A driver has registered, but has not begun to drive the wheel; or the only driver was a
+    /// finished `run_until`.
     Registered,
-    /// The thread has a configuration, so a loop is expected, but no driver has registered.
+    /// The thread has installed a configuration, so a loop is expected, but no driver has
+    /// registered.
     Expected,
     /// The wheel has no driver, and none is expected. Also the state while a driving task polls its
     /// own sleep.
@@ -64,7 +65,7 @@ enum DriverState {
     Ended,
 }
 
-/// Replaces the state `InTurn` by `BetweenTurns` at the end of a turn, even if the turn panics.
+/// Replaces the state `InTurn` by `BetweenTurns`, even if the turn panics.
 struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 
 impl Drop for TurnGuard<'_> {
@@ -73,8 +74,8 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Registers a `TimerFd`, a task or a `run_until` as a driver of this thread's wheel, until this
-/// value is dropped.
+/// Registers a driver of this thread's wheel: a `TimerFd`, a task or a `run_until`. Dropping this
+/// value ends the registration.
 #[derive(Debug)]
 pub(crate) struct DriverRegistration {
     is_run_until: bool,
@@ -95,7 +96,7 @@ impl Drop for DriverRegistration {
     }
 }
 
-/// Restores the state `BetweenTurns` when the poll in [`ThreadWheel::poll_driver_sleep`] returns or
+/// Restores the state `BetweenTurns`, even if the poll in [`ThreadWheel::poll_driver_sleep`]
 /// panics.
 struct DriverPollGuard;
 
@@ -109,7 +110,7 @@ impl Drop for DriverPollGuard {
     }
 }
 
-/// Identifies a task of `future::drive` among the tasks that drive one wheel.
+/// Identifies a task of `future::drive` among the drivers of one wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DriverTaskId(u32);
 
@@ -119,29 +120,28 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// The number of cancels in progress that drop a callback in place, in its timer's node.
+    /// The number of cancels in progress that drop a callback in its timer's node.
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s, tasks and calls of `run_until` that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of driving tasks. A task adds its waker before it announces a sleep.
-    /// `wake_other_drivers` calls all the wakers and empties the list.
     driver_task_wakers: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task_id: Cell<u32>,
-    /// True if the user's loop has called `register_driver`, or already drove the wheel when the
-    /// first task or `TimerFd` registered.
+    /// True if the user's loop has called `register_driver`, or drove the wheel before the first
+    /// task or `TimerFd` registered.
     has_user_loop: Cell<bool>,
     /// The thread's purgatories.
     clients: RefCell<Clients>,
-    /// True if the purgatories must send their queued messages at the end of a turn or before a
-    /// sleep.
+    /// True if the purgatories must send their queued messages before a sleep or at the end of a
+    /// turn.
     flush_requested: Cell<bool>,
     /// True if the purgatories must free surplus memory at the end of a turn or before a long
     /// sleep.
     trim_requested: Cell<bool>,
-    /// The end of the most recently announced sleep, in nanoseconds of the clock, or
-    /// [`KNOWN_AWAKE`] if the thread is known to be awake. Unless the value is `KNOWN_AWAKE`, this
-    /// thread's adds and resets call `wake_for_deadline_slow`. At first and after `mark_undriven`,
-    /// the value is `u64::MAX`, so that adds and resets check for an overdue timer.
+    /// The end of the latest announced sleep, in nanoseconds of the clock, or [`KNOWN_AWAKE`].
+    /// Unless the value is `KNOWN_AWAKE`, this thread's adds and resets call
+    /// `wake_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`, so
+    /// that adds and resets check for an overdue timer.
     announced_until: Cell<u64>,
     sampler: CallbackSampler,
 }
@@ -149,8 +149,7 @@ pub(crate) struct ThreadWheel {
 /// Selects one in every `one_in` callbacks for measurement; zero selects none.
 struct CallbackSampler {
     one_in: u32,
-    /// Decreases by one for each callback. At zero, the sampler selects the callback and restarts
-    /// at `one_in`.
+    /// At zero, the sampler selects the callback and restarts at `one_in`.
     countdown: Cell<u32>,
 }
 
@@ -207,7 +206,7 @@ impl ThreadWheel {
     }
 
     /// Calls `action` with this thread's wheel, which the first call creates. Returns an error if
-    /// the exiting thread has begun to drop the wheel, or there are too many shards.
+    /// the exiting thread has begun to drop the wheel, or too many shards exist.
     #[inline]
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
@@ -243,9 +242,9 @@ impl ThreadWheel {
         created.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
-    /// Makes `local` the wheel of this thread, and returns `local`. If the thread already has a
-    /// wheel, drops `local`, and returns that wheel. A wheel exists already only if the function of
-    /// a `Clock::from_fn` has used corewheel, which is forbidden.
+    /// Makes `local` the wheel of this thread, and returns it. If the thread already has a wheel,
+    /// drops `local` and returns that wheel. A wheel exists already only if the function of a
+    /// `Clock::from_fn` has used corewheel, which is forbidden.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
         ThreadWheelAccess::set(Some(ThreadWheelAccess {
@@ -261,12 +260,10 @@ impl ThreadWheel {
         Self::with(|local| matches!(local.driver.get(), DriverState::InTurn)) == Ok(true)
     }
 
-    /// Returns true if the thread's wheel was drained, or if the exiting thread has begun to drop
-    /// the wheel.
+    /// Returns true if the thread's wheel was drained, or the exiting thread has begun to drop it.
     #[inline]
     pub(crate) fn has_ended() -> bool {
-        // `ThreadWheelAccess::number` costs one load, and returns `Some` if the thread owns a live
-        // wheel.
+        // `number` costs one load, and returns `Some` if the thread owns a live wheel.
         ThreadWheelAccess::number().is_none() && Self::has_ended_slow()
     }
 
@@ -278,8 +275,8 @@ impl ThreadWheel {
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
 
-    /// Resets a timer of this thread to the deadline that `new_due` returns, and ends an announced
-    /// sleep that would miss the deadline. Returns the deadline in nanoseconds, or `None` if the
+    /// Resets a timer of this thread to the deadline that `new_due` returns. Ends an announced
+    /// sleep that would miss this deadline. Returns the deadline in nanoseconds, or `None` if the
     /// timer is running or has ended.
     #[inline]
     pub(crate) fn reset(
@@ -300,8 +297,8 @@ impl ThreadWheel {
         reset_to.ok().flatten()
     }
 
-    /// Borrows the engine and calls `step` with it. `step` must not call user code, except the
-    /// function of a `Clock::from_fn`.
+    /// Borrows the engine for `step`. `step` must not call user code, except the function of a
+    /// `Clock::from_fn`.
     #[inline(always)]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.engine.borrow_mut())
@@ -352,7 +349,7 @@ impl ThreadWheel {
         Ok(self.engine.borrow_mut())
     }
 
-    /// [Checks for a missing loop](Self::check_for_missing_loop), and then allows a number of adds
+    /// [Checks for a missing loop](Self::check_for_missing_loop), and allows a number of adds
     /// before the next check. If the wheel is full, removes remotely cancelled timers until there
     /// is room.
     #[cold]
@@ -371,7 +368,6 @@ impl ThreadWheel {
         self.leave_undriven_state(DriverState::Registered);
     }
 
-    /// Registers a `TimerFd`, a task or a `run_until` that will drive the wheel.
     fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_user_loop.set(self.has_user_loop.get() || self.is_driven_or_ended());
@@ -379,9 +375,8 @@ impl ThreadWheel {
         self.leave_undriven_state(DriverState::Registered);
     }
 
-    /// Ends the registration of a driver. Marks the wheel as undriven if no driver is left, no turn
-    /// is in progress, and the wheel was not drained. If a `run_until` ends, wakes the other
-    /// drivers, because their announced sleeps have ended.
+    /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
+    /// `run_until` that ends wakes the other drivers, because their announced sleeps have ended.
     fn remove_driver(&self, is_run_until: bool) {
         if is_run_until && self.driver_count.get() > 1 {
             self.wake_other_drivers(None);
@@ -407,15 +402,14 @@ impl ThreadWheel {
         matches!(self.driver.get(), BetweenTurns | InTurn | Ended)
     }
 
-    /// Enters the state `undriven` after the wheel has lost its last driver or loop. Publishes that
-    /// no loop drives the wheel, and the earliest deadline of the remote adds and resets that wait
-    /// for a turn.
+    /// Enters the state `undriven` after the wheel has lost its last driver. Publishes this state,
+    /// and the earliest deadline of the remote adds and resets that wait for a turn.
     fn enter_undriven_state(&self, undriven: DriverState) {
         self.driver.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
         self.mark_undriven();
         // A remote thread that has not seen `mark_undriven` does not publish its deadline. But
-        // after the fence F1 (see `parker`), this thread sees the request of the remote thread.
+        // after the fence F1 (see `parker`), this thread sees its request.
         if let Some(due) = self.with_engine(|engine| engine.earliest_queued_deadline()) {
             self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
         }
@@ -428,9 +422,8 @@ impl ThreadWheel {
         self.shared.hooks.drop_catching_panic(forgotten);
     }
 
-    /// Wakes the remaining drivers when a task or `TimerFd` is dropped, or a `run_until` ends. Each
-    /// remaining driver then runs a turn and announces its own sleep. Forgets the task `dropped`;
-    /// `None` means that a `TimerFd` is dropped or a `run_until` ends.
+    /// Wakes the remaining drivers when a driver is dropped, so that each runs a turn and announces
+    /// its own sleep. Forgets the task `dropped`; `None` stands for a `TimerFd` or a `run_until`.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -444,8 +437,7 @@ impl ThreadWheel {
         }
     }
 
-    /// Replaces the state `Undriven` or `Expected` by `new_state`, which is `Expected` or
-    /// `Registered`.
+    /// Replaces the state `Undriven` or `Expected` by `new_state`: `Expected` or `Registered`.
     fn leave_undriven_state(&self, new_state: DriverState) {
         if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
             self.driver.set(new_state);
@@ -453,8 +445,7 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes that no loop drives the wheel. From now on, other threads publish the deadlines
-    /// that they request.
+    /// Publishes that no loop drives the wheel. From now on, other threads publish their deadlines.
     fn mark_undriven(&self) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.reset_remote_due_while_undriven();
@@ -468,8 +459,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Polls the sleep of a task that drives the wheel. If the sleep is a timer of the same wheel,
-    /// the poll panics, because the task would wait for its own turn.
+    /// Polls the sleep of a task that drives the wheel. The poll panics if the sleep is a timer of
+    /// the same wheel, because the task would wait for its own turn.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {
@@ -509,8 +500,8 @@ impl ThreadWheel {
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Reports that this thread runs a `Watcher` and that the thread's own wheel has a timer.
-    /// Reports nothing if a loop drives this wheel. Creates no wheel.
+    /// Reports that this thread runs a `Watcher` and that its own wheel has a timer, unless a loop
+    /// drives this wheel. Creates no wheel.
     #[cfg(feature = "futures")]
     #[inline]
     pub(crate) fn report_own_timer_of_watcher() {
@@ -527,14 +518,14 @@ impl ThreadWheel {
         }
         let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
         if next_due < u64::MAX {
-            // The lateness `u64::MAX` skips the grace period, because the timer will never fire.
+            // `u64::MAX` skips the grace period, because the timer will never fire.
             self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnWatcher);
         }
     }
 
-    /// Handles a new deadline of this thread's own when there is no announced sleep to end. If no
-    /// loop drives the wheel, publishes the wheel's next deadline for other threads. In the state
-    /// `Undriven`, also reports a timer that has been overdue for too long.
+    /// Handles this thread's own new deadline if there is no announced sleep to end. If no loop
+    /// drives the wheel, publishes the wheel's next deadline. In the state `Undriven`, also reports
+    /// a timer that has been overdue for too long.
     fn publish_deadline_if_undriven(&self, new_deadline: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -551,7 +542,7 @@ impl ThreadWheel {
             DriverState::Undriven => {
                 let (next_due, now) =
                     self.with_engine(|engine| engine.publish_for_undriven_wheel());
-                // The new timer itself is not reported, even if it was added after its deadline.
+                // The new timer itself is not reported, even if its deadline has already elapsed.
                 if next_due < new_deadline {
                     self.shared.report_overdue_timer(now.saturating_sub(next_due));
                 }
@@ -559,9 +550,9 @@ impl ThreadWheel {
         }
     }
 
-    /// Reads the clock. A *pass* is the part of a turn that consumes messages and fires timers. If
-    /// the turn certainly needs no pass, finishes the turn and returns the number of live timers.
-    /// Otherwise the caller must call [`run_pass`](Self::run_pass).
+    /// Reads the clock, and finishes a turn that certainly needs no *pass*: the part of a turn that
+    /// consumes messages and fires timers. Returns the number of live timers. On `None`, the caller
+    /// must call [`run_pass`](Self::run_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: as in `with`.
@@ -573,7 +564,7 @@ impl ThreadWheel {
         Self::try_idle_turn_slow(None)
     }
 
-    /// Tries a turn without a pass at `now`, or at a new reading of the clock if `now` is `None`.
+    /// Tries a turn without a pass at `now`, or at a new reading of the clock.
     #[inline(never)]
     pub(super) fn try_idle_turn_slow(now: Option<Instant>) -> Option<usize> {
         let is_idle = |local: &Self| {
@@ -589,7 +580,7 @@ impl ThreadWheel {
         Self::with(is_idle).unwrap_or(Some(0))
     }
 
-    /// Runs a turn with a pass. Uses the latest reading of the clock, and takes no new reading.
+    /// Runs a turn with a pass, at the latest reading of the clock.
     #[inline(never)]
     pub(super) fn run_pass(budget: usize) -> Turn {
         // Does not call `with`, because `with` would copy the result.
@@ -608,8 +599,7 @@ impl ThreadWheel {
             local.consume_messages(&mut fired, &mut collected);
         }
         let mut ended = None;
-        // Finishes the previous timer's run and claims the next due timer, under one borrow of the
-        // engine.
+        // Finishes the previous run and claims the next due timer under one borrow of the engine.
         while let Some(claimed) = local.with_engine(|engine| {
             if let Some(ended) = ended.take() {
                 engine.finish_run(ended);
@@ -633,7 +623,7 @@ impl ThreadWheel {
         })
     }
 
-    /// Returns the result of a refused turn, which was called inside another turn or after a drain.
+    /// Returns the result of a turn called inside another turn or after a drain.
     #[cold]
     #[inline(never)]
     fn refused_turn(&self) -> Turn {
@@ -641,14 +631,14 @@ impl ThreadWheel {
             let live = self.with_engine(|engine| engine.len());
             return Turn { live, nested: true, ..Turn::default() };
         }
-        // The wheel was drained, but its purgatories may still have messages for other cores.
+        // The drained wheel's purgatories may still have messages for other cores.
         self.flush_clients();
         Turn::default()
     }
 
-    /// Consumes remote requests: runs the callbacks of added and reset timers that are already due,
-    /// and drops the callbacks of cancelled timers. In the urgent phase, before the due timers
-    /// fire, consumes only adds and resets.
+    /// Consumes remote requests: runs the callbacks of added and reset timers that are due, and
+    /// drops those of cancelled timers. In the urgent phase, before the due timers fire, consumes
+    /// only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, fired: &mut usize, collected: &mut usize) {
         while let Some(step) =
@@ -670,8 +660,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Runs the callback of a claimed timer. Returns the timer if it is a one-shot timer: the
-    /// caller must finish its run.
+    /// Runs the callback of a claimed timer. Returns a one-shot timer, whose run the caller must
+    /// finish.
     #[inline(always)]
     fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
         let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
@@ -687,22 +677,21 @@ impl ThreadWheel {
         Some(claimed)
     }
 
-    /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
+    /// Arms a periodic timer again, or ends it if it was cancelled during the run.
     #[inline(never)]
     fn rearm_or_end(&self, claimed: ClaimedTimer<Callback>) {
         match self.with_engine(|engine| engine.rearm(claimed.index)) {
             Ok(next_due) => self.end_sleep_for_deadline(next_due),
             Err(callback) => {
-                // The drop comes before `finish_run`, so that `cancel_wait` also waits for the
-                // drop.
+                // Drops before `finish_run`, so that `cancel_wait` also waits for the drop.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish_run(claimed));
             }
         }
     }
 
-    /// Publishes the number of live timers after a cancel, unless the thread is known to be awake.
-    /// An awake thread publishes the number in its next turn.
+    /// Publishes the number of live timers after a cancel. A thread known to be awake does so in
+    /// its next turn.
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
         if self.may_be_asleep() {
@@ -759,8 +748,8 @@ impl ThreadWheel {
             self.driver_task_wakers.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_waker` fails while another thread copies the waker. After such a failure, the
-        // task must not sleep.
+        // `set_driver_waker` fails while another thread copies the waker. Then the task must not
+        // sleep.
         if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
         }
@@ -768,8 +757,8 @@ impl ThreadWheel {
     }
 
     /// Publishes that the loop's next turn is due at `next_turn`, and returns the time until then.
-    /// Returns zero if a flush is pending, because a wake hook that the previous flush called may
-    /// have queued more messages.
+    /// Returns zero if a flush is pending, because a wake hook may have queued messages during the
+    /// previous flush.
     fn publish_wake_up_time(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_wake_up_time(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
@@ -789,12 +778,11 @@ impl ThreadWheel {
         PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_wake_up_time(until))
     }
 
-    /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
-    /// progress.
+    /// Ends the wheel, and returns the pending timers. No turn may be in progress.
     pub(super) fn drain(&self) -> Vec<DrainedTimer> {
         self.flush_clients();
-        // `close` frees this shard's number, which a later shard may reuse. This thread must not
-        // seem to own the later shard.
+        // `close` frees this shard's number for reuse. This thread must not seem to own the later
+        // shard.
         ThreadWheelAccess::set(None);
         self.driver.set(DriverState::Ended);
         let pending =
@@ -866,8 +854,7 @@ impl ThreadWheel {
         }
     }
 
-    /// Flushes and trims the clients at the end of a turn. Returns true if a purgatory has
-    /// requested another flush or trim.
+    /// Flushes and trims the clients. Returns true if one has requested another flush or trim.
     #[cold]
     #[inline(never)]
     fn flush_and_trim_clients(&self) -> bool {
@@ -886,8 +873,7 @@ impl ThreadWheel {
         ShardRef { shared: Arc::clone(&self.shared) }
     }
 
-    /// Returns true unless the thread is known to be awake: it may have announced a sleep, or its
-    /// loop may not have begun.
+    /// Returns true unless the thread is known to be awake.
     #[inline]
     pub(super) fn may_be_asleep(&self) -> bool {
         self.announced_until.get() != KNOWN_AWAKE
@@ -900,7 +886,7 @@ impl ThreadWheel {
         );
     }
 
-    /// Ends an announced sleep that would miss the deadline `nanos` that this thread has requested.
+    /// Ends an announced sleep that would miss this thread's new deadline `nanos`.
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
         if self.may_be_asleep() {
@@ -915,8 +901,7 @@ impl ThreadWheel {
             return self.publish_deadline_if_undriven(nanos);
         };
         if self.shared.tick.round_up(nanos) < self.announced_until.get() {
-            // `announced_until` is set before the wake hook is called, because the hook may add
-            // timers and announce a sleep.
+            // Set before the call of the wake hook, which may add timers and announce a sleep.
             let until = self.announced_until.replace(KNOWN_AWAKE);
             if !self.shared.wake(sleep) && self.announced_until.get() == KNOWN_AWAKE {
                 self.announced_until.set(until);
@@ -942,9 +927,8 @@ impl ThreadWheel {
                     local.engine.borrow_mut().free(handle.index(), handle.generation);
                 }
                 Ok(Some(FreeWhen::Later)) => {
-                    // Dropping the callback runs user code, which may run a turn. Such a turn may
-                    // consume the timer's message and free the node. So the callback is first taken
-                    // out of the node.
+                    // Dropping the callback may run a turn, which may consume the timer's message
+                    // and free the node. So the callback is first taken out of the node.
                     let callback = engine.take_payload_cancelled_by_owner(handle, FreeWhen::Later);
                     drop(engine);
                     local.publish_live_count_unless_awake();
@@ -957,12 +941,11 @@ impl ThreadWheel {
         cancelled.unwrap_or(Cancel::Ended)
     }
 
-    /// Adds a timer of a client, due at `when`. Returns `None` if the timer was not added. Before
-    /// another attempt, the client must call [`engine_with_room`](Self::engine_with_room), which
-    /// makes room or returns the reason for the refusal. While the timer is pending, the client
-    /// must not reuse `client_index`. After the add, the client must end the borrow of its own
-    /// state, and then call [`wake_for_client_timer`](Self::wake_for_client_timer), which may call
-    /// the wake hook.
+    /// Adds a timer of a client. Returns `None` if the timer was not added. Before another attempt,
+    /// the client must call [`engine_with_room`](Self::engine_with_room). While the timer is
+    /// pending, the client must not reuse `client_index`. After the add, the client must end the
+    /// borrow of its own state, and then call
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -996,9 +979,9 @@ impl ThreadWheel {
         });
     }
 
-    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`. This call
-    /// does not drop the callback. If the callback has a destructor, `take` must move the callback
-    /// out. Returns `None` if the timer is running or has ended.
+    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`, or `None`
+    /// if the timer is running or has ended. If the callback has a destructor, `take` must move the
+    /// callback out, because this call does not drop it.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         handle: TimerHandle,
@@ -1023,15 +1006,14 @@ impl ThreadWheel {
         result.map_err(|payload| Self::report_panic(place, payload)).ok()
     }
 
-    /// Drops values one by one. If a destructor panics, reports the panic and continues.
+    /// Drops values one by one. Reports the panic of a destructor and continues.
     pub(crate) fn drop_each_catching_panic<T>(values: impl IntoIterator<Item = T>) {
         let drop_one = |value| _ = Self::catch_panic(PanicPlace::Drop, || drop(value));
         values.into_iter().for_each(drop_one);
     }
 
-    /// Reports a panic to this thread's wheel. If the thread has no wheel, creates one. But creates
-    /// none for a panic of a destructor, because a purgatory key may be dropped on a thread that
-    /// uses no timers.
+    /// Reports a panic to this thread's wheel, which is created if necessary. Creates none for a
+    /// panic of a destructor, because a thread that uses no timers may drop a purgatory key.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
@@ -1061,16 +1043,15 @@ impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(None));
         if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
-            // A callback or its destructor has called `process::exit`. Scoped threads that the
-            // callback started may still use the callback's captures in the timer's node. So the
-            // nodes are leaked. The state is `InTurn` whenever a callback runs, because `drain` is
-            // refused during a turn.
+            // A callback or its destructor has called `process::exit`. Scoped threads that it
+            // started may still use the captures in the timer's node, so the nodes are leaked. The
+            // state is `InTurn` whenever a callback runs, because `drain` is refused during a turn.
             mem::forget(Arc::clone(&self.shared));
         }
         if let DriverState::Expected = self.driver.get() {
             self.shared.gauges.shorten_overdue_grace();
         }
-        // From here on, a destructor on this thread that uses a handle acts as a remote thread.
+        // From here on, destructors on this thread use handles as a remote thread does.
         ThreadWheelAccess::set(None);
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {

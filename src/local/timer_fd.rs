@@ -1,8 +1,8 @@
 //! A file descriptor that is readable when a thread's wheel needs a turn.
 //!
 //! The descriptor is one timerfd. The owner arms the timerfd for the next deadline. A thread that
-//! must wake the owner makes the timerfd expire at once. The owner's arming must not undo a wake.
-//! So the owner arms the timerfd before it announces the sleep:
+//! must wake the owner makes the timerfd expire at once. The owner arms before it announces the
+//! sleep, so that the arming does not undo a wake:
 //!
 //! ```text
 //! owner                               requesting thread
@@ -12,10 +12,9 @@
 //!   make the timerfd expire at once     make the timerfd expire at once
 //! ```
 //!
-//! A remote thread may still act on the announcement of an earlier sleep, and make the timerfd
-//! expire before the owner arms the timerfd. Then the arming undoes this wake. But the remote
-//! thread queued its request before the wake. So the owner has already consumed the request, or
-//! finds it in the check after the announcement.
+//! A remote thread may still act on the announcement of an earlier sleep. Then the owner's arming
+//! may undo this wake. But the remote thread queued its request before the wake. So the owner has
+//! already consumed the request, or finds it in the check after the announcement.
 
 use std::{
     cell::Cell,
@@ -37,31 +36,28 @@ use crate::{
 ///
 /// Any poller can drive the wheel through the descriptor: `select`, `poll`, `epoll`, `io_uring`, or
 /// the loop of another library. Call [`turn`](Self::turn) when the descriptor is readable. The loop
-/// need not read from the descriptor. Edge-triggered pollers work too: arming makes the descriptor
-/// unreadable, so each expiry is an edge.
+/// need not read from the descriptor. Edge-triggered pollers work too.
 ///
-/// The descriptor follows the wheel's clock. If the deadline elapses under
-/// [`Clock::boot_time`](crate::Clock::boot_time) while the machine is suspended, the descriptor is
-/// readable after the resume.
+/// The descriptor follows the wheel's clock. Under [`Clock::boot_time`](crate::Clock::boot_time), a
+/// deadline that elapses while the machine is suspended makes the descriptor readable after the
+/// resume.
 ///
-/// Cost: a system call each time the descriptor is armed for another deadline. A wake by another
-/// thread costs two system calls: one in the waking thread, and one in this thread to arm the
-/// descriptor again. An add by this thread outside of a turn, with a deadline before the armed
-/// deadline, makes the descriptor readable at once. Such an add costs a system call and a turn. A
-/// loop that can give its poll a timeout is cheaper with
-/// [`prepare_sleep`](LocalTimer::prepare_sleep) and [`Config::on_wake`](crate::Config::on_wake).
+/// Cost: a system call each time the descriptor is armed for another deadline, and two for a wake
+/// by another thread. An add by this thread outside of a turn, with a deadline before the armed
+/// deadline, costs a system call and a turn. A loop that can give its poll a timeout is cheaper
+/// with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor. A
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
 ///
-/// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
-/// no longer make the descriptor readable. If the thread has another `TimerFd`, the drop makes the
-/// descriptor readable. The loop then calls [`turn`](Self::turn) of the other `TimerFd`, which arms
-/// the descriptor again. Dropping a task of [`drive`](crate::future::drive) also makes the
-/// descriptor readable, so that the loop calls `turn`.
+/// Dropping the `TimerFd` that announced the current sleep ends the announcement. If the thread has
+/// another `TimerFd`, this drop makes the descriptor readable, and so does dropping a task of
+/// [`drive`](crate::future::drive). The loop then calls [`turn`](Self::turn), which arms the
+/// descriptor again.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
-/// its wheel exists. The descriptor is non-blocking, and `exec` closes the descriptor.
+/// its wheel exists. It is non-blocking, and `exec` closes it.
 ///
 /// # Examples
 ///
@@ -118,9 +114,8 @@ impl ThreadWheel {
 impl LocalTimer {
     /// Returns a file descriptor that is readable when this thread's wheel needs a turn.
     ///
-    /// [Arm](TimerFd::arm) the descriptor before the first poll. A thread that wakes this thread
-    /// makes the descriptor readable, and also calls the hook of
-    /// [`Config::on_wake`](crate::Config::on_wake).
+    /// [Arm](TimerFd::arm) the descriptor before the first poll. A wake of this thread makes the
+    /// descriptor readable, and also calls the hook of [`Config::on_wake`](crate::Config::on_wake).
     ///
     /// # Errors
     ///
@@ -150,10 +145,10 @@ impl LocalTimer {
 
 impl TimerFd {
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
-    /// deadline. Call `turn` when the descriptor is readable. Calls at other times do no harm.
+    /// deadline. Call `turn` when the descriptor is readable; other calls do no harm.
     ///
-    /// Do not call [`LocalTimer::turn`] instead: without the arming, the descriptor stays readable
-    /// and the loop spins.
+    /// Do not call [`LocalTimer::turn`] instead: the descriptor would stay readable, and the loop
+    /// would spin.
     ///
     /// # Examples
     ///
@@ -171,9 +166,8 @@ impl TimerFd {
         self.turn_within(usize::MAX)
     }
 
-    /// Runs the due callbacks within `budget`, as [`LocalTimer::turn_within`] does, and arms the
-    /// descriptor. If due timers or requests remain after the turn, the descriptor is readable
-    /// again at once.
+    /// Runs the due callbacks within `budget`, like [`LocalTimer::turn_within`], and arms the
+    /// descriptor. If due timers or requests remain, the descriptor is readable again at once.
     ///
     /// # Examples
     ///
@@ -191,8 +185,7 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn turn_within(&self, budget: usize) -> Turn {
-        // Ends the announcement: timers that callbacks add need no wake, because `arm` follows the
-        // turn.
+        // Timers that callbacks add need no wake, because `arm` follows the turn.
         self.announced_sleep.set(None);
         let turn = local_timer().turn_within(budget);
         self.arm();
@@ -201,9 +194,8 @@ impl TimerFd {
 
     /// Arms the descriptor for the next deadline, and announces the sleep until then. Runs no turn.
     ///
-    /// Call `arm` before the first poll. Also call `arm` after each [`LocalTimer::prepare_sleep`],
-    /// which replaces the announcement of the `TimerFd`. If the thread's wheel has ended, `arm`
-    /// disarms the descriptor.
+    /// Call `arm` before the first poll, and after each [`LocalTimer::prepare_sleep`], which
+    /// replaces the announcement. If the thread's wheel has ended, `arm` disarms the descriptor.
     ///
     /// # Examples
     ///
