@@ -44,10 +44,9 @@ pub enum AddErrorReason {
     /// The wheel has ended: its thread is exiting or has exited, its shard was drained, or the
     /// [`Watcher`](crate::future::Watcher) of its `Timers` was dropped.
     ShutDown,
-    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows. Or the
-    /// generation numbers of the shard's handles are used up, after at least 2^53 adds.
+    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows.
     Full,
-    /// The thread cannot have a wheel, because the process already has 16,384 shards, the maximum.
+    /// The process already has 16,384 shards, the maximum.
     TooManyShards,
 }
 
@@ -125,9 +124,9 @@ impl AddErrorReason {
     }
 }
 
-/// Converts the reason. For [`ShutDown`](AddErrorReason::ShutDown), the kind of the [`io::Error`]
-/// is [`BrokenPipe`](io::ErrorKind::BrokenPipe). For all other reasons, the kind is
-/// [`QuotaExceeded`](io::ErrorKind::QuotaExceeded).
+/// Converts the reason. The kind is [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
+/// [`ShutDown`](AddErrorReason::ShutDown), and [`QuotaExceeded`](io::ErrorKind::QuotaExceeded)
+/// otherwise.
 ///
 /// # Examples
 ///
@@ -158,8 +157,8 @@ impl<F> fmt::Debug for AddError<F> {
 
 impl<F> Error for AddError<F> {}
 
-/// Converts the error, and drops the callback or payload. The kind of the [`io::Error`] depends on
-/// the [`AddErrorReason`].
+/// Converts the error, and drops the callback or payload. The kind depends on the
+/// [`AddErrorReason`].
 ///
 /// # Examples
 ///
@@ -183,7 +182,7 @@ impl<F> From<AddError<F>> for io::Error {
 }
 
 /// Returns the reason, and drops the callback or payload. Unlike the error, the reason is always
-/// `Send` and `Sync`. So `?` can convert the reason to `Box<dyn Error + Send + Sync>`.
+/// `Send` and `Sync`.
 ///
 /// # Examples
 ///
@@ -208,9 +207,8 @@ impl<F> From<AddError<F>> for AddErrorReason {
     }
 }
 
-/// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) that is called inside a
-/// callback. The call is refused and cancels nothing, because a wait inside a callback could last
-/// forever.
+/// The error of a [`cancel_wait`](crate::TimerHandle::cancel_wait) inside a callback, where the
+/// wait could last forever. Nothing was cancelled.
 ///
 /// # Examples
 ///
@@ -238,7 +236,7 @@ impl fmt::Display for InsideCallback {
 
 impl Error for InsideCallback {}
 
-/// Converts the error; the kind of the [`io::Error`] is [`Deadlock`](io::ErrorKind::Deadlock).
+/// Converts the error. The kind is [`Deadlock`](io::ErrorKind::Deadlock).
 ///
 /// # Examples
 ///
@@ -301,13 +299,14 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Converts the error. The kind of the [`io::Error`] depends on the cause:
+/// Converts the error. The kind is:
 ///
-/// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is out of range.
-/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread already has or had a wheel, or is
-///   exiting.
-/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): the process would have more than 16,384
-///   shards.
+/// * [`InvalidInput`](io::ErrorKind::InvalidInput) for
+///   [`TickOutOfRange`](ConfigError::TickOutOfRange).
+/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists) for
+///   [`AlreadyRunning`](ConfigError::AlreadyRunning).
+/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) for
+///   [`TooManyShards`](ConfigError::TooManyShards).
 ///
 /// # Examples
 ///

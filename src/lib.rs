@@ -1,6 +1,6 @@
 //! Timers for thread-per-core servers: each thread owns a hierarchical timing wheel and uses it
-//! without locks. Any thread can cancel or reset a timer through the timer's handle. Every timer
-//! ends exactly once.
+//! without locks. Any thread can cancel or reset a timer through its handle. Every timer ends
+//! exactly once.
 //!
 //! ```
 //! use corewheel::{Cancel, local_timer};
@@ -22,16 +22,16 @@
 //!
 //! # Where to begin
 //!
-//! The [guide] begins with a first timer and ends with a tuned server. The guide also
-//! [compares](guide::comparison) corewheel with other timers, and shows how to
-//! [migrate](guide::moving) from tokio, Netty, Java, Kafka and Go. The parts of the crate are:
+//! The [guide] leads from a first timer to a tuned server. It [compares](guide::comparison)
+//! corewheel with other timers, and shows how to [migrate](guide::moving) from tokio, Netty, Java,
+//! Kafka and Go. The parts of the crate are:
 //!
-//! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
+//! * [`local_timer`]: the thread's own wheel. Most programs need nothing else.
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
 //!   dropped. [`LocalHandle`] works only on the timer's own thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
-//! * [`When`]: the time argument of an add or a reset, which is a delay or an instant. Slack lets
-//!   timers share ticks; spread distributes timers over ticks.
+//! * [`When`]: a delay or an instant for an add or a reset. Slack lets timers share ticks; spread
+//!   distributes timers over ticks.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one thread per core, pinned by default, each with its wheel.
 //! * [`purgatory`]: operations that complete when a condition on a key holds, or time out.
@@ -48,48 +48,44 @@
 //! # Driving a wheel
 //!
 //! A wheel starts no thread: its owner's loop drives it. The loop polls for events, at most until
-//! the next deadline ([`LocalTimer::sleep_with`]). The loop serves the events, and then calls
+//! the next deadline ([`LocalTimer::sleep_with`]), and serves them. Then it calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
-//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A turn
-//! without a budget fires every due timer that the wheel holds, so lateness depends on how often
-//! the loop calls `turn`.
+//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor.
+//! Lateness depends on how often the loop calls `turn`.
 //!
-//! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
-//! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
-//! smol, monoio, glommio, `io_uring`, hyper, tower and quinn.
+//! A loop whose poll takes no timeout can poll a file descriptor, a `TimerFd`, instead. The
+//! directory `integrations/` of the repository has packages for tokio, compio, smol, monoio,
+//! glommio, `io_uring`, hyper, tower and quinn.
 //!
 //! # Time
 //!
-//! For a delay above zero, an add or reset reads the clock. The deadline is the reading plus the
-//! delay, rounded up to a tick. A turn rounds its own clock reading down to a tick. So a timer can
-//! be early only if [`LocalTimer::turn_at`] gets an instant in the future, or if the processor's
-//! counter fails under [`Clock::fast`]. Without slack or spread, a timer with a delay of zero fires
-//! in the next turn. A timer that a callback adds never fires in the turn that runs the callback. A
-//! timer that is due after more than 584 years (2^64 ns) never fires.
+//! A delay counts from the time of the add or reset. Deadlines are rounded up to a tick, and a turn
+//! rounds its own time down. So a timer can be early only if [`LocalTimer::turn_at`] gets an
+//! instant in the future, or if the processor's counter fails under [`Clock::fast`]. Without slack
+//! or spread, a timer with a delay of zero fires in the next turn. A timer that a callback adds
+//! never fires in the same turn. A timer that is due after more than 584 years (2^64 ns) never
+//! fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them; the guide lists the
-//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn processes
-//! at most 1,024 messages from other threads, or more to finish a
-//! [`PurgatoryGroup`](purgatory::PurgatoryGroup) batch. If a clock goes backwards, the wheel uses
-//! the clock's highest reading until the clock has passed that reading.
+//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn usually
+//! processes at most 1,024 messages from other threads. If a clock goes backwards, the wheel uses
+//! the clock's highest reading so far.
 //!
 //! # Guarantees
 //!
-//! * **Exactly once.** Every timer ends once: it fires, it is cancelled, or its wheel ends and
-//!   hands it back or drops it. [`TimerHandle::cancel`] says at once, on any thread, whether this
-//!   call has ended the timer.
-//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, and allocate
-//!   nothing in the steady state. The only system call of these operations reads the clock.
-//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
-//!   cancels and resets are lock-free. The owner never waits for another core.
+//! * **Exactly once.** A timer fires, is cancelled, or is handed back or dropped by its ending
+//!   wheel. [`TimerHandle::cancel`] says at once, on any thread, whether this call has ended the
+//!   timer.
+//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock and, in the
+//!   steady state, allocate nothing. Their only system call reads the clock. Callbacks that capture
+//!   up to 32 bytes, aligned to at most 8, are stored inline. Remote adds, cancels and resets are
+//!   lock-free. The owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
-//!   reset timers, and even call `turn`. A turn inside a callback does nothing, and sets
-//!   [`Turn::nested`].
+//!   reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
-//! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After the timer
-//!   has ended, a cancel through its handle returns [`Cancel::Ended`] and never affects another
-//!   timer.
+//! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After the timer's
+//!   end, a cancel returns [`Cancel::Ended`] and never affects another timer.
 //!
 //! After a [fork](guide::shutdown#forks), each process has its own copy of every timer.
 //!
@@ -97,8 +93,8 @@
 //!
 //! On by default:
 //!
-//! * `std`: shards, handles, clocks and the wheels of threads, in addition to [`Wheel`]. Depends on
-//!   `crossbeam-epoch`, `crossbeam-queue` and, on Linux and Android, `libc`. Without any feature
+//! * `std`: shards, handles, clocks and the wheels of threads. Depends on `crossbeam-epoch`,
+//!   `crossbeam-queue` and, on Linux and Android, `libc`. Without any feature
 //!   (`default-features = false`), the crate contains only [`Wheel`], needs `alloc` but not `std`,
 //!   and has no dependencies. All other features need `std`.
 //! * `cores`: [`Cores`] and `future::Timers::start`. Depends on `core_affinity`.
@@ -111,15 +107,14 @@
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics, hanging loops and wheels without a loop; see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.
-//!   This feature costs 16 bytes and one clock reading per timer.
+//!   Costs 16 bytes and one clock reading per timer.
 //!
-//! `doc/verification.md` lists the crate's guarantees and the tests that check them.
-//! `ARCHITECTURE.md` describes how corewheel works.
+//! `doc/verification.md` lists the guarantees and their tests. `ARCHITECTURE.md` describes how
+//! corewheel works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// If any of these features is disabled, some links of the crate's documentation have no target, and
-// some code is unused.
+// Without one of these features, some doc links have no target, and some code is unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)

@@ -1,9 +1,8 @@
-//! Reports rare incidents through `tracing`, if the feature `tracing` is enabled. Without the
-//! feature or a subscriber, reports only a wheel that no loop drives, and prints the report to
-//! standard error. A timer of this wheel is overdue, was dropped or cannot fire.
+//! Reports rare incidents through `tracing`. Without the feature `tracing` or a subscriber, reports
+//! only wheels without a loop, on standard error.
 //!
-//! A `tracing` subscriber is user code, which may call corewheel or panic. So a caller of these
-//! functions must hold no borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
+//! A `tracing` subscriber may call corewheel or panic. So a caller of these functions must hold no
+//! borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
 #![cfg_attr(
     not(feature = "tracing"),
     allow(unused_variables, reason = "only events of `tracing` use them")
@@ -25,22 +24,22 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 pub(crate) enum UndrivenIncident {
     /// A timer is overdue.
     Overdue,
-    /// The thread has ended, its wheel never had a turn, and this number of timers was dropped.
+    /// The thread has ended and dropped this number of timers. Its wheel never had a turn.
     DroppedWithoutTurn(usize),
-    /// The thread has ended after the wheel's last turn, and this number of timers was dropped. At
-    /// least one of these timers was overdue.
+    /// The thread has ended after the wheel's last turn, and dropped this number of timers, at
+    /// least one of them overdue.
     DroppedAfterLastTurn(usize),
-    /// The thread runs a `Watcher`, which does not turn the thread's own wheel, and this wheel has
-    /// a timer.
+    /// The thread runs a `Watcher`, which does not turn the thread's own wheel. This wheel has a
+    /// timer.
     UsedOnWatcher,
     /// `run_until` waits for a timer, but the virtual clock has not moved for a second.
     ClockStandsStill,
 }
 
-/// Reports a wheel that no loop drives. `overdue` says how long a timer is or was overdue.
-/// `is_thread_wheel` is false for a `Shard`. `thread` identifies the owner if `name` is empty.
-/// Writes to standard error if no subscriber can get the event. At the end of a thread, calls no
-/// subscriber, because the subscriber's thread-locals may be destroyed.
+/// Reports a wheel that no loop drives, on standard error if no subscriber can get the event.
+/// `overdue` says how long a timer is or was overdue. `is_thread_wheel` is false for a `Shard`.
+/// `thread` identifies the owner if `name` is empty. At the end of a thread, calls no subscriber,
+/// because the subscriber's thread-locals may be destroyed.
 #[cold]
 pub(crate) fn report_undriven_wheel(
     shard: u32,

@@ -41,17 +41,15 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// facade. Needs the feature `metrics`.
 ///
 /// Call [`export`](Self::export) every few seconds, always on the same exporter. Each call exports
-/// the changes since the previous call. The first call after a shard's end exports the shard's
-/// final changes and sets its gauges to zero. A shard that begins and ends between two calls is not
-/// exported.
+/// the changes since the previous call. The first call after a shard's end sets the shard's gauges
+/// to zero. A shard that begins and ends between two calls is not exported.
 ///
 /// Install the recorder before the call of [`Exporter::new`](Self::new). For Prometheus, use a
-/// version of `metrics-exporter-prometheus` that depends on corewheel's version of `metrics`. Then
+/// version of `metrics-exporter-prometheus` that depends on corewheel's version of `metrics`; then
 /// `cargo tree --duplicates` does not list `metrics`. The Prometheus recorder exports histograms as
 /// summaries, unless its builder defines the ranges of their cells.
 ///
-/// Do not call `export` on a busy core. A call may be slow, because many recorders record the
-/// lateness of each fired timer separately.
+/// Do not call `export` on a busy core: many recorders record each fired timer separately.
 ///
 /// Every metric has the labels `shard` and `name`.
 ///
@@ -62,13 +60,11 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 ///   for the owner and `other` for other threads.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
 ///   `corewheel_overdue_seconds`.
-/// * Histograms: `corewheel_lateness_seconds` and `corewheel_callback_seconds`.
-///   `corewheel_callback_seconds` has the running times of measured callbacks.
-///   `corewheel_lateness_seconds` has the label `by`, which is `loop` for
+/// * Histograms: `corewheel_callback_seconds`, for measured callbacks, and
+///   `corewheel_lateness_seconds`. The label `by` of the latter is `loop` for
 ///   [`loop_lateness`](ShardMetrics::loop_lateness) and `leftover` for
-///   [`leftover_lateness`](ShardMetrics::leftover_lateness). Durations are rounded up, by at most a
-///   quarter or 1,023 ns, whichever is more. A duration above 73 minutes is exported as the longest
-///   duration so far.
+///   [`leftover_lateness`](ShardMetrics::leftover_lateness). Durations up to 73 minutes are rounded
+///   up, by at most a quarter or 1,023 ns, whichever is more.
 ///
 /// # Examples
 ///
@@ -85,7 +81,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// });
 /// ```
 pub struct Exporter {
-    /// The metrics of each shard at its latest export. The key is the shard's serial number.
+    /// The metrics of each shard at its latest export, keyed by the shard's serial.
     last_exported: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
 }
 
@@ -163,8 +159,8 @@ impl Exporter {
     /// }
     /// ```
     pub fn export(&mut self) {
-        // Exports ended shards first: resetting their gauges must not overwrite the gauges of a new
-        // shard with the same number and name.
+        // Exports ended shards first, so that resetting their gauges does not overwrite those of a
+        // new shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
             let is_registered = registry::find_shard(exported.number, &pin())
                 .is_some_and(|current| current.serial == serial);
@@ -180,8 +176,8 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Removes the shard only after its last export. If the recorder panics during this
-            // export, the next call of `export` sets the shard's gauges to zero.
+            // Removes the shard only after its last export. If the recorder panics, the next call
+            // sets the gauges to zero.
             false
         });
         for number in registry::ever_used_numbers() {

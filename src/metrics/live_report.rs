@@ -6,9 +6,9 @@ use crate::cross_core::call_site::AddRecord;
 
 /// The live timers of a shard, grouped by the call site that added them. `{}` prints a table.
 ///
-/// [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
-/// [`Shard::live_report`](crate::Shard::live_report) return this report. Needs the feature
-/// `origins`. A call site that leaks timers usually has the most live timers, or the oldest timer.
+/// Returned by [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
+/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A call site that
+/// leaks timers usually has the most live timers, or the oldest.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ pub struct LiveReport {
     sorted_by_live_count: Vec<LiveCallSite>,
 }
 
-/// A call site in the program, and the live timers that it added.
+/// A call site, and the live timers that it added.
 ///
 /// # Examples
 ///
@@ -48,10 +48,10 @@ pub struct LiveCallSite {
     /// Where the program added the timers. For a sleep or a timeout, where the program created the
     /// future.
     pub location: &'static Location<'static>,
-    /// The number of live timers that this call site added.
+    /// The number of live timers.
     pub live: usize,
-    /// The age of the oldest live timer that this call site added. A reset does not change a
-    /// timer's age. The age of a remotely added timer counts from the turn that consumed the add.
+    /// The age of the oldest live timer. A reset does not change a timer's age. The age of a
+    /// remotely added timer counts from the turn that consumed the add.
     pub oldest_age: Duration,
 }
 
@@ -70,7 +70,7 @@ impl LiveReport {
         Self { sorted_by_live_count: call_sites }
     }
 
-    /// Returns the call sites, sorted by the number of live timers, the largest number first.
+    /// Returns the call sites, the one with the most live timers first.
     ///
     /// # Examples
     ///
@@ -87,7 +87,7 @@ impl LiveReport {
         &self.sorted_by_live_count
     }
 
-    /// Returns the call sites, sorted by the age of the oldest live timer, the greatest age first.
+    /// Returns the call sites, the one with the oldest live timer first.
     ///
     /// # Examples
     ///

@@ -1,51 +1,47 @@
 //! Reports the counts of each shard, and the lateness of its timers.
 //!
-//! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. Each
-//! shard counts the adds, runs and ends of its timers, at a cost of a few instructions per timer.
-//! The owner publishes these counts when its loop computes how long to sleep, and about every 64
-//! turns. For a wheel of `Timers::per_worker`, each reading first publishes the counts, unless
-//! another thread is using the wheel. Any thread can read the published counts without blocking the
-//! owner. [`shards`] reads all shards of the process.
-//! [`ShardRef::metrics`](crate::ShardRef::metrics) and
+//! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`.
+//! Counting costs a few instructions per timer. The owner publishes the counts when its loop
+//! computes how long to sleep, and about every 64 turns. The counts of a `Timers::per_worker` wheel
+//! are usually current. Any thread can read the published counts without blocking the owner.
+//! [`shards`] reads all shards of the process. [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one shard.
 //!
-//! A [`Watchdog`] reports a loop that hangs in a turn, or whose next turn is late. A turn is due at
-//! the time that the latest call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) has computed. The feature `metrics` adds
-//! an `Exporter` for the `metrics` facade. The feature `tracing` adds events. A caught panic, or an
-//! overdue timer of a wheel without a loop, is an error event. Each stall that a [`Watchdog`] finds
-//! is a warning event. With the feature `origins`, `LocalTimer::live_report` lists the call sites
-//! that added the live timers.
+//! A [`Watchdog`] reports a loop that hangs in a turn, or whose next turn is late. The feature
+//! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds error events
+//! for caught panics and [wheels without a loop](#wheels-without-a-loop), and warning events for
+//! stalls. The feature `origins` adds `LocalTimer::live_report`, which lists the call sites that
+//! added the live timers.
 //!
 //! # Wheels without a loop
 //!
-//! If no loop drives a wheel, each add or reset by its owner looks for a timer that is overdue by
-//! at least 100 ms, and reports it. On a thread's wheel, remote adds, remote resets and the end of
-//! the thread also look for an overdue timer. The reported timer may already have been cancelled or
-//! reset, or may be the timer that is being reset. The report is an error event of `tracing`.
-//! Without the feature `tracing`, without a subscriber, or at the end of a thread, the report is a
-//! line on standard error. If a thread ends without ever having had a turn or a driver, the report
-//! states the number of pending timers, even if none is overdue. If a thread runs
-//! [`Watcher::run`](crate::future::Watcher::run), a timer on the thread's own wheel is reported at
-//! once. A [`run_until`](crate::LocalTimer::run_until) reports a virtual clock that has stood still
-//! for a second. After a report, a wheel is not reported again until it next loses its last driver.
+//! If no loop drives a wheel, its timers do not fire. Adds, resets and the end of the thread
+//! usually report a timer that is overdue by at least 100 ms. The reported timer may already have
+//! been cancelled or reset.
 //!
-//! Four kinds of wheels are reported only if a timer is overdue by at least 1 s. On these four
-//! kinds, at least one in 256 adds by the owner looks for an overdue timer. Resets by the owner of
-//! these wheels never look for an overdue timer. The four kinds are:
+//! Wheels that expect a loop are usually reported only after 1 s: a [`Shard`](crate::Shard), the
+//! wheel of a thread with a registered driver or an installed [`Config`](crate::Config), and a
+//! wheel that only a finished `run_until` has driven.
 //!
-//! * a [`Shard`](crate::Shard),
-//! * the wheel of a thread that has a registered driver or an installed [`Config`](crate::Config),
-//! * a wheel that only a finished [`run_until`](crate::LocalTimer::run_until) has driven,
-//! * a wheel of `Timers::per_worker_with` before its watcher's first turn or sleep.
+//! These cases are reported too:
+//!
+//! * A thread ends with pending timers, and its wheel never had a turn or a driver.
+//! * A thread runs [`Watcher::run`](crate::future::Watcher::run), and its own wheel has a timer.
+//! * A [`run_until`](crate::LocalTimer::run_until) waits for a timer, but the virtual clock has
+//!   stood still for a second.
+//!
+//! A wheel is not reported again until it next loses its last driver. The report is an error event
+//! of `tracing`. Without this feature or a subscriber, or at the end of a thread, the report is a
+//! line on standard error.
 //!
 //! # Which numbers to watch
 //!
 //! The guide [lists](crate::guide::tuning#metrics) healthy values. If the
 //! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
-//! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
-//! look for slow code between the call of `prepare_sleep` or `time_until_next` and the next turn.
+//! before the next call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next). If no turn is long, look for slow code
+//! after this call.
 //!
 //! # Examples
 //!
@@ -104,62 +100,49 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardMetrics {
-    /// The shard's number. After the shard has ended, a new shard may get the same number.
+    /// The shard's number. A later shard may reuse the number of an ended shard.
     pub number: u32,
-    /// The name from [`Config::name`](crate::Config::name), or else the name of the thread that
-    /// created the shard, or else empty.
+    /// The name from [`Config::name`](crate::Config::name), or else the name of the creating
+    /// thread, or else empty.
     pub name: String,
     /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
     /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
-    /// [`uncollected`](Counts::uncollected). `queued` and `uncollected` include the messages that
-    /// are in the mailbox at the time of the reading. `turns` may be too low by up to 64 idle
-    /// turns.
+    /// [`uncollected`](Counts::uncollected). `turns` may miss up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. The lateness
-    /// counts from the deadline, which is rounded up to a tick, to the beginning of the turn. For a
-    /// zero delay, the lateness counts from the beginning of the tick in which the timer was added
-    /// or reset. Under [`Clock::fast`](crate::Clock::fast), the measured time of the add or reset
-    /// may be up to 10 us too early.
+    /// counts from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
+    /// delay, the lateness counts from the beginning of the tick of the add or reset.
     ///
     /// A timer is not counted if it was added or reset to a deadline that the latest turn had
-    /// already reached. An example is a zero-delay timer that was added in the tick of the latest
-    /// turn.
+    /// already reached.
     pub loop_lateness: Histogram,
-    /// The lateness of timers that were due in an unfinished turn, and fired in a later turn.
-    ///
-    /// Includes timers that were added or reset after the unfinished turn, to a deadline that the
-    /// unfinished turn had already reached.
+    /// The lateness of timers whose deadline an unfinished turn had reached, and that fired in a
+    /// later turn.
     pub leftover_lateness: Histogram,
-    /// The length of the longest turn, callbacks included. The length is zero if the loop never
-    /// calls `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
+    /// The length of the longest turn, callbacks included. Zero if the loop never calls
+    /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
-    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`, so code
-    /// between the turn and this call counts too. If the loop runs several turns before this call,
-    /// only the last turn is measured.
+    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`. Of several
+    /// turns before this call, only the last is measured.
     pub longest_turn: Duration,
-    /// The time for which the next turn has been overdue. `overdue` is zero during a turn, and if
-    /// no turn is overdue.
+    /// The time for which the next turn has been overdue; zero during a turn.
     ///
-    /// If no loop drives a thread's wheel, the time counts from the earliest deadline, including
-    /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), the time counts from the earliest deadline that an add has
-    /// published. At least one in 256 adds publishes the earliest deadline. A remote cancel of the
-    /// overdue timer does not change `overdue`.
+    /// If no loop drives the wheel, the time usually counts from the earliest deadline, even if a
+    /// remote cancel has ended that timer.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::sample_callbacks`](crate::Config::sample_callbacks) enables measuring.
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
-    /// The owner publishes the levels only on request, because publishing them takes a few
-    /// microseconds. A reading by another thread requests new levels, but returns the latest
-    /// published levels. The list is empty if none have been published.
+    /// The owner publishes the levels only on request. A reading by another thread requests new
+    /// levels, but returns the latest published levels, or an empty list.
     pub levels: Vec<WheelLevel>,
     /// How often a [`Watchdog`] found the loop stalled.
     pub stalls: u64,
 }
 
-/// A level of a shard's wheel, and how many of its slots hold timers.
+/// The occupancy of one level of a shard's wheel.
 ///
 /// # Examples
 ///
@@ -192,8 +175,8 @@ impl ShardMetrics {
 
     pub(crate) fn of(shared: &Shared) -> Self {
         let (gauges, published) = (&shared.gauges, shared.gauges.counts());
-        // Reads the clock before the turn state. A delay between the two readings makes `overdue`
-        // too short, never too long.
+        // Reads the clock before the turn state, so that a delay between the two readings makes
+        // `overdue` too short, never too long.
         let now = shared.clock.nanos();
         let turns = shared.turn_state_with_remote_due();
         let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());
@@ -228,8 +211,7 @@ impl ShardMetrics {
 
 /// Returns the metrics of all shards of the process, ordered by number.
 ///
-/// Cost: a few microseconds per shard. Locks the table of shards once; creating or ending a shard
-/// also locks this table.
+/// Cost: a few microseconds per shard, and one lock, which creating or ending a shard also takes.
 ///
 /// # Examples
 ///

@@ -1,5 +1,4 @@
-//! A thread that detects and reports stalled loops. A loop is stalled if its turn lasts too long,
-//! or if no turn begins although a turn is due or requests wait.
+//! A thread that reports stalled loops.
 
 use std::{
     collections::HashMap,
@@ -15,14 +14,13 @@ use crate::{
     util::panics::catch_panic_silently,
 };
 
-/// The number of checks that the watchdog makes during `limit`, the minimum length of a reported
-/// stall. `CHECK_INTERVAL_MIN` and `CHECK_INTERVAL_MAX` bound the interval between checks.
+/// The number of checks per `limit`, unless the bounds below apply.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A stalled shard, as a [`Watchdog`] reports it. A turn has lasted too long, or no turn has begun
-/// although timers are due or requests wait.
+/// A stalled shard: a turn has lasted too long, or no turn has begun although timers are due or
+/// requests wait.
 ///
 /// # Examples
 ///
@@ -49,13 +47,12 @@ pub struct Stall {
     pub lasted: Duration,
     /// True if the owner is inside a turn, for example in a callback.
     pub is_in_turn: bool,
-    /// True if the shard has begun a turn at least once. If false, perhaps no loop drives the
-    /// shard. See [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a
-    /// thread's wheel, and [`Shard::turn`](crate::Shard::turn) for a [`Shard`](crate::Shard).
+    /// True if the shard has ever begun a turn. If false, perhaps no loop drives the shard: see
+    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) or
+    /// [`Shard::turn`](crate::Shard::turn).
     pub has_turned: bool,
     /// True if a remote add, reset or closure waits, although the loop is awake or was woken.
-    /// Perhaps the loop sleeps in an I/O poll, and no [`Config::on_wake`](crate::Config::on_wake)
-    /// hook ends the poll.
+    /// Perhaps no [`Config::on_wake`](crate::Config::on_wake) hook ends the loop's I/O poll.
     pub requests_wait: bool,
 }
 
@@ -63,25 +60,21 @@ pub struct Stall {
 ///
 /// The watchdog reports a loop in these cases:
 ///
-/// * A turn of the loop lasts longer than the limit. The turn of a [`Shard`](crate::Shard) ends
-///   when `next_expired` or `next_expiry` returns `None`. The turn of a `Shard` also ends at its
-///   loop's next turn, or next call of `prepare_sleep` or `time_until_next`.
-/// * The loop's next turn is late by more than the limit. The loop's `TimerFd`, and each call of
-///   `prepare_sleep` or `time_until_next`, set the time at which the next turn is due. Without a
-///   `TimerFd` or these calls, late turns are usually not reported.
+/// * A turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) usually ends when
+///   `next_expired` or `next_expiry` returns `None`.
+/// * The next turn is late by more than the limit. Late turns are usually reported only if the loop
+///   has a `TimerFd`, or calls `prepare_sleep` or `time_until_next`.
 /// * A remote add, reset or closure has waited for longer than the limit, while the loop was awake
-///   or woken, but did not turn. Waiting requests are reported only if the loop has turned, or
-///   announced a sleep, at least once.
-/// * The loop has begun no turn yet, and a timer is overdue by more than the limit. On a thread's
-///   wheel, another thread may have added or reset the overdue timer. This report may be wrong,
-///   because the timer may already have been cancelled or reset.
+///   or woken. The loop must have turned, or announced a sleep, at least once.
+/// * The loop has begun no turn yet, and a timer is overdue by more than the limit. The timer may
+///   already have been cancelled or reset.
 ///
-/// A loop that blocks while no turn is due and no request waits is not reported. To detect a
-/// blocked loop, add a periodic timer to each loop as a heartbeat.
+/// To detect a loop that blocks while no turn is due and no request waits, add a periodic timer to
+/// each loop as a heartbeat.
 ///
 /// The watchdog is a thread, which ends when this value is dropped. The drop waits for a running
-/// `report`, so do not drop the watchdog while you hold a lock that `report` needs. If `report`
-/// itself drops its watchdog, the drop does not wait. Times are measured by each shard's own clock.
+/// `report`, so do not hold a lock that `report` needs. `report` may drop its own watchdog. Times
+/// are measured by each shard's own clock.
 ///
 /// # Examples
 ///
@@ -104,7 +97,7 @@ pub struct Stall {
 #[derive(Debug)]
 #[must_use = "the watchdog ends when this is dropped"]
 pub struct Watchdog {
-    /// The thread, which ends after the sender is dropped. `None` during the drop of this value.
+    /// The thread ends after the sender is dropped. `None` during the drop of this value.
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -112,8 +105,8 @@ impl Watchdog {
     /// Starts a thread that watches all shards, and calls `report` once for each stall longer than
     /// `limit`.
     ///
-    /// The thread waits a quarter of `limit` between checks, but at least a millisecond and at most
-    /// a second. A `report` that panics ends the watchdog.
+    /// The thread waits a quarter of `limit` between checks, but at least 1 ms and at most 1 s. A
+    /// panic of `report` ends the watchdog.
     ///
     /// # Errors
     ///
@@ -144,7 +137,7 @@ impl Drop for Watchdog {
         // `report` may drop its own watchdog, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
             // If `report` has panicked, the panic hook has already printed the panic. Dropping the
-            // panic's payload may panic again.
+            // payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
@@ -156,8 +149,8 @@ struct ShardCheck {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
     /// stall lasts until these values change.
     state: (u64, u64, bool),
-    /// The time, in nanoseconds of the shard's clock, of the first check that found this `state`
-    /// and a waiting request.
+    /// The time of the first check that found this `state` and a waiting request, in nanoseconds of
+    /// the shard's clock.
     requests_wait_since: Option<u64>,
     is_stalled: bool,
 }
@@ -174,8 +167,7 @@ fn run_watchdog_loop(limit: Duration, mut report: impl FnMut(&Stall), stop: &Rec
             latest.insert(number, observation);
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
-                // Unpins before the call of `report`, which may take long: a pinned thread delays
-                // the freeing of memory.
+                // A pinned thread delays the freeing of memory, and `report` may take long.
                 drop(pinned);
                 // A `tracing` subscriber may panic. The panic hook prints the panic.
                 #[cfg(feature = "tracing")]
@@ -196,15 +188,15 @@ fn run_watchdog_loop(limit: Duration, mut report: impl FnMut(&Stall), stop: &Rec
     }
 }
 
-/// Checks a shard. Returns a stall that has lasted longer than `limit`, unless the previous check
-/// has already found the stall.
+/// Checks a shard. Returns a stall longer than `limit`, unless the previous check has already found
+/// it.
 fn check_shard(
     shared: &Shared,
     limit: Duration,
     previous: Option<ShardCheck>,
 ) -> (ShardCheck, Option<Stall>) {
-    // Reads the clock before the turn state. A delay between the two readings makes the stall seem
-    // too short, never too long.
+    // Reads the clock before the turn state, so that a delay between the two readings makes the
+    // stall seem too short, never too long.
     let now = shared.clock.nanos();
     let turns = shared.turn_state_with_remote_due();
     let has_turned = turns.turns_begun > 0;
@@ -231,7 +223,7 @@ fn check_shard(
 }
 
 impl TurnState {
-    /// Returns the time, in nanoseconds of the shard's clock, at which the turn in progress began.
+    /// Returns the time at which the turn in progress began, in nanoseconds of the shard's clock.
     /// Between turns, returns [`next_turn_due`](Self::next_turn_due).
     fn stalled_since(self) -> Option<u64> {
         if self.is_in_turn { Some(self.latest_turn_began_at) } else { self.next_turn_due() }
