@@ -11,7 +11,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Callbacks run between the tasks, and can wake them through a channel, an event or a waker.
+//! Callbacks can wake tasks through a channel, an event or a waker.
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
@@ -38,14 +38,12 @@ const TICK: Duration = Duration::from_micros(20);
 type Driver = JoinHandle<io::Result<Infallible>>;
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
-/// the output of the future. Unfinished tasks are then dropped. Pending timers stay in the wheel
-/// until the thread ends.
+/// its output. Unfinished tasks are then dropped. Pending timers stay in the wheel until the thread
+/// ends.
 ///
-/// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores). The wheels
-/// of `Cores` keep their configuration, which by default has a tick of 1 ms. A thread without a
-/// wheel gets one with a tick of 20 us. For another tick, first install a [`Config`].
-///
-/// A task that computes for a millisecond can make timers a millisecond late.
+/// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores), whose wheels
+/// keep their configuration, by default with a tick of 1 ms. A thread without a wheel gets one with
+/// a tick of 20 us. For another tick, first install a [`Config`].
 ///
 /// # Errors
 ///
@@ -75,9 +73,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
-/// Returns the output of the future, and drops the runtime with its unfinished tasks. If a clone of
-/// the runtime remains, the driver stays registered until the clone next runs. Until then, a
-/// waiting future can hang instead of panicking.
+/// Returns its output, and drops the runtime with its unfinished tasks. If a clone of the runtime
+/// remains, a future that waits for the wheel can hang instead of panicking, until the clone next
+/// runs.
 ///
 /// A thread without a wheel gets one with a tick of 20 us, as in [`run`].
 ///
@@ -110,8 +108,8 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs `future` as [`Runtime::block_on`] does, and turns the wheel in each round of the loop.
-/// Returns an error if the driver fails.
+/// Runs `future` as [`Runtime::block_on`] does, and turns the wheel in each round. Fails if the
+/// driver fails.
 fn block_on<F: Future>(runtime: &Runtime, mut driver: Driver, future: F) -> io::Result<F::Output> {
     let waker = runtime.waker();
     let mut context = Context::from_waker(&waker);
@@ -128,8 +126,8 @@ fn block_on<F: Future>(runtime: &Runtime, mut driver: Driver, future: F) -> io::
             let Err(error) = ended?;
             return Err(error);
         }
-        // Fires timers that became due while tasks ran, before the runtime wakes more tasks. A
-        // timer that wakes a task also wakes the runtime, which then does not sleep.
+        // Fires timers that became due while tasks ran, before the runtime wakes more tasks. If a
+        // timer wakes a task, the runtime does not sleep.
         local_timer().turn_within(BUDGET);
         if has_tasks {
             runtime.poll_with(Some(Duration::ZERO));
@@ -139,8 +137,8 @@ fn block_on<F: Future>(runtime: &Runtime, mut driver: Driver, future: F) -> io::
     }
 }
 
-/// Spawns a task on the current runtime. The task drives this thread's wheel until the handle is
-/// dropped. A thread needs only one such task.
+/// Spawns a task that drives this thread's wheel until the handle is dropped. A thread needs only
+/// one such task.
 ///
 /// Cost: each wake of the driver takes two turns, a system call to arm the descriptor and one
 /// operation of the runtime. An add with a new earliest deadline costs one more wake.
@@ -148,7 +146,7 @@ fn block_on<F: Future>(runtime: &Runtime, mut driver: Driver, future: F) -> io::
 /// # Errors
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
-/// because the wheel's time is virtual or too many files are open.
+/// because the wheel's time is virtual.
 ///
 /// # Panics
 ///
@@ -175,7 +173,7 @@ async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
         })
         .await;
         // If timers became due while other tasks ran, the descriptor stays readable, so that the
-        // driver turns again after the next tasks.
+        // driver turns again.
         if local_timer().turn_within(BUDGET).fired == 0 {
             timer.arm();
         }

@@ -25,8 +25,8 @@ use io_uring::IoUring;
 /// The tick is short, to match the precision of glommio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
-/// output of the future.
+/// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns its
+/// output.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`]. For other settings of the executor, create an executor and spawn [`drive`] on it.
@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// # Errors
 ///
 /// If the kernel refuses `io_uring` ([`is_refusal`]), or the executor cannot be created, for
-/// example because the limit of locked memory (`ulimit -l`) is below 512 KiB.
+/// example because `ulimit -l` is below 512 KiB.
 ///
 /// # Panics
 ///
@@ -46,8 +46,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
-    // Registers a driver until the executor ends, because the executor polls tasks after `future`
-    // has ended.
+    // Registers a driver until the executor ends, because tasks run after `future` has ended.
     let _driver = drive();
     Ok(executor.run(async {
         let driver = glommio::spawn_local(drive());
@@ -57,10 +56,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     }))
 }
 
-/// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
-/// executor.
-///
-/// See [`corewheel::future::drive`].
+/// Returns a future that drives this thread's wheel and never ends; see
+/// [`corewheel::future::drive`]. Spawn it on the thread's executor.
 ///
 /// # Panics
 ///
@@ -71,7 +68,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
 }
 
 /// Returns true if this error from [`run`] means that the kernel refuses `io_uring`, as in many
-/// containers or before Linux 5.1.
+/// containers.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -1,7 +1,6 @@
 //! corewheel as the timer of hyper's servers and clients: [`Timer`] is a [`hyper::rt::Timer`].
 //!
-//! hyper uses its timer for the timeout of request headers and for HTTP/2 keep-alive, and often
-//! resets the timer's sleeps.
+//! hyper uses its timer for the timeout of request headers and for HTTP/2 keep-alive.
 //!
 //! ```
 //! use corewheel_hyper::Timer;
@@ -17,8 +16,8 @@
 //! wheel. In a multi-thread runtime, it returns the wheels of [`Timers::per_worker`] by default.
 //! With another executor, use [`Timers::per_worker`].
 //!
-//! `header_read_timeout` also serves as the idle timeout of connections: it closes a kept-alive
-//! connection whose next request does not arrive in time.
+//! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
+//! time.
 //!
 //! If [no timer is available](corewheel::future#without-a-timer), the task of the connection
 //! panics.

@@ -1,6 +1,6 @@
 //! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
-//! The method waits for a completion, the deadline of the thread's next timer, or an urgent request
-//! of another thread. The package needs Linux 5.11 or later.
+//! It waits for a completion, the deadline of the thread's next timer, or an urgent request of
+//! another thread. The package needs Linux 5.11 or later.
 //!
 //! ```
 //! use corewheel::{Config, local_timer};
@@ -26,12 +26,11 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The deadline is an argument of the wait, so timers add only one clock reading to a wait: no
-//! submission, no completion, no system call. An urgent remote request writes to an eventfd, which
-//! the ring polls.
+//! Timers add only one clock reading to a wait: no submission, no completion, no system call. An
+//! urgent remote request writes to an eventfd, which the ring polls.
 //!
-//! A ring can also poll a `TimerFd` (corewheel with the feature `fd`), like any file descriptor.
-//! Each wait then costs an additional submission and system call.
+//! A ring can also poll a `TimerFd` (corewheel with the feature `fd`). Each wait then costs an
+//! additional submission and system call.
 
 #![cfg(target_os = "linux")]
 
@@ -60,8 +59,8 @@ pub const WAKE: u64 = u64::MAX;
 /// without a check.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
-/// Drives a thread's wheel from a loop over `io_uring`. Use a driver with only one ring. A driver
-/// cannot be sent to another thread. See the [example](crate) of this package.
+/// Drives a thread's wheel from a loop over `io_uring`, as in the [example](crate). Use a driver
+/// with only one ring. A driver cannot be sent to another thread.
 #[derive(Debug)]
 #[must_use = "a dropped `Driver` no longer drives the wheel"]
 pub struct Driver {
@@ -69,7 +68,7 @@ pub struct Driver {
     wake_fd: Arc<OwnedFd>,
     /// True while the ring polls the eventfd.
     is_polled: bool,
-    /// Makes the type `!Send`, because `submit_and_wait` uses the wheel of the current thread.
+    /// `submit_and_wait` uses the wheel of the current thread.
     not_send: PhantomData<*const ()>,
 }
 
@@ -96,19 +95,17 @@ impl Driver {
     /// each return, take the completions and call `turn`. The kernel measures the wait by its
     /// monotonic clock, even if the wheel has another clock.
     ///
-    /// The last entry in the queue must not be linked to the next (`IO_LINK`): the driver queues
-    /// its poll next, and this poll would wait for that entry. No entry may wait for all earlier
-    /// ones (`IO_DRAIN`), because the driver's poll may never complete. Once the wheel is drained,
-    /// the call no longer waits.
+    /// The last entry in the queue must not be linked to the next (`IO_LINK`), because the driver
+    /// queues its poll next. No entry may wait for all earlier ones (`IO_DRAIN`), because the
+    /// driver's poll may never complete. Once the wheel is drained, the call no longer waits.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
     /// # Errors
     ///
     /// The errors of [`IoUring::submit_and_wait`], except for an interruption and `EBUSY`, which
-    /// count as success; after `EBUSY`, completions must be taken first.
-    /// [`io::ErrorKind::Unsupported`] before Linux 5.11, or if the ring polls for completions
-    /// (`setup_iopoll`) and so cannot poll the driver's eventfd.
+    /// count as success. [`io::ErrorKind::Unsupported`] before Linux 5.11, or if the ring polls for
+    /// completions (`setup_iopoll`).
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         let unsupported = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         if !ring.params().is_feature_ext_arg() {
@@ -140,7 +137,7 @@ impl Driver {
             return false;
         }
         self.is_polled = false;
-        // Resets the eventfd until the next wake. Fails if the eventfd was reset already.
+        // Resets the eventfd until the next wake. Fails if it was reset already.
         let _ = rustix::io::read(&*self.wake_fd, &mut [0; 8]);
         true
     }
@@ -155,20 +152,20 @@ impl Driver {
         if ring.submission().is_full() {
             ignore_transient(ring.submit())?;
         }
-        // SAFETY: the entry refers to no memory. Submitting it gives the kernel its own reference to
-        // the file. If the file is closed before that, the poll fails, or polls another file.
+        // SAFETY: the entry refers to no memory. Submitting it gives the kernel its own reference
+        // to the file. If the file is closed before that, the poll fails, or polls another file.
         self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
         Ok(self.is_polled)
     }
 }
 
 /// Returns true if this error from creating a ring means that the kernel refuses `io_uring`, as in
-/// many containers or before Linux 5.1.
+/// many containers.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 
-/// Ignores timeouts, interruptions, and `EBUSY`, which demands that completions are taken first.
+/// Ignores timeouts, interruptions, and `EBUSY`, after which completions must be taken.
 fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
     match result.as_ref().err().and_then(Errno::from_io_error) {
         Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),

@@ -19,8 +19,7 @@
 //!
 //! On Linux the driver usually waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd),
 //! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps with monoio's own timer,
-//! which rounds up to milliseconds. That driver fires all due timers before other tasks run, because
-//! monoio first runs a task that wakes itself.
+//! which rounds up to milliseconds, and fires all due timers before other tasks run.
 
 #![cfg(unix)]
 
@@ -42,9 +41,8 @@ use monoio::{FusionDriver, RuntimeBuilder, time};
 /// The tick is short, because monoio's own timer can round each deadline up a second time.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
-/// output of the future. monoio keeps an unfinished task as long as a timer or a descriptor can
-/// wake it.
+/// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns its
+/// output. monoio keeps an unfinished task as long as a timer or a descriptor can wake it.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`]. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
@@ -82,13 +80,12 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
 /// runtime, which must have its timer enabled. monoio never drops a task that waits for a
-/// descriptor, as this future does. So if the thread outlives its runtime, poll this future beside
-/// the runtime's main future instead, as [`run`] does.
+/// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
+/// future instead, as [`run`] does.
 ///
-/// The call itself registers a driver, until the future is dropped. So other futures can wait even
-/// before this future is first polled. If the wheel cannot have a descriptor, because its time is
-/// virtual or too many files are open, the driver is [`corewheel::future::drive`] with monoio's
-/// sleep.
+/// The call itself registers a driver, until the future is dropped. If the wheel cannot have a
+/// descriptor, for example because its time is virtual, the driver is [`corewheel::future::drive`]
+/// with monoio's sleep.
 ///
 /// # Panics
 ///
@@ -108,8 +105,8 @@ pub fn drive() -> impl Future<Output = Infallible> {
 }
 
 /// Drives the wheel by its descriptor. Returns only if the descriptor fails. monoio has no public
-/// wait for a foreign descriptor, but its sockets can wait for readiness without reading. So this
-/// function treats the descriptor as a socket.
+/// wait for a foreign descriptor, but its sockets can wait without reading. So this function treats
+/// the descriptor as a socket.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible> {
     use std::os::{fd::AsFd, unix::net::UnixStream};
@@ -123,8 +120,8 @@ async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible
     loop {
         socket.readable(false).await?;
         timer.turn_within(BUDGET);
-        // Lets other tasks run: without io_uring, the next wait can be ready at its first poll.
-        // monoio runs a task that wakes itself before all others, but a new task after them.
+        // Lets other tasks run: the next wait can be ready at its first poll. monoio runs a task
+        // that wakes itself before all others, but a new task after them.
         monoio::spawn(async {}).await;
     }
 }

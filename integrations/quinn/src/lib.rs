@@ -1,8 +1,8 @@
 //! corewheel as the timer of quinn's QUIC connections: [`Runtime`] is a [`quinn::Runtime`] with
 //! tasks and sockets from tokio.
 //!
-//! A QUIC connection resets its timer with nearly every packet. In corewheel, a reset to a later
-//! deadline usually sends no message.
+//! A QUIC connection resets its timer with nearly every packet. In corewheel, such a reset usually
+//! sends no message.
 //!
 //! ```
 //! use corewheel_quinn::Runtime;
@@ -19,12 +19,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! quinn spawns its tasks with `tokio::spawn`, so their timers must be `Send`.
-//!
 //! While [no timer is available](corewheel::future#without-a-timer), a connection has no timeouts.
-//! It tries again to add a timer when it next handles a packet. On a thread
-//! [without a driver](corewheel::future#without-a-driver), each try panics, and this package
-//! catches the panic.
+//! It tries again when it next handles a packet. On a thread [without a
+//! driver](corewheel::future#without-a-driver), each try panics, and this package catches the
+//! panic.
 
 use std::{
     io,
@@ -77,7 +75,7 @@ impl AsyncTimer for Timer {
     }
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A panic would poison the connection's mutex. The connection's destructor would then abort
+        // A panic would poison the connection's mutex, and the connection's destructor would abort
         // the process.
         match catch_unwind(AssertUnwindSafe(|| self.0.poll_elapsed(cx))) {
             Ok(Poll::Ready(Ok(()))) => Poll::Ready(()),

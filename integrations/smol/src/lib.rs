@@ -1,5 +1,5 @@
 //! corewheel in smol: [`run`] runs a `LocalExecutor` and drives the thread's wheel
-//! ([`local_timer`]). [`drive`] returns the driver as a future, for an existing executor.
+//! ([`local_timer`]). [`drive`] returns the driver for an existing executor.
 //!
 //! ```
 //! use corewheel::future::{sleep, timeout};
@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_micros(20);
 /// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Runs `tasks` and a driver of the thread's wheel on this thread, until `future` ends. Returns the
-/// output of the future.
+/// Runs `tasks` and a driver of the thread's wheel on this thread, until `future` ends. Returns its
+/// output.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`].
@@ -62,19 +62,16 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
             output
         }))
     }));
-    // Registers a driver until this function returns, because the executor can poll other tasks
-    // below.
+    // Registers a driver until this function returns, because other tasks can run below.
     let _driver = drive();
-    // Waits until the executor has dropped the driver. If this function only dropped the task, the
-    // driver would live until the executor next runs.
+    // Waits until the executor has dropped the driver, which would otherwise live until the
+    // executor next runs.
     async_io::block_on(tasks.run(driver.cancel()));
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
-/// `LocalExecutor`.
-///
-/// See [`corewheel::future::drive`].
+/// Returns a future that drives this thread's wheel and never ends; see
+/// [`corewheel::future::drive`]. Spawn it on the thread's `LocalExecutor`.
 ///
 /// # Panics
 ///

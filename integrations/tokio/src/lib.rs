@@ -13,17 +13,16 @@
 //! ```
 //!
 //! - **A current-thread runtime per core, on Linux and Android**: [`run`], or [`run_in`] for an
-//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. Each function drives the
-//!   thread's wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the
-//!   tasks.
+//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. Each drives the thread's
+//!   wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the tasks.
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
-//!   for packages that take [`Timers`](corewheel::future::Timers). By default, the futures of each
-//!   thread use one of the wheels of
-//!   [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a watcher thread fires the
-//!   timers. If most timers fire, pass [`Timers::start`](corewheel::future::Timers::start) to
-//!   [`time::use_timers`]. For callbacks, use the [`shards`](corewheel::future::Timers::shards) of
-//!   a `Timers`. A callback on a wheel of `per_worker` adds further timers through a clone of its
-//!   [`ShardRef`](corewheel::ShardRef), because `local_timer()` is another wheel there.
+//!   for packages that take [`Timers`](corewheel::future::Timers). By default, each thread's
+//!   futures use a wheel of [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a
+//!   watcher thread fires the timers. If most timers fire, pass
+//!   [`Timers::start`](corewheel::future::Timers::start) to [`time::use_timers`]. For callbacks,
+//!   use the [`shards`](corewheel::future::Timers::shards) of a `Timers`. A callback on a wheel of
+//!   `per_worker` adds timers through a clone of its [`ShardRef`](corewheel::ShardRef), because
+//!   `local_timer()` is another wheel there.
 //! - **A program written for `tokio::time`**: [`time`] has the names of `tokio::time`, for both
 //!   runtimes.
 //!

@@ -1,5 +1,4 @@
-//! Drives a thread's wheel in a current-thread runtime: a task waits for the wheel's file
-//! descriptor, and turns the wheel.
+//! Drives a thread's wheel in a current-thread runtime, through the wheel's file descriptor.
 
 use std::{
     cell::RefCell, convert::Infallible, future::poll_fn, io, pin::pin, task::Poll, time::Duration,
@@ -21,15 +20,13 @@ const BUDGET: usize = 1_024;
 const TICK: Duration = Duration::from_micros(100);
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
-/// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped. Pending
-/// timers stay in the wheel until the thread ends.
+/// thread's wheel. Returns its output. Unfinished tasks are then dropped. Pending timers stay in
+/// the wheel until the thread ends.
 ///
-/// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores). The wheels
-/// of `Cores` keep their configuration, which by default has a tick of 1 ms. A thread without a
-/// wheel gets one with a tick of 100 us. For another tick, first install a [`Config`]; with a
-/// longer tick, more timers share a wake-up.
-///
-/// A task that computes for a millisecond can make timers a millisecond late.
+/// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores), whose wheels
+/// keep their configuration, by default with a tick of 1 ms. A thread without a wheel gets one with
+/// a tick of 100 us. For another tick, first install a [`Config`]; with a longer tick, more timers
+/// share a wake-up.
 ///
 /// # Errors
 ///
@@ -37,8 +34,8 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, or if `future` uses `tokio::time`: the runtime of `run`
-/// has no tokio timer. To use both timers, build a runtime with `enable_all` and call [`run_in`].
+/// If it is called inside another runtime, or if `future` uses `tokio::time`. To use both timers,
+/// build a runtime with `enable_all` and call [`run_in`].
 ///
 /// # Examples
 ///
@@ -131,12 +128,11 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Runs `future` on this thread, in a `LocalSet` and this current-thread runtime, and drives the
-/// thread's wheel. Returns the output of the future. Unfinished tasks of the `LocalSet` are then
-/// dropped. Pending timers stay in the wheel until the thread ends.
+/// thread's wheel. Returns its output. Unfinished tasks of the `LocalSet` are then dropped. Pending
+/// timers stay in the wheel until the thread ends.
 ///
 /// A thread without a wheel gets one with a tick of 100 us. In a runtime with `enable_all`, tasks
-/// may use `tokio::time` too. The wheel turns before each run of the set's tasks, so a timer does
-/// not wait for tasks that became ready at the same time.
+/// may use `tokio::time` too. The wheel turns before each run of the set's tasks.
 ///
 /// # Errors
 ///
@@ -184,22 +180,22 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     }))
 }
 
-/// Spawns a task on the current `LocalSet`. Until the task is aborted and then dropped, when the
-/// set next runs, it drives this thread's wheel whenever the set runs. A thread has at most one such driver. Dropping the handle does not
-/// end the task. If the task is aborted, futures that wait for the wheel stay pending.
+/// Spawns a task that drives this thread's wheel whenever the current `LocalSet` runs. A thread has
+/// at most one such driver. Dropping the handle does not end the task. After an abort, futures that
+/// wait for the wheel stay pending.
 ///
-/// The task runs only after the tasks that became ready before it. Under load, the runtime polls
-/// for events only once per `event_interval`, by default 61 polls of tasks. In [`run`] and
-/// [`run_in`], the wheel turns before the tasks run.
+/// Under load, timers can be late: the task runs after the tasks that became ready before it, and
+/// the runtime polls for events only once per `event_interval`. In [`run`] and [`run_in`], the
+/// wheel turns before the tasks run.
 ///
 /// Cost: two system calls for each turn that the wheel needs, to poll and to arm the descriptor. An
-/// add with a new earliest deadline costs one more turn, which fires no timer.
+/// add with a new earliest deadline costs one more turn.
 ///
 /// # Errors
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
 /// because the wheel's time is virtual. If the runtime does not accept the descriptor. If this
-/// package already drives the wheel, in any runtime of this thread; that error has the kind
+/// package already drives the thread's wheel; this error has the kind
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
@@ -252,7 +248,7 @@ fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
 /// Drives the wheel. Returns only when the runtime's I/O driver has ended.
 async fn drive(timer: AsyncFd<TimerFd>, _guard: DriverGuard) -> io::Result<Infallible> {
     loop {
-        // Clears the readiness before the turn arms the descriptor, so that every later event is a
+        // Clears the readiness before the turn arms the descriptor, so that each later event is a
         // new edge.
         timer.readable().await?.clear_ready();
         timer.get_ref().turn_within(BUDGET);

@@ -14,8 +14,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`. [`IntervalStream`] has the
-//! methods of the wrapper in `tokio_stream`.
+//! [`DelayQueue`] has the methods of `tokio_util::time::DelayQueue`, and [`IntervalStream`] those
+//! of `tokio_stream`'s wrapper.
 //!
 //! # Which wheel a future uses
 //!
@@ -28,31 +28,27 @@
 //! 3. A wheel of the timers given to [`use_timers`]. Without that call, the first use calls
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
-//! Neither a tokio runtime nor `enable_time` is needed, unless a dependency uses `tokio::time`.
-//! Where tasks never change threads, the futures of [`corewheel::future`] cost less.
+//! Neither a tokio runtime nor `enable_time` is needed. Where tasks never change threads, the
+//! futures of [`corewheel::future`] cost less.
 //!
 //! # What differs from tokio
 //!
-//! - A deadline is valid up to 584 years ahead; a later one never elapses. tokio documents a limit
-//!   of about 2 years.
-//! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`. Because code from tokio passes a
-//!   `Pin<&mut Sleep>` to [`Sleep::reset`], a sleep that is not pinned is reset by
+//! - A deadline more than 584 years ahead never elapses.
+//! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`: reset it by
 //!   `Pin::new(&mut sleep).reset(deadline)`.
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
-//!   tokio panics if there is no runtime.
-//! - If a wait of more than a second is first polled after its deadline, it is pending once, and
-//!   ends in the next turn.
+//! - A wait of more than a second that is first polled after its deadline is pending once.
 //! - A future can stay pending after its runtime has ended. tokio's futures panic.
-//! - A [`Sleep`] that is not waiting, and is reset, gets a timer only at its next poll. Until then,
-//!   [`Sleep::is_elapsed`] stays false. In tokio, it becomes true at the deadline.
+//! - After a reset, a [`Sleep`] that is not waiting gets a timer only at its next poll. Until then,
+//!   [`Sleep::is_elapsed`] stays false.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock can advance
-//!   while a `spawn_blocking` task runs; tokio's clock waits for the task. To wait for such a task
-//!   in real time, call [`resume`] before and [`pause`] after it.
+//!   while a `spawn_blocking` task runs. To wait for such a task in real time, call [`resume`]
+//!   before and [`pause`] after it.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
-//!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
-//!   Instead, write a `#[test]` that calls [`run`](crate::run), and first call [`pause`] in its
-//!   future.
+//!   [`auto_advance`]. Instead of `#[tokio::test]`, write a `#[test]` that calls
+//!   [`run`](crate::run), and first call [`pause`] in its future; `start_paused` stops only tokio's
+//!   clock.
 //! - `std::time::Instant::now()` is never virtual: read the time with [`Instant::now`]. A
 //!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
 //! - [`DelayQueue`] is not `Sync`. Its page lists how its methods differ.

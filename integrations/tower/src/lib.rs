@@ -56,7 +56,7 @@
 //! ```
 //!
 //! `axum::serve` has no idle timeout for connections. To have one, serve each connection with
-//! hyper's `http1::Builder` and the `Timer` of `corewheel-hyper`. The service is
+//! hyper's `http1::Builder`, the `Timer` of `corewheel-hyper`, and the service
 //! `hyper_util::service::TowerToHyperService::new(app)`.
 
 use std::{
@@ -83,7 +83,7 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Creates a layer that ends requests after `timeout`, with timers from `timers`.
+    /// Creates a layer that ends requests after `timeout`.
     pub fn new(timers: Timers, timeout: Duration) -> Self {
         Self { timers, timeout }
     }

@@ -23,8 +23,8 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// If `use_timers` was called before, or one of the uses above has already set the default timers.
-/// The error contains `timers`.
+/// If the default timers are already set, by an earlier call or one of these uses. The error
+/// contains `timers`.
 ///
 /// # Examples
 ///
@@ -80,10 +80,9 @@ impl From<UseTimersError> for io::Error {
     }
 }
 
-/// Returns the [`Timers`] for futures that this thread creates. Pass them to adapters, such as
-/// those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call sets the
-/// default timers. In a current-thread runtime, call it inside of [`run`](crate::run). In a test
-/// with [`pause`](super::pause), call it after `pause`.
+/// Returns the [`Timers`] for futures that this thread creates, to pass to adapters such as those
+/// for hyper, tower and quinn. In a current-thread runtime, call it inside of [`run`](crate::run).
+/// In a test with [`pause`](super::pause), call it after `pause`.
 ///
 /// # Panics
 ///
@@ -102,7 +101,7 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     create(driven.as_ref().unwrap_or_else(|| DEFAULT_TIMERS.get_or_init(start)))
 }
 
-/// Returns the time by the clock of the timers for futures that this thread creates.
+/// Returns the time of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
 }

@@ -21,19 +21,18 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::asse
 /// after the next insert. Deadlines are rounded up to a millisecond. Like a [`Sleep`], the queue
 /// measures time by the clock of this thread's [timers](super#which-wheel-a-future-uses).
 ///
-/// Cost: inserting, removing and resetting an entry takes constant time, as in a [`Wheel`].
+/// Cost: an insert, removal or reset takes constant time, as in a [`Wheel`].
 ///
 /// # What differs from tokio-util
 ///
 /// * Any deadline is valid; tokio-util panics beyond about 2 years.
 /// * A [`Key`] never names a later entry.
-/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant,
-///   which is not rounded.
-/// * Entries of the same millisecond expire in an unspecified order; in tokio-util, the entry
-///   inserted most recently expires first. Entries whose deadlines are set to a time before the
-///   first insert or an earlier poll also expire in an unspecified order.
-/// * [`peek`](Self::peek) looks at every entry. If several entries may expire next, it may return
-///   the key of any of them.
+/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant, not
+///   rounded.
+/// * Entries of the same millisecond expire in an unspecified order. So do entries whose deadlines
+///   are set to a time before the first insert or an earlier poll.
+/// * [`peek`](Self::peek) looks at every entry, and may return the key of any entry that may expire
+///   next.
 /// * [`compact`](Self::compact) moves no entry, like [`shrink_to_fit`](Self::shrink_to_fit).
 ///
 /// # Examples
@@ -136,9 +135,9 @@ impl<T> DelayQueue<T> {
 
     /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
     ///
-    /// If the poll is pending, the task is woken at the next deadline, by an insert or reset with
-    /// an earlier deadline, or when the queue becomes empty. If the poll leaves the queue empty,
-    /// the task is woken by the next insert.
+    /// If the poll is pending, the task is woken at the next deadline, by an earlier new deadline,
+    /// or when the queue becomes empty. If the poll leaves the queue empty, the next insert wakes
+    /// the task.
     ///
     /// # Panics
     ///
@@ -170,7 +169,7 @@ impl<T> DelayQueue<T> {
             }
             ready!(delay.poll_unconstrained(cx));
             // The sleep can have elapsed by another clock: if it was created before `pause`, or if
-            // a full wheel refused its timer and another wheel accepted it.
+            // a full wheel refused its timer and another accepted it.
             let again = sleep_until(next);
             if again.clock_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.
@@ -286,8 +285,8 @@ impl<T> DelayQueue<T> {
         self.entries.get(key.index).filter(|entry| entry.wheel_key == key.wheel_key)
     }
 
-    /// Unlinks the next entry due at tick `now` from the wheel. Advances the wheel only to the
-    /// deadline of this entry, so that an entry set to a passed deadline expires in order.
+    /// Unlinks the next entry due at tick `now`. Advances the wheel only to this entry's deadline,
+    /// so that an entry set to a passed deadline expires in order.
     fn next_due(&mut self, now: u64) -> Option<usize> {
         loop {
             let tick = self.wheel.next_deadline().map_or(now, |next| next.min(now));
@@ -306,7 +305,7 @@ impl<T> DelayQueue<T> {
         Expired { value, deadline, key: Key { index, wheel_key } }
     }
 
-    /// Returns the tick of `when`, in milliseconds, rounded up; 0 if `when` is before `start`.
+    /// Returns the tick of `when` in milliseconds, rounded up; 0 if `when` is before `start`.
     fn tick_of(&mut self, when: Instant) -> u64 {
         let start = *self.start.get_or_insert_with(now);
         let tick = when.duration_since(start).as_nanos().div_ceil(1_000_000);

@@ -78,11 +78,10 @@ impl Sleep {
         self.inner.is_elapsed()
     }
 
-    /// Moves the deadline, earlier or later, even after it has passed. A task that waits is woken
-    /// at the new deadline, without another poll.
+    /// Moves the deadline, earlier or later, even after it has passed. A waiting task is woken at
+    /// the new deadline, without another poll.
     ///
-    /// The signature is tokio's, so that moved code compiles. A `Sleep` is `Unpin`, so it need not
-    /// be pinned: call `Pin::new(&mut sleep).reset(deadline)`.
+    /// A `Sleep` is `Unpin`, so it need not be pinned: call `Pin::new(&mut sleep).reset(deadline)`.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
 //! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
 //!
-//! A helper thread owns a wheel on this clock. Futures of the thread that called `pause` use the
-//! helper's wheel, which turns on request, or in step with real time after `resume`.
+//! A helper thread owns a wheel on this clock, for the futures of the thread that called `pause`.
+//! The wheel turns on request, or in step with real time after `resume`.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,8 +25,8 @@ use tokio::{
 thread_local! {
     /// `Some` from the first `pause` on, because this thread's instants then stay virtual.
     static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
-    /// True if [`auto_advance`] has made the runtime poll for events. Then the next call of
-    /// `auto_advance` advances the clock.
+    /// True if [`auto_advance`] has made the runtime poll for events, so that its next call
+    /// advances the clock.
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -120,8 +120,8 @@ enum Request {
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
-    /// Only [`auto_advance`] sends this request, so its arrival ends the helper's checks for an
-    /// idle runtime.
+    /// Only [`auto_advance`] sends this request, which ends the helper's checks for an idle
+    /// runtime.
     Step(Sender<bool>),
     End,
 }
@@ -158,17 +158,15 @@ impl IdleDetector {
 
 /// Stops the clock of this thread until [`resume`]. Futures that the thread creates after this
 /// call, even in a later runtime, use virtual time. [`advance`] moves this time. In an idle
-/// runtime, the hook [`auto_advance`] moves the time to the next deadline. A deadline that another
-/// thread sets while the runtime is idle counts only after something else has woken the runtime.
+/// runtime, the hook [`auto_advance`] moves it to the next deadline. A deadline that another thread
+/// sets while the runtime is idle counts only after something else has woken the runtime.
 ///
-/// In a test, call `pause` first, inside [`run`](crate::run), which sets the hook, or in a runtime
-/// that you build with the hook.
+/// In a test, call `pause` first, inside [`run`](crate::run) or a runtime that you build with the
+/// hook.
 ///
-/// In a runtime without the hook, such as that of `#[tokio::test]`, call [`advance`] to move the
-/// clock. If the runtime that calls `pause` has no hook and stays idle for 1 to 2 s, its waits fail
-/// instead of hanging: the clock moves to the next deadline, a waiting future of this module
-/// panics, and a future of [`timers`](super::timers) ends. In a later runtime without the hook,
-/// only [`advance`] ends a wait.
+/// In a runtime without the hook, such as that of `#[tokio::test]`, call [`advance`]. If such a
+/// runtime stays idle for 1 to 2 s, its waits usually fail instead of hanging: a waiting future of
+/// this module panics, and a future of [`timers`](super::timers) ends.
 ///
 /// # Panics
 ///
@@ -202,8 +200,8 @@ pub fn pause() {
     );
     let mode = Mode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
     current.request(|done| Request::SetMode(mode, done));
-    // Stops the clock on a tick of the helper's wheel, which is 1 ms by default, so that a sleep of
-    // whole milliseconds takes exactly its duration.
+    // Stops the clock on a tick of the helper's wheel, so that a sleep of whole milliseconds takes
+    // exactly its duration.
     current.clock.pause();
     current.request(Request::Turn);
 }
@@ -244,8 +242,7 @@ pub async fn advance(duration: Duration) {
 /// function to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does so.
 ///
 /// The hook first makes the runtime poll for events, so that ready sockets are served before the
-/// clock advances. In [`run`](crate::run), the runtime polls again whenever tasks of the `LocalSet`
-/// have run; elsewhere, the runtime polls once before the clock advances.
+/// clock advances.
 ///
 /// # Examples
 ///
@@ -264,8 +261,7 @@ pub async fn advance(duration: Duration) {
 pub fn auto_advance() {
     let Some(current) = paused() else { return };
     current.stuck.try_iter().for_each(drop);
-    // If timers have fired, this hook must be called again: if they woke no task, the runtime would
-    // otherwise sleep for ever.
+    // If timers have fired but woke no task, the runtime would otherwise sleep for ever.
     let mut must_run_again = true;
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
@@ -273,15 +269,15 @@ pub fn auto_advance() {
         current.stuck.try_iter().for_each(drop);
     }
     if must_run_again {
-        // Defers a wake-up, so that the runtime polls for events without blocking and then calls
-        // this hook again.
+        // Defers a wake-up, so that the runtime polls for events without blocking and calls this
+        // hook again.
         let mut cx = Context::from_waker(Waker::noop());
         let _ = pin!(yield_now()).poll(&mut cx);
     }
 }
 
-/// Must be called before each poll of tasks, so that the next [`auto_advance`] makes the runtime
-/// poll for events before it advances the clock.
+/// Must be called before each poll of tasks, so that the runtime polls for events before the next
+/// [`auto_advance`] moves the clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn before_poll() {
     HAS_POLLED.set(false);
@@ -436,7 +432,7 @@ fn turn() -> bool {
 }
 
 /// Fires the due timers. If there are none, advances the clock until a timer fires. Returns false
-/// if no timer is left to fire.
+/// if no timer is left.
 fn step(clock: &VirtualClock) -> bool {
     while !turn() {
         match until_next(clock) {
@@ -449,8 +445,8 @@ fn step(clock: &VirtualClock) -> bool {
     true
 }
 
-/// Returns the time until the next deadline. Returns `None` if there is no deadline, or it has
-/// passed or is at the end of the clock.
+/// Returns the time until the next deadline, or `None` if it has passed or is at the end of the
+/// clock.
 fn until_next(clock: &VirtualClock) -> Option<Duration> {
     let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < END;
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
