@@ -381,8 +381,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert!(!purgatory.check(id)); // the operation has already completed
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn check(&self, OperationId(id): OperationId) -> bool {
-        self.0.check_by_id(id)
+    pub fn check(&self, id: OperationId) -> bool {
+        self.0.check_by_id(id.0)
     }
 
     /// Reports an event on `key`: each core checks its operations that watch the key.
@@ -435,10 +435,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[inline]
-    pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
-        let must_complete = self.0.table.borrow_mut().try_cancel_timer(id);
+    pub fn force_complete(&self, id: OperationId) -> bool {
+        let must_complete = self.0.table.borrow_mut().try_cancel_timer(id.0);
         if must_complete {
-            self.0.complete(id.index, Completion::Forced);
+            self.0.complete(id.0.index, Completion::Forced);
         }
         must_complete
     }
@@ -464,8 +464,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use = "the removed operation"]
-    pub fn cancel(&self, OperationId(id): OperationId) -> Option<Op> {
-        self.0.remove_if_waiting(id)
+    pub fn cancel(&self, id: OperationId) -> Option<Op> {
+        self.0.remove_if_waiting(id.0)
     }
 
     /// Removes the operations of this core that watch `key`, and returns them, oldest watch first.

@@ -56,7 +56,8 @@ pub(crate) use self::{
 /// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel keeps the
 /// first page and at most two other empty pages, or more after [`reserve`](Self::reserve). The
 /// slots of the default geometry take 1.2 MB of address space, but most operating systems provide
-/// memory only for the parts in use. The slots of `Wheel<T, 6, 11>` take 39 kB.
+/// memory only for the parts in use. Without virtual memory, use a narrower geometry: the slots of
+/// `Wheel<T, 6, 11>` take 39 kB. The first page takes at least 98 kB in any geometry.
 ///
 /// # Examples
 ///
@@ -75,6 +76,27 @@ pub(crate) use self::{
 /// assert_eq!(wheel.advance(399).next(), None);
 /// assert_eq!(wheel.advance(1_000).next(), Some((400, "retry")));
 /// assert!(wheel.is_empty());
+/// ```
+///
+/// The loop of a device, whose counter of milliseconds wraps at 2^32, and whose light blinks every
+/// 100 ms:
+///
+/// ```
+/// use corewheel::Wheel;
+///
+/// # let mut counter = 0_u32;
+/// # let mut read_counter = || { counter = counter.wrapping_add(40); counter };
+/// let mut wheel: Wheel<&str, 6, 11> = Wheel::starting_at(0);
+/// wheel.insert(100, "blink");
+/// let (mut now, mut blinks) = (0_u64, 0);
+/// for _turn in 0..25 {
+///     now += u64::from(read_counter().wrapping_sub(now as u32));
+///     while let Some((_, "blink")) = wheel.advance(now).next() {
+///         blinks += 1;
+///         wheel.insert((now / 100 + 1) * 100, "blink"); // keeps its phase after a stall
+///     }
+/// }
+/// assert_eq!(blinks, 10);
 /// ```
 pub struct Wheel<T, const LEVEL_BITS: u32 = 11, const LEVELS: usize = 6> {
     raw: RawWheel<LEVEL_BITS, LEVELS>,

@@ -33,6 +33,8 @@
 //!
 //! # What differs from tokio
 //!
+//! - **A sleep whose deadline has passed is ready at its first poll**, even `sleep(Duration::ZERO)`.
+//!   In tokio, it waits for the next millisecond. So a loop over such sleeps spins.
 //! - A deadline more than 584 years ahead never elapses.
 //! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`: reset it by
 //!   `Pin::new(&mut sleep).reset(deadline)`.
@@ -43,7 +45,7 @@
 //!   [`Sleep::is_elapsed`] stays false.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock can advance
-//!   while a `spawn_blocking` task runs. To wait for such a task in real time, call [`resume`]
+//!   while a blocking task runs, such as `spawn_blocking`, `tokio::fs` or a DNS lookup. To wait for such a task in real time, call [`resume`]
 //!   before and [`pause`] after it.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. Instead of `#[tokio::test]`, write a `#[test]` that calls
