@@ -111,7 +111,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             );
         } else {
             assert!(self.idle_until <= start, "an idle pass would miss the slot");
-            assert!(self.first_start_min <= start, "`next_deadline` would miss the slot");
+            assert!(self.first_start_min.get() <= start, "`next_deadline` would miss the slot");
         }
         assert!(
             slots_ahead != 1 || level == 0 || self.cascade_pending,

@@ -41,6 +41,7 @@
 //! short again.
 
 use alloc::{boxed::Box, vec};
+use core::cell::Cell;
 
 use super::{
     level::Geometry,
@@ -64,8 +65,9 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// starts, and no revolution of the first level ends. A pass that ends before this tick only
     /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
-    /// No occupied slot starts after `current` and before this tick.
-    pub(super) first_start_min: u64,
+    /// No occupied slot starts after `current` and before this tick. A `Cell`, so that
+    /// `next_deadline` also raises it, and the next call need not search again.
+    pub(super) first_start_min: Cell<u64>,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
     pub(super) stage: PassStage,
@@ -118,7 +120,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             current: now,
             pass_end: now,
             idle_until: 0,
-            first_start_min: 0,
+            first_start_min: Cell::new(0),
             last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
             stage: PassStage::Done,
             cascade_pending: false,
@@ -451,8 +453,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// the caller links an entry.
     #[inline]
     fn lower_first_start(&mut self, start: u64) {
-        if start < self.first_start_min {
-            self.first_start_min = start;
+        if start < self.first_start_min.get() {
+            self.first_start_min.set(start);
             self.idle_until = self.idle_until.min(start);
         }
     }
@@ -660,13 +662,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// The pass must have finished the tick `current`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
-        self.first_start_min = self.next_slot_start().unwrap_or(u64::MAX);
+        let first_start = self.next_slot_start().unwrap_or(u64::MAX);
         self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
             let revolution_end =
                 self.current | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
-            self.first_start_min.min(revolution_end)
+            first_start.min(revolution_end)
         };
     }
 
@@ -765,15 +767,21 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the first tick after `current` at which an occupied slot starts.
     #[inline]
     fn next_slot_start(&self) -> Option<u64> {
-        let tick = self.first_start_min;
+        let tick = self.first_start_min.get();
         let is_first = tick > self.current
             && tick <= self.last_first_level_tick
             && !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick));
         if is_first { Some(tick) } else { self.find_next_slot_start() }
     }
 
+    /// Searches the levels for [`next_slot_start`](Self::next_slot_start), and stores the result in
+    /// `first_start_min`.
     #[inline(never)]
     fn find_next_slot_start(&self) -> Option<u64> {
+        let tick = self.first_start_min.get();
+        if tick > self.current && self.has_upper_slot_starting_at(tick) {
+            return Some(tick);
+        }
         let has_entries = self.upper_total < self.len;
         let mut first =
             if has_entries { self.next_occupied_slot_number(0, u64::MAX) } else { None };
@@ -786,6 +794,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 first = number.map(start).or(first);
             }
         }
+        self.first_start_min.set(first.unwrap_or(u64::MAX));
         first
     }
 
@@ -796,7 +805,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
         let previous = Geometry::<LEVEL_BITS, LEVELS>::slot_number(
             level,
-            self.current.max(self.first_start_min.saturating_sub(1)),
+            self.current.max(self.first_start_min.get().saturating_sub(1)),
         );
         let count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last) - previous;
         if count == 0 {
@@ -817,21 +826,30 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the first tick at which the wheel needs a pass; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late_entries().then_some(self.pass_end);
-        let work =
-            if self.has_work_at_current() { Some(self.current) } else { self.next_slot_start() };
-        work.into_iter().chain(late).chain(self.next_cascade_tick()).min()
+        let work = if self.has_work_at_current() {
+            Some(self.current)
+        } else {
+            self.next_slot_start().map(|start| self.lower_to_cascade_tick(start))
+        };
+        work.into_iter().chain(late).min()
     }
 
-    /// Returns the next tick at which a pass must cascade a portion in advance. Ignores the final
-    /// portion, which cascades at the slot's start.
-    fn next_cascade_tick(&self) -> Option<u64> {
+    /// Returns the next tick at which a pass must cascade a portion in advance, or `first_start`,
+    /// the first start of an occupied slot, if it is earlier. Ignores the final portion, which
+    /// cascades at the slot's start.
+    fn lower_to_cascade_tick(&self, first_start: u64) -> u64 {
         if self.upper_total <= CASCADED_AHEAD_PER_TURN_MAX {
-            return None;
+            return first_start;
         }
+        // The portions of a slot that starts after `last` begin after `first_start`.
+        let portions_max = u64::from(self.upper_total / CASCADED_AHEAD_PER_TURN_MAX);
+        let last = first_start.saturating_add(portions_max);
+        let number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;
         let mut total_entries = 0;
         (1..LEVELS)
+            .take_while(|&level| number_at(level, first_start - 1) < number_at(level, last))
             .filter_map(|level| {
-                let number = self.next_occupied_slot_number(level, u64::MAX)?;
+                let number = self.next_occupied_slot_number(level, last)?;
                 total_entries += self.upper_slot_entry_count(
                     Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number),
                 );
@@ -843,7 +861,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 (portions > 0)
                     .then(|| start.saturating_sub(portions).max(slot_before).max(self.current + 1))
             })
-            .min()
+            .fold(first_start, u64::min)
     }
 
     #[inline]
@@ -852,10 +870,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     fn has_work_at_current(&self) -> bool {
-        let is_busy = |slot| !self.slots.is_empty(slot);
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current);
         self.stage != PassStage::Done
-            && (is_busy(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current))
-                || Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
-                    .any(is_busy))
+            && (!self.slots.is_empty(slot) || self.has_upper_slot_starting_at(self.current))
+    }
+
+    /// Returns true if an occupied slot of an upper level starts at `tick`. No occupied slot may
+    /// start after `current` and before `tick`.
+    fn has_upper_slot_starting_at(&self, tick: u64) -> bool {
+        Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(tick)
+            .any(|slot| !self.slots.is_empty(slot))
     }
 }
