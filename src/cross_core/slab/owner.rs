@@ -348,10 +348,11 @@ impl<T> OwnerSlab<T> {
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
         for _ in 0..=self.pages.numbers_end() / RETIRED_PAGES_MAX {
-            if self.may_need_trim {
-                self.trim();
-                self.free_retired();
+            if !self.may_need_trim {
+                break;
             }
+            self.trim();
+            self.free_retired();
         }
     }
 
