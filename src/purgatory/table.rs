@@ -621,15 +621,19 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes the last chain, and moves its keys to its [parent](Self::parent_chain).
-    fn remove_chain(&mut self) {
-        let Some(mut moved) = self.chain_heads.pop() else { return };
-        let parent = self.parent_chain(self.chain_heads.len());
-        self.chain_mask = self.chain_heads.len().next_power_of_two() - 1;
-        while moved != WatchIndex::NONE {
-            let first = mem::replace(&mut self.chain_heads[parent], moved);
-            moved = mem::replace(&mut self.watch_mut(moved).next_in_chain, first);
+    /// Removes all chains but the first `kept`, and moves their keys to their
+    /// [parents](Self::parent_chain).
+    fn keep_chains(&mut self, kept: usize) {
+        for removed in (kept..self.chain_heads.len()).rev() {
+            let mut moved = self.chain_heads[removed];
+            while moved != WatchIndex::NONE {
+                let parent = removed ^ 1 << removed.ilog2();
+                let first = mem::replace(&mut self.chain_heads[parent], moved);
+                moved = mem::replace(&mut self.watch_mut(moved).next_in_chain, first);
+            }
         }
+        self.chain_heads.truncate(kept);
+        self.chain_mask = kept.next_power_of_two() - 1;
     }
 
     /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
@@ -655,16 +659,18 @@ impl<K, Op> Table<K, Op> {
     /// `max_bytes`. The removal is complete when there are no [surplus
     /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_hash_chains(&mut self, max_chains: usize, max_bytes: usize) {
-        for _ in 0..max_chains {
-            if !self.has_surplus_chains() && self.chain_heads.len().is_power_of_two() {
-                self.is_removing_chains = false;
-                self.grow_threshold = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
-                break;
-            }
-            self.remove_chain();
-            self.grow_threshold = self.chain_heads.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
-        }
-        let (chains, capacity) = (self.chain_heads.len(), self.chain_heads.capacity());
+        let chains = self.chain_heads.len();
+        let needed = SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
+        let surplus = chains - (1 << chains.min(needed).ilog2());
+        let chains = chains - surplus.min(max_chains);
+        self.keep_chains(chains);
+        self.is_removing_chains = surplus >= max_chains;
+        self.grow_threshold = if self.is_removing_chains {
+            chains / SHRINK_ABOVE_CHAINS_PER_KEY
+        } else {
+            chains / GROW_BELOW_CHAINS_PER_KEY
+        };
+        let capacity = self.chain_heads.capacity();
         if 4 * chains < capacity {
             let freed = max_bytes / size_of::<WatchIndex>();
             self.chain_heads.shrink_to((2 * chains).max(capacity.saturating_sub(freed)));
@@ -1268,7 +1274,8 @@ mod tests {
             assert!(table.chain_heads.len() <= chains + CHAINS_CREATED_PER_ADD_MAX);
             assert!(table.chain_heads.len() >= table.key_count);
         }
-        for change in [TestTable::add_chain, TestTable::remove_chain] {
+        let remove_chain = |table: &mut TestTable| table.keep_chains(table.chain_heads.len() - 1);
+        for change in [TestTable::add_chain, remove_chain] {
             for _ in 0..table.chain_heads.len() - 1 {
                 change(&mut table);
                 assert!(keys.clone().all(|key| table.watchers(hash(key), &key).count() == 1));
