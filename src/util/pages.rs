@@ -100,21 +100,26 @@ impl<P: Copy> PageTable<P> {
         self.pages.len()
     }
 
-    /// Calls `find` for each index at or after `index` whose page exists, until `find` returns
-    /// `Some`. Returns that result.
+    /// Calls `find` for each index at or after `index` that may have been used, until `find`
+    /// returns `Some`. Returns that result. `allocator` allocates the places of the pages.
+    #[inline]
     pub(crate) fn find_map_index_from<R>(
         &self,
         mut index: u32,
+        allocator: &PlaceAllocator,
         find: impl Fn(u32) -> Option<R>,
     ) -> Option<R> {
-        while page_number_of(index) < self.numbers_end() {
-            if !self.has(page_number_of(index)) {
-                index = index_of(page_number_of(index) + 1, 0);
-            } else if let Some(found) = find(index) {
-                return Some(found);
-            } else {
-                index += 1;
+        for number in page_number_of(index)..self.numbers_end() {
+            if self.has(number) {
+                let end =
+                    || index_of(number, 0) + as_u32(allocator.possibly_used_places(number).end);
+                // Tries the first index without looking up the end of the used places.
+                let found = find(index).or_else(|| (index + 1..end()).find_map(&find));
+                if found.is_some() {
+                    return found;
+                }
             }
+            index = index_of(number + 1, 0);
         }
         None
     }

@@ -337,9 +337,11 @@ impl<T> Entries<T> {
     }
 
     /// Returns the first index at or after `index` whose entry is in the wheel.
+    #[inline]
     pub(super) fn next_live_index(&self, index: u32) -> Option<u32> {
         let is_linked = |index| self.entry(index).location().get().is_linked();
-        self.pages.find_map_index_from(index, |index| is_linked(index).then_some(index))
+        let find = |index| is_linked(index).then_some(index);
+        self.pages.find_map_index_from(index, &self.free_places, find)
     }
 
     /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees it.

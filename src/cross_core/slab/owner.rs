@@ -465,7 +465,7 @@ impl<T> OwnerSlab<T> {
 
     /// Returns the index and generation of the first pending, owner-added timer from `index` on.
     pub(crate) fn first_owner_added_pending(&self, index: u32) -> Option<(u32, u64)> {
-        self.pages.find_map_index_from(index, |index| {
+        self.pages.find_map_index_from(index, &self.free_places, |index| {
             Some((index, self.entry(index).state().pending_owner_added_generation()?))
         })
     }
