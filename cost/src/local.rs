@@ -57,6 +57,22 @@ fn fill(live: usize, draws: &mut Draws) -> Vec<TimerHandle> {
     (0..live).map(|id| local_timer().add(delay(draws), callback(id))).collect()
 }
 
+/// Runs a server's loop: adds and cancels the timeout of a request, turns, and announces a sleep.
+/// The other timers are idle timeouts, due after the run.
+pub(crate) fn poll_loop(live: usize, iterations: usize) {
+    let (clock, mut draws) = (install(), Draws::new(live));
+    for id in 0..live {
+        local_timer().add(Duration::from_secs(30) + delay(&mut draws), callback(id));
+    }
+    for id in 0..WARM_UP + iterations {
+        let request = local_timer().add(Duration::from_secs(5), callback(id));
+        assert_eq!(request.cancel(), Cancel::Cancelled);
+        clock.advance(Duration::from_millis(1));
+        local_timer().turn();
+        black_box(local_timer().sleep_with(|timeout| timeout));
+    }
+}
+
 /// Cancels a random timer and adds another one. All callbacks share an `Rc`.
 pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
     let (_clock, mut draws, fired) = (install(), Draws::new(live), Rc::new(Cell::new(0)));

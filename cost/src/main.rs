@@ -71,6 +71,7 @@ const CASES: &[Case] = &cases! {
     "purgatory-remote": "local" local::purgatory_remote;
     "sleep": "local" local::sleep;
     "packet": "local" local::packet;
+    "poll-loop": "local" local::poll_loop;
     "path-add-fire": "local" local::path_add_fire;
     "path-remote-cancel": "local" local::path_remote_cancel;
 };

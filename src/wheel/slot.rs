@@ -106,11 +106,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
         let (mut word_number, mut words) = (range.start, self.occupied.get(range)?);
-        // Checks eight words at a time, which takes hardly longer than checking one.
-        while let Some((eight, rest)) = words.split_first_chunk::<8>()
-            && eight.iter().fold(0, |all, word| all | word) == 0
+        // Checks 16 words at a time, which takes hardly longer than checking one.
+        while let Some((chunk, rest)) = words.split_first_chunk::<16>()
+            && chunk.iter().fold(0, |all, word| all | word) == 0
         {
-            (word_number, words) = (word_number + 8, rest);
+            (word_number, words) = (word_number + chunk.len(), rest);
         }
         while let Some((&bits, rest)) = words.split_first() {
             if bits != 0 {
