@@ -284,11 +284,8 @@ impl Config {
     }
 
     pub(crate) fn tick_length(&self) -> Result<TickLength, ConfigError> {
-        let tick = self.tick;
-        if tick > TICK_DURATION_MAX {
-            return Err(ConfigError::TickOutOfRange { tick });
-        }
-        TickLength::new(tick).ok_or(ConfigError::TickOutOfRange { tick })
+        let in_range = Some(self.tick).filter(|tick| *tick <= TICK_DURATION_MAX);
+        in_range.and_then(TickLength::new).ok_or(ConfigError::TickOutOfRange { tick: self.tick })
     }
 }
 

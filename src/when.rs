@@ -183,15 +183,14 @@ impl From<Instant> for When {
 }
 
 /// A shard's sequence of fractions for spread. Holds the next fraction, in units of 2^-64.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// Sets the first fraction to `seed` times the square root of two, modulo one, so that the
-    /// fractions of consecutive seeds are far apart.
-    pub(crate) fn set_seed(&self, seed: u64) {
-        // Relaxed: no other data depends on the fraction.
-        self.0.store(seed.wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
+    /// The first fraction is `seed` times the square root of two, modulo one, so that the fractions
+    /// of consecutive seeds are far apart.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed.wrapping_mul(0x6A09_E667_F3BC_C908)))
     }
 
     /// Advances the sequence, and returns the delay of a timer with the spread `range`.

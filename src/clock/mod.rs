@@ -263,11 +263,6 @@ impl Clock {
         }
     }
 
-    #[inline]
-    pub(crate) fn is_manual(&self) -> bool {
-        matches!(self.0, ClockSource::Manual(_))
-    }
-
     pub(crate) fn is_virtual(&self) -> bool {
         matches!(self.0, ClockSource::Manual(_) | ClockSource::Function(_))
     }
@@ -302,12 +297,6 @@ impl Clock {
         }
     }
 
-    /// Returns the nanoseconds since the origin; `None` if this is not a manual clock.
-    #[inline]
-    pub(super) fn manual_nanos(&self) -> Option<u64> {
-        if let ClockSource::Manual(manual) = &self.0 { Some(manual.nanos()) } else { None }
-    }
-
     /// Reads a manual clock for the owner of a shard; `None` if this is not a manual clock.
     #[inline]
     pub(super) fn manual_reading(&self) -> Option<Reading> {
@@ -317,7 +306,7 @@ impl Clock {
     /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        self.manual_nanos().unwrap_or_else(|| self.nanos_slow())
+        if let ClockSource::Manual(manual) = &self.0 { manual.nanos() } else { self.nanos_slow() }
     }
 
     #[inline(never)]

@@ -32,10 +32,16 @@ impl AdmissionLimit {
         Self { limit, counts: AtomicU64::new(0) }
     }
 
-    /// Reserves room for a remote timer. [`release`](Self::release) or
-    /// [`publish_admission`](Self::publish_admission) ends the reservation. Returns false if there
-    /// is no room. `cancelled_in_mailbox` returns the number of cancelled timers to subtract.
-    pub(crate) fn try_reserve(&self, cancelled_in_mailbox: impl FnOnce() -> u32) -> bool {
+    /// Reserves room for a remote timer. [`release`](Self::release) or [`publish`](Self::publish)
+    /// ends the reservation. Returns false if there is no room. `cancelled_in_mailbox` returns the
+    /// number of cancelled timers to subtract. If `beyond_limit` is true, always succeeds: the
+    /// timer carries an internal message, such as a batch of a purgatory.
+    #[inline]
+    pub(crate) fn try_reserve(
+        &self,
+        beyond_limit: bool,
+        cancelled_in_mailbox: impl FnOnce() -> u32,
+    ) -> bool {
         if self.is_unlimited() {
             return true;
         }
@@ -44,21 +50,13 @@ impl AdmissionLimit {
         let before = self.counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
         let occupied = (before >> 32) + (before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);
-        let has_room =
-            occupied < limit || occupied.saturating_sub(cancelled_in_mailbox().into()) < limit;
+        let has_room = beyond_limit
+            || occupied < limit
+            || occupied.saturating_sub(cancelled_in_mailbox().into()) < limit;
         if !has_room {
             self.release();
         }
         has_room
-    }
-
-    /// Reserves room, even beyond the limit, for an internal message, such as a batch of a
-    /// purgatory.
-    pub(crate) fn reserve_beyond_limit(&self) {
-        if !self.is_unlimited() {
-            // Relaxed: only the counts matter.
-            self.counts.fetch_add(RESERVATION_UNIT, Ordering::Relaxed);
-        }
     }
 
     /// Releases the reservation of a remote timer that the owner has found cancelled, or whose add
@@ -70,20 +68,11 @@ impl AdmissionLimit {
         }
     }
 
-    #[inline]
-    pub(crate) fn publish_live_count(&self, live: u32) {
-        self.publish(live, 0);
-    }
-
-    /// Publishes the live count after the admission of a remote timer, and releases the timer's
-    /// reservation.
-    pub(crate) fn publish_admission(&self, live: u32) {
-        self.publish(live, RESERVATION_UNIT);
-    }
-
-    fn publish(&self, live: u32, released: u64) {
+    /// Publishes the live count, and releases the reservations of `admitted` remote timers.
+    pub(crate) fn publish(&self, live: u32, admitted: u32) {
         // Relaxed: only the owner changes the lower half.
         let published = self.counts.load(Ordering::Relaxed) & (RESERVATION_UNIT - 1);
+        let released = u64::from(admitted) * RESERVATION_UNIT;
         let change = u64::from(live).wrapping_sub(published).wrapping_sub(released);
         if change != 0 {
             // Release: a `try_reserve` that reads the new count sees which messages the owner has
@@ -105,24 +94,24 @@ mod tests {
     #[test]
     fn reservations_are_accepted_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
-        admission.publish_live_count(1);
-        assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
+        admission.publish(1, 0);
+        assert_eq!([(); 3].map(|()| admission.try_reserve(false, || 0)), [true, true, false]);
         admission.release();
-        assert!(admission.try_reserve(|| 0));
-        admission.publish_live_count(2);
+        assert!(admission.try_reserve(false, || 0));
+        admission.publish(2, 0);
         admission.release();
-        assert!(!admission.try_reserve(|| 0));
-        admission.publish_live_count(1);
-        admission.reserve_beyond_limit();
-        assert!(!admission.try_reserve(|| 0), "a reservation beyond the limit counts");
+        assert!(!admission.try_reserve(false, || 0));
+        admission.publish(1, 0);
+        assert!(admission.try_reserve(true, || 0));
+        assert!(!admission.try_reserve(false, || 0), "a reservation beyond the limit counts");
         admission.release();
-        assert!(admission.try_reserve(|| 0));
+        assert!(admission.try_reserve(false, || 0));
     }
 
     #[test]
     fn without_a_limit_no_reservations_are_counted() {
         let admission = AdmissionLimit::new(INDEX_MAX);
-        assert!((0..100).all(|_| admission.try_reserve(|| 0)));
+        assert!((0..100).all(|_| admission.try_reserve(false, || 0)));
         // Relaxed: one thread.
         assert_eq!(admission.counts.load(Ordering::Relaxed), 0);
     }

@@ -316,9 +316,3 @@ impl Drop for Hooks {
         catch_panic_silently(|| drop(self.panic_hook.take()));
     }
 }
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("panicked", &self.panic_count()).finish_non_exhaustive()
-    }
-}

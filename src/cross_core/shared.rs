@@ -17,7 +17,7 @@ use crate::{
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{ArmedNode, NodeView, Slab, TakenNode},
-        state::{BeginResetOutcome, Cancel, StepAfterCancelOrReset, TimerStatus},
+        state::{BeginResetOutcome, Cancel, ResetBy, StepAfterCancelOrReset, TimerStatus},
     },
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
@@ -32,7 +32,6 @@ use crate::{
 };
 
 /// The part of a shard that every thread may use.
-#[derive(Debug)]
 pub(crate) struct Shared {
     /// The number by which handles find the shard. The registry sets this number and `serial`.
     pub(crate) number: u32,
@@ -51,8 +50,6 @@ pub(crate) struct Shared {
     pub(crate) admission: CachePadded<AdmissionLimit>,
     pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
-    /// [`Config::drop_within`](crate::Config::drop_within) in nanoseconds.
-    pub(crate) drop_within_nanos: u64,
 }
 
 // User code runs only between operations on this state, so a panic of user code leaves no operation
@@ -103,7 +100,6 @@ impl Shared {
         hooks: Hooks,
         limit: u32,
         name: Option<String>,
-        drop_within_nanos: u64,
         slab: Arc<Slab>,
     ) -> Self {
         let has_name = name.is_some();
@@ -112,6 +108,7 @@ impl Shared {
         Self {
             number: 0,
             serial: 0,
+            spread: CachePadded(SpreadSequence::new(clock.next_spread_seed())),
             clock,
             owner_clock_nanos: AtomicU64::new(0),
             tick,
@@ -119,11 +116,9 @@ impl Shared {
             slab,
             mailbox: CachePadded::default(),
             parker: CachePadded::default(),
-            spread: CachePadded::default(),
             admission: CachePadded(AdmissionLimit::new(limit)),
             gauges: CachePadded(Gauges::new(has_name)),
             name,
-            drop_within_nanos,
         }
     }
 
@@ -247,12 +242,8 @@ impl Shared {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
-        if beyond_limit {
-            self.admission.reserve_beyond_limit();
-        } else if !self
-            .admission
-            .try_reserve(|| self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES))
-        {
+        let cancelled = || self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
+        if !self.admission.try_reserve(beyond_limit, cancelled) {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote_node(pin());
@@ -442,7 +433,10 @@ impl Protected<'_, Shared> {
         let Some(node) = self.node(index) else {
             return RemoteOutcome::no_wake_needed(Cancel::Ended);
         };
-        let (answer, next_step) = node.cancel(generation, payload_out);
+        let (answer, mut next_step) = node.state.cancel(generation);
+        if next_step == StepAfterCancelOrReset::TakePayload {
+            next_step = node.take_remote_payload(payload_out);
+        }
         let sleep_to_interrupt = match next_step {
             StepAfterCancelOrReset::Push => {
                 let kind = if payload_out.is_some() {
@@ -488,7 +482,10 @@ impl Protected<'_, Shared> {
                 }
             }
         }
-        let next_step = node.end_reset(payload_out);
+        let mut next_step = node.state.end_reset_or_cancel(ResetBy::OtherThread);
+        if next_step == Some(StepAfterCancelOrReset::TakePayload) {
+            next_step = Some(node.take_remote_payload(payload_out));
+        }
         let answer = next_step.is_some();
         if payload_out.is_some() {
             // Another thread cancelled the timer during the reset, and this thread has taken the
@@ -561,7 +558,7 @@ mod tests {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
         let (slab, _nodes) = Slab::for_callbacks();
         let shared =
-            Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, 0, slab);
+            Shared::new(Clock::monotonic(), tick, Hooks::new(None, None), INDEX_MAX, None, slab);
         shared.mailbox.close();
         let callback = Arc::new(());
         for _ in 0..5 {

@@ -77,7 +77,6 @@ use crate::{
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
-    gauges::RefreshHook,
     limits::{LONG_OVERDUE_GRACE_NANOS, PER_WORKER_CLAIM_TRIES, UNANNOUNCED_SLEEP_MAX},
     local::{ShardRef, ThreadWheel},
     shard::{Engine, PreparedSleep, UserCodeStep},
@@ -351,8 +350,7 @@ impl ClaimableWheel {
                     self.shared.hooks.catch_panic(PanicPlace::Callback, run);
                     self.claim_and_finish_run(claimed)
                 }
-                UserCodeStep::Cancelled(index) => {
-                    let callback = guard.engine.take_payload_cancelled_remotely(index);
+                UserCodeStep::Cancelled(callback) => {
                     drop(guard);
                     self.drop_cancelled(callback);
                     self.wait_for_claim()
@@ -443,7 +441,7 @@ impl ClaimableWheels {
                     claimable_wheels.wheels[index].publish_counts();
                 }
             };
-            let _ = wheel.shared.gauges.refresh.set(RefreshHook(Box::new(refresh)));
+            let _ = wheel.shared.gauges.refresh.set(Box::new(refresh));
         }
         Ok(claimable_wheels)
     }

@@ -14,7 +14,7 @@
 mod counts;
 mod histogram;
 
-use std::{fmt, sync::OnceLock};
+use std::sync::OnceLock;
 
 pub use self::{counts::Counts, histogram::Histogram};
 use self::{counts::WORD_COUNT, histogram::AtomicHistogram};
@@ -36,12 +36,12 @@ pub(crate) enum LateCause {
 }
 
 /// The published numbers of a shard.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Gauges {
     shard_has_name: bool,
     counts: Snapshot<WORD_COUNT>,
     /// Publishes the current counts of a wheel of `Timers::per_worker`.
-    pub(crate) refresh: OnceLock<RefreshHook>,
+    pub(crate) refresh: OnceLock<Box<dyn Fn() + Send + Sync>>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the latest turn.
@@ -62,15 +62,6 @@ pub(crate) struct Gauges {
     occupancy_requested: AtomicU64,
     occupied_slots_by_level: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
-}
-
-/// A function that publishes the current counts of a wheel of `Timers::per_worker`.
-pub(crate) struct RefreshHook(pub(crate) Box<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for RefreshHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RefreshHook")
-    }
 }
 
 /// Marks a level of `occupied_slots_by_level` that was never published.
@@ -290,7 +281,7 @@ impl Gauges {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        if let Some(RefreshHook(refresh)) = self.refresh.get() {
+        if let Some(refresh) = self.refresh.get() {
             refresh();
         }
         Counts::from_words(self.counts.read())

@@ -409,10 +409,9 @@ impl ThreadWheel {
         let (_, now) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
         self.mark_undriven();
         // A remote thread that has not seen `mark_undriven` does not publish its deadline. But
-        // after the fence F1 (see `parker`), this thread sees its request.
-        if let Some(due) = self.with_engine(|engine| engine.earliest_queued_deadline()) {
-            self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
-        }
+        // after the fence F1 (see `parker`), this thread sees the request of the remote thread.
+        let due = self.with_engine(|engine| engine.earliest_queued_deadline());
+        self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
     }
 
     fn forget_driver_task(&self, id: DriverTaskId) {
@@ -645,9 +644,7 @@ impl ThreadWheel {
             self.with_engine(|engine| engine.consume_messages(collected, OwnerSlab::needs_drop))
         {
             match step {
-                UserCodeStep::Cancelled(index) => {
-                    let callback =
-                        self.with_engine(|engine| engine.take_payload_cancelled_remotely(index));
+                UserCodeStep::Cancelled(callback) => {
                     self.shared.hooks.drop_catching_panic(callback);
                 }
                 UserCodeStep::Due(claimed) => {

@@ -28,7 +28,7 @@ use crate::{
         reclaim::{self, pin},
         registry,
         shared::Shared,
-        slab::{self, ClaimedTimer, NodeRef, OwnerSlab, Slab},
+        slab::{self, ClaimedTimer, NodeRef, NodeView, OwnerSlab, Slab},
         state::{
             BeginResetOutcome, Cancel, ClaimOutcome, ConsumedMessage, FreeWhen, ResetBy,
             StepAfterCancelOrReset, SweepOutcome, TimerKind,
@@ -38,9 +38,8 @@ use crate::{
     gauges::Counts,
     limits::{
         ELAPSED_REMOTE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, RESERVE_MAX, SHARD_WHEEL_BITS,
-        SHARD_WHEEL_LEVELS, SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX,
-        WAKE_AT_QUEUED_MESSAGES,
+        OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+        SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, WAKE_AT_QUEUED_MESSAGES,
     },
     metrics::ShardMetrics,
     trace::UndrivenIncident,
@@ -52,7 +51,6 @@ use crate::{
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
 pub(crate) struct Engine<T> {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) number: u32,
     /// A handle with this shard's number and index 0.
     pub(super) handle_template: TimerHandle,
     next_generation: u64,
@@ -63,12 +61,13 @@ pub(crate) struct Engine<T> {
     pub(super) nodes: OwnerSlab<T>,
     pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
+    /// [`Config::drop_within`] in nanoseconds.
+    drop_within_nanos: u64,
     /// Before this time, each sleep of the owner lasts at most `drop_within_nanos`, so that the
-    /// owner drops remotely cancelled payloads in time without a wake-up.
-    short_sleeps_until: Cell<u64>,
-    /// True if the owner has dropped a remotely cancelled payload since the latest call of
+    /// owner drops remotely cancelled payloads in time without a wake-up. `u64::MAX` if the owner
+    /// has dropped such a payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
-    dropped_remote_cancel: Cell<bool>,
+    short_sleeps_until: Cell<u64>,
     live_limit: u32,
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
@@ -79,9 +78,8 @@ pub(crate) struct Engine<T> {
 /// borrow its engine.
 #[must_use]
 pub(crate) enum UserCodeStep<T> {
-    /// Another thread has cancelled the timer of this node. The caller
-    /// [takes the payload](Engine::take_payload_cancelled_remotely) at once, and then drops it.
-    Cancelled(u32),
+    /// Another thread has cancelled the timer of this payload, which the caller drops.
+    Cancelled(T),
     /// A claimed due timer, which the caller runs.
     Due(ClaimedTimer<T>),
 }
@@ -128,14 +126,11 @@ impl<T> Engine<T> {
             Hooks::new(config.wake, config.panic),
             live_limit,
             config.name,
-            saturating_nanos(config.drop_within),
             slab,
         );
         let (shared, next_generation) = registry::register(shared)?;
         let shard_clock = ShardClock::new(clock, tick);
-        shared.spread.set_seed(shared.clock.next_spread_seed());
         let mut engine = Self {
-            number: shared.number,
             handle_template: TimerHandle::new(shared.number, 0, 0),
             shared,
             next_generation,
@@ -143,8 +138,8 @@ impl<T> Engine<T> {
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(shard_clock.turn_start)),
             clock: shard_clock,
+            drop_within_nanos: saturating_nanos(config.drop_within),
             short_sleeps_until: Cell::new(0),
-            dropped_remote_cancel: Cell::new(false),
             live_limit,
             backlog: Backlog::default(),
             stats: Stats::default(),
@@ -152,12 +147,8 @@ impl<T> Engine<T> {
         };
         engine.publish_clock();
         let _ = engine.grant_add_allowance(u64::MAX);
-        engine.reserve(config.capacity);
+        engine.nodes.reserve(config.capacity);
         Ok(engine)
-    }
-
-    pub(super) fn reserve(&mut self, timers: usize) {
-        self.nodes.reserve(as_u32(timers.min(RESERVE_MAX as usize)));
     }
 
     /// Returns the number of live timers.
@@ -406,7 +397,7 @@ impl<T> Engine<T> {
     /// the caller's reading of the clock.
     #[inline(always)]
     pub(crate) fn prefetch_node_before_reset(&self, handle: TimerHandle) {
-        if !self.clock.source.is_manual() && self.wheel.should_prefetch() {
+        if self.wheel.should_prefetch() {
             prefetch(self.nodes.entry(handle.index()).state());
         }
     }
@@ -486,9 +477,7 @@ impl<T> Engine<T> {
 
     /// Lets other threads cancel and reset a private timer from now on, if it is pending.
     pub(crate) fn share(&self, handle: TimerHandle) {
-        if self.node_is_pending(handle) {
-            self.nodes.entry(handle.index()).state().share();
-        }
+        self.nodes.entry(handle.index()).state().share(handle.generation);
     }
 
     pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
@@ -514,7 +503,7 @@ impl<T> Engine<T> {
 
     fn pending_deadline_nanos(&self, handle: TimerHandle) -> Option<u64> {
         let index = handle.index();
-        if handle.shard() != self.number || !self.nodes.has_page_of(index) {
+        if handle.shard() != self.handle_template.shard() || !self.nodes.has_page_of(index) {
             return None;
         }
         let node = self.nodes.entry(index);
@@ -535,7 +524,7 @@ impl<T> Engine<T> {
     #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation);
-        let will_run_again = handle.shard() == self.number
+        let will_run_again = handle.shard() == self.handle_template.shard()
             && self.nodes.try_adopt_page_of(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
@@ -784,8 +773,7 @@ impl<T> Engine<T> {
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
-        if !node.state().rearm() {
-            let is_remote = node.state().run_was_cancelled_remotely();
+        if let Err(is_remote) = node.state().rearm() {
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += u64::from(is_remote);
             // A canceller of a running timer leaves the payload in the node.
@@ -823,37 +811,29 @@ impl<T> Engine<T> {
         // not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish_counts();
-            let (wake_up, now) =
-                (self.clock.wake_up_time_to_publish(until), now.max(self.clock.latest.min));
-            self.publish_before_sleep(wake_up, now);
+            let (stats, gauges) = (&self.stats, &self.shared.gauges);
+            gauges.set_next_due(self.clock.wake_up_time_to_publish(until));
+            if stats.in_pass {
+                // The loop abandons the pass and sleeps, so the turn ends here.
+                gauges.record_turn_end(stats.counts.turns);
+            }
+            if stats.turn_length_is_unmeasured.replace(false) {
+                let end = now.max(self.clock.latest.min);
+                gauges.raise_longest_turn(end.saturating_sub(self.clock.turn_start));
+            }
         }
         until.map(|nanos| self.clock.time_until(nanos, now))
-    }
-
-    /// Publishes that the loop is about to sleep until `wake_up`, and how long its latest turn
-    /// took.
-    #[inline]
-    fn publish_before_sleep(&self, wake_up: u64, now: u64) {
-        let (stats, gauges) = (&self.stats, &self.shared.gauges);
-        gauges.set_next_due(wake_up);
-        if stats.in_pass {
-            // The loop abandons the pass and sleeps, so the turn ends here.
-            gauges.record_turn_end(stats.counts.turns);
-        }
-        if stats.turn_length_is_unmeasured.replace(false) {
-            gauges.raise_longest_turn(now.saturating_sub(self.clock.turn_start));
-        }
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
     /// true if a remote cancel must end this sleep, so that the owner drops the payload in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.clock.latest.min, self.next_turn_nanos());
-        let drop_within = self.shared.drop_within_nanos;
+        let drop_within = self.drop_within_nanos;
         if drop_within == u64::MAX {
             return (next, false);
         }
-        if self.dropped_remote_cancel.take() {
+        if self.short_sleeps_until.get() == u64::MAX {
             self.short_sleeps_until.set(self.clock.turn_start.saturating_add(drop_within));
         }
         let short = now.saturating_add(drop_within);
@@ -894,17 +874,29 @@ impl<T> Engine<T> {
 
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = self.counts_without_queue();
+        self.for_each_message(|index, node| {
+            let is_admitted =
+                self.nodes.has_page_of(index) && !self.nodes.entry(index).is_not_admitted();
+            counts.queued += 1;
+            counts.uncollected +=
+                u64::from(is_admitted && node.state.has_unconsumed_remote_cancel());
+        });
+        counts
+    }
+
+    /// Calls `visit` with the index and the node of each message that the owner has not consumed.
+    fn for_each_message(&self, mut visit: impl FnMut(u32, &NodeView<'_>)) {
+        let pinned = pin();
         for mut waiting in
             self.backlog.message_lists().into_iter().chain(self.shared.mailbox.peek_messages())
         {
-            while waiting.first != 0 {
-                let (link, is_uncollected) = self.message_link_and_is_uncollected(waiting.first);
-                waiting = waiting.without_first(link);
-                counts.queued += 1;
-                counts.uncollected += u64::from(is_uncollected);
+            while waiting.first != 0
+                && let Some(node) = self.shared.slab.node(waiting.first, &pinned)
+            {
+                visit(waiting.first, &node);
+                waiting = waiting.without_first(node.link.get());
             }
         }
-        counts
     }
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
@@ -936,18 +928,14 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
-            self.publish_live_count_to_admission();
+            self.publish_live_count_after_admitting(0);
         }
     }
 
     #[inline(never)]
-    fn publish_live_count_to_admission(&self) {
-        self.shared.admission.publish_live_count(self.live_count_to_publish());
-    }
-
-    #[inline]
-    fn live_count_to_publish(&self) -> u32 {
-        self.stats.live.saturating_sub(self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES))
+    fn publish_live_count_after_admitting(&self, admitted: u32) {
+        let cancelled = self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
+        self.shared.admission.publish(self.stats.live.saturating_sub(cancelled), admitted);
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Returns the next
@@ -965,24 +953,16 @@ impl<T> Engine<T> {
     }
 
     /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets
-    /// whose messages wait for a turn.
+    /// whose messages wait for a turn; `u64::MAX` if there are none.
     #[cold]
-    pub(crate) fn earliest_queued_deadline(&self) -> Option<u64> {
-        let (pinned, mut earliest) = (pin(), None);
-        for mut waiting in
-            self.backlog.message_lists().into_iter().chain(self.shared.mailbox.peek_messages())
-        {
-            while waiting.first != 0
-                && let Some(node) = self.shared.slab.node(waiting.first, &pinned)
-            {
-                let generation = node.state.generation();
-                if node.state.has_new_deadline_if_pending(generation) == Some(true) {
-                    let due = self.clock.tick.round_up(node.requested_deadline().load_nanos());
-                    earliest = Some(earliest.map_or(due, |earliest: u64| earliest.min(due)));
-                }
-                waiting = waiting.without_first(node.link.get());
+    pub(crate) fn earliest_queued_deadline(&self) -> u64 {
+        let mut earliest = u64::MAX;
+        self.for_each_message(|_, node| {
+            if node.state.has_new_deadline_if_pending(node.state.generation()) == Some(true) {
+                let due = self.clock.tick.round_up(node.requested_deadline().load_nanos());
+                earliest = earliest.min(due);
             }
-        }
+        });
         earliest
     }
 
@@ -1071,7 +1051,7 @@ impl<T> Engine<T> {
         }
         self.publish_counts();
         registry::unregister(
-            self.number,
+            self.shared.number,
             self.next_generation.max(self.nodes.remote_generation_bound()),
         );
         found
@@ -1079,10 +1059,13 @@ impl<T> Engine<T> {
 
     fn end_timer_at_close(&mut self, index: u32, found: &mut TimersAtClose<T>) {
         let node = self.nodes.entry(index);
-        let (swept, payload) = node.sweep();
-        if swept == SweepOutcome::NoPayload {
-            return;
-        }
+        let swept = node.state().sweep();
+        let has_payload = match swept {
+            SweepOutcome::NoPayload => return,
+            SweepOutcome::HandedBack { .. } => true,
+            SweepOutcome::Cancelled { has_payload } => has_payload,
+        };
+        let payload = has_payload.then(|| node.take_payload());
         if node.is_not_admitted() {
             self.stats.counts.added += 1;
             self.stats.live += 1;
@@ -1116,8 +1099,7 @@ impl<T> Engine<T> {
     /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Returns the first
     /// [`UserCodeStep`] that a message requires. If no message requires a step, ends the urgent
     /// phase and returns `None`. Adds the number of remotely cancelled timers to `collected`. If
-    /// `wants_payload` returns true, the caller must take and drop the payload of the cancelled
-    /// timer.
+    /// `wants_payload` returns false, the payload of a cancelled timer is not dropped.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
@@ -1158,9 +1140,11 @@ impl<T> Engine<T> {
                         self.stats.count_cancelled();
                     }
                     if has_payload {
-                        self.dropped_remote_cancel.set(true);
+                        self.short_sleeps_until.set(u64::MAX);
                         if mem::needs_drop::<T>() && wants_payload(node) {
-                            return Some(UserCodeStep::Cancelled(index));
+                            let payload = node.take_payload();
+                            self.free(index, generation);
+                            return Some(UserCodeStep::Cancelled(payload));
                         }
                     }
                     self.free(index, generation);
@@ -1186,7 +1170,7 @@ impl<T> Engine<T> {
                     self.stats.counts.added += 1;
                     self.stats.live += 1;
                     if self.live_limit < INDEX_MAX {
-                        self.shared.admission.publish_admission(self.live_count_to_publish());
+                        self.publish_live_count_after_admitting(1);
                     }
                     if let ConsumedMessage::ResetInProgress { .. } = consumed {
                         // The owner links the timer when it consumes the next message of the
@@ -1258,36 +1242,11 @@ impl<T> Engine<T> {
             self.stats.was_behind = true;
             self.request_pass();
             debug_assert!(!matches!(step, Some(UserCodeStep::Due(_))), "a message about a cancel");
-            if let Some(UserCodeStep::Cancelled(index)) = step {
-                return Ok(Some(self.take_payload_cancelled_remotely(index)));
+            if let Some(UserCodeStep::Cancelled(payload)) = step {
+                return Ok(Some(payload));
             }
         }
         Ok(None)
-    }
-
-    /// Takes the payload that [`consume_messages`](Self::consume_messages) has left in the node of
-    /// a cancelled timer, and frees the node.
-    #[cold]
-    pub(crate) fn take_payload_cancelled_remotely(&mut self, index: u32) -> T {
-        let node = self.nodes.entry(index);
-        let (payload, generation) = (node.take_payload(), node.state().generation());
-        self.free(index, generation);
-        payload
-    }
-
-    /// Returns the link of a message, and true if the message's timer counts as
-    /// [`uncollected`](Counts::uncollected): admitted, and cancelled by another thread.
-    fn message_link_and_is_uncollected(&self, index: u32) -> (u32, bool) {
-        if self.nodes.has_page_of(index) {
-            let node = self.nodes.entry(index);
-            return (
-                node.mailbox_link().get(),
-                !node.is_not_admitted() && node.state().has_unconsumed_remote_cancel(),
-            );
-        }
-        let pinned = pin();
-        let node = self.shared.slab.node(index, &pinned);
-        (node.map_or(0, |node| node.link.get()), false)
     }
 }
 

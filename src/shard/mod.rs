@@ -262,7 +262,7 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
-        if handle.shard() != self.engine.number {
+        if handle.shard() != self.engine.handle_template.shard() {
             return None;
         }
         let free_when = self.engine.cancel(handle, |_| true).ok().flatten()?;
@@ -293,7 +293,7 @@ impl<T> Shard<T> {
     #[inline]
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
-        if handle.shard() != self.engine.number {
+        if handle.shard() != self.engine.handle_template.shard() {
             return false;
         }
         self.engine.prefetch_node_before_reset(handle);
@@ -393,7 +393,7 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn get(&self, handle: TimerHandle) -> Option<&T> {
-        let is_own = handle.shard() == self.engine.number;
+        let is_own = handle.shard() == self.engine.handle_template.shard();
         if is_own { self.engine.nodes.payload(handle.index(), handle.generation) } else { None }
     }
 
@@ -415,7 +415,7 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn get_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
-        let is_own = handle.shard() == self.engine.number;
+        let is_own = handle.shard() == self.engine.handle_template.shard();
         if is_own { self.engine.nodes.payload_mut(handle.index(), handle.generation) } else { None }
     }
 
@@ -855,7 +855,7 @@ impl<T> Shard<T> {
             self.engine.nodes.first_owner_added_pending(index + 1)
         });
         pending.filter_map(|(index, generation)| {
-            let handle = TimerHandle::new(self.engine.number, index, generation);
+            let handle = self.engine.handle_template.with_index_and_generation(index, generation);
             Some((handle, self.deadline(handle)?, self.get(handle)?))
         })
     }
@@ -888,7 +888,7 @@ impl<T> Shard<T> {
             self.engine.nodes.first_owner_added_pending(next_index)
         {
             next_index = index + 1;
-            let handle = TimerHandle::new(self.engine.number, index, generation);
+            let handle = self.engine.handle_template.with_index_and_generation(index, generation);
             let Some(deadline) = self.deadline(handle) else { continue };
             let is_kept =
                 self.get_mut(handle).is_none_or(|payload| keep(handle, deadline, payload));
@@ -932,7 +932,7 @@ impl<T> Shard<T> {
     /// shard.add(Duration::from_secs(10), "session"); // allocates nothing
     /// ```
     pub fn reserve(&mut self, additional: usize) {
-        self.engine.reserve(self.len().saturating_add(additional));
+        self.engine.nodes.reserve(self.len().saturating_add(additional));
     }
 
     /// Returns the number of timers for which the shard has memory.
@@ -1187,8 +1187,7 @@ impl<T> Shard<T> {
         loop {
             match self.engine.next_message_step()? {
                 UserCodeStep::Due(claimed) => return Some(claimed),
-                UserCodeStep::Cancelled(index) => {
-                    let payload = self.engine.take_payload_cancelled_remotely(index);
+                UserCodeStep::Cancelled(payload) => {
                     self.engine.shared.hooks.drop_catching_panic(payload);
                 }
             }

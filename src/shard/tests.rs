@@ -62,7 +62,7 @@ fn add_remotely(
     let added =
         add_through_mailbox(shared, shared.nanos_after(saturating_nanos(TICK * ticks)), callback);
     let armed = added.expect("there is room").answer;
-    TimerHandle::new(shard.engine.number, armed.index, armed.generation)
+    TimerHandle::new(shard.engine.shared.number, armed.index, armed.generation)
 }
 
 fn turn_and_count_fired(shard: &mut Shard<Callback>) -> usize {
@@ -131,7 +131,7 @@ fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let added =
         shard.engine.shared.add(schedule, CallSite::caller(), PeriodicClosure(|| ()), false);
     let armed = added.map_err(drop).expect("there is room").answer;
-    let timer = TimerHandle::new(shard.engine.number, armed.index, armed.generation);
+    let timer = TimerHandle::new(shard.engine.shared.number, armed.index, armed.generation);
     clock.set(Duration::from_micros(5_400));
     shard.engine.clock.latest = Reading { min: 5_400_000, max: 5_400_300 };
     assert!(shard.engine.reset_to_nanos(timer, 5_400_000 - 999_999));

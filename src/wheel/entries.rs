@@ -6,7 +6,6 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::{
     cell::{Cell, UnsafeCell},
-    fmt,
     marker::PhantomData,
     mem::{self, MaybeUninit},
     ptr::NonNull,
@@ -520,11 +519,5 @@ impl<T> Storage for Entries<T> {
     #[inline]
     fn prefetch(&self, index: u32) {
         prefetch(self.entry(index).node);
-    }
-}
-
-impl<T> fmt::Debug for Entries<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entries").field("free_places", &self.free_places).finish_non_exhaustive()
     }
 }

@@ -153,15 +153,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Links an entry that is in no slot. A deadline before `pass_end` becomes `pass_end`.
     #[inline(always)]
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        self.touched += 1;
         self.len += 1;
-        if deadline <= self.pass_end {
-            self.link_late(storage, entry);
-        } else if deadline <= self.last_first_level_tick {
-            self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
-        } else {
-            self.link_in_upper_level(storage, entry, deadline, deadline);
-        }
+        self.link_keeping_len(storage, entry, deadline);
     }
 
     /// Returns true if a new entry with this deadline goes to the first level. If so, the caller
@@ -257,7 +250,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let is_in_first_level = entry.location().get().is_in_first_level();
         if is_in_first_level && Slots::<LEVEL_BITS, LEVELS>::is_alone(entry.links()) {
             self.slots.unlink(storage, entry.links());
-            self.link_after_reset(storage, entry, deadline);
+            self.link_keeping_len(storage, entry, deadline);
         } else {
             self.relink_slow(storage, entry, deadline);
         }
@@ -266,17 +259,17 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.unlink_keeping_len(storage, entry);
-        self.link_after_reset(storage, entry, deadline);
+        self.link_keeping_len(storage, entry, deadline);
     }
 
-    /// Links an entry at its new deadline. The reset has already unlinked the entry.
+    /// Links an entry that is in no slot, without updating `len`.
     #[inline(always)]
-    fn link_after_reset<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn link_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
         } else {
-            self.link_keeping_len(storage, entry, deadline);
+            self.link_into_slot(storage, entry, deadline);
         }
     }
 
@@ -382,7 +375,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        self.link_keeping_len(storage, entry, deadline);
+        self.link_into_slot(storage, entry, deadline);
         Ok(())
     }
 
@@ -395,7 +388,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
     #[inline]
-    fn link_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn link_into_slot<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_first_level_tick {
             self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
         } else {
@@ -587,7 +580,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 return Some((entry, deadline));
             }
             // The entry is not due, because it was reset to a later deadline.
-            self.link_keeping_len(storage, entry, deadline);
+            self.link_into_slot(storage, entry, deadline);
         }
     }
 
@@ -759,7 +752,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let entry = storage.entry(first);
             let deadline = entry.deadline().get();
             self.unlink_keeping_len(storage, entry);
-            self.link_keeping_len(storage, entry, deadline);
+            self.link_into_slot(storage, entry, deadline);
         }
         self.slots.is_empty(slot)
     }

@@ -187,12 +187,10 @@ impl<T> EpochPointer<T> {
 
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: an `Owned` must own a `Box` to be dropped or dereferenced. This pointer is from
-        // no `Box`, so the code below only turns the `Owned` back into a pointer.
-        let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
         let guard = unsafe { epoch::unprotected() };
-        NonNull::new(owned.into_shared(guard).as_raw().cast_mut())
+        // Relaxed: the borrow of the cell is exclusive.
+        NonNull::new(self.0.swap(Shared::null(), Ordering::Relaxed, guard).as_raw().cast_mut())
     }
 }
 

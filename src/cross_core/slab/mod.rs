@@ -96,7 +96,7 @@ use crate::{
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{EpochPointer, Pinned},
-        state::{Cancel, ResetBy, StateWord, StepAfterCancelOrReset},
+        state::{ResetBy, StateWord, StepAfterCancelOrReset},
     },
     limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
@@ -403,40 +403,11 @@ impl NodeView<'_> {
         &self.header().linked_deadlines[self.place_in_page % PAGE_LEN]
     }
 
-    /// Cancels the timer. Returns the result, and this thread's next step. If this thread gets the
-    /// payload, moves it to `payload_out`.
-    #[inline]
-    pub(crate) fn cancel(
-        &self,
-        generation: u64,
-        payload_out: &mut Option<SendCallback>,
-    ) -> (Cancel, StepAfterCancelOrReset) {
-        let (answer, next_step) = self.state.cancel(generation);
-        let takes_payload = next_step == StepAfterCancelOrReset::TakePayload;
-        (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next_step })
-    }
-
-    /// Ends a reset that this thread has begun. If this thread gets the payload, because a remote
-    /// thread has cancelled the timer, moves it to `payload_out`. Returns `None` if the shard has
-    /// ended.
-    #[inline]
-    pub(crate) fn end_reset(
-        &self,
-        payload_out: &mut Option<SendCallback>,
-    ) -> Option<StepAfterCancelOrReset> {
-        match self.state.end_reset_or_cancel(ResetBy::OtherThread) {
-            Some(StepAfterCancelOrReset::TakePayload) => {
-                Some(self.take_remote_payload(payload_out))
-            }
-            next_step => next_step,
-        }
-    }
-
     /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`. Returns the next
     /// step. This thread must have got [`StepAfterCancelOrReset::TakePayload`].
     #[cold]
     #[inline(never)]
-    fn take_remote_payload(
+    pub(crate) fn take_remote_payload(
         &self,
         payload_out: &mut Option<SendCallback>,
     ) -> StepAfterCancelOrReset {

@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    fmt,
     marker::PhantomData,
     mem,
     ptr::NonNull,
@@ -21,9 +20,9 @@ use crate::{
         callback::{BuildInPlace, Callback, CallbackPtr},
         mailbox::MailboxLink,
         reclaim::pin,
-        state::{ClaimedRun, FreeWhen, StateWord, SweepOutcome, TimerKind},
+        state::{ClaimedRun, FreeWhen, StateWord, TimerKind},
     },
-    limits::{REMOTE_GENERATION_BIT, RETIRED_PAGES_MAX, SPARE_PAGES},
+    limits::{REMOTE_GENERATION_BIT, RESERVE_MAX, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, PageTable, PlaceAllocator, as_u32, index_of, page_number_of, place_of},
         prefetch::prefetch,
@@ -39,7 +38,7 @@ const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
 /// a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
-    page_number: usize,
+    /// Zero, an index of the owner's first page, if there are no nodes.
     first_index: u32,
     last_index: u32,
     count: u32,
@@ -162,7 +161,7 @@ impl<T> OwnerSlab<T> {
     /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
     fn free_remote_node(&mut self, index: u32) {
-        if self.freed_remote_nodes.page_number == page_number_of(index) {
+        if page_number_of(self.freed_remote_nodes.first_index) == page_number_of(index) {
             self.add_freed_remote_node(index);
         } else {
             self.free_remote_node_of_other_page(index);
@@ -172,7 +171,6 @@ impl<T> OwnerSlab<T> {
     #[inline(never)]
     fn free_remote_node_of_other_page(&mut self, index: u32) {
         self.return_freed_remote_nodes();
-        self.freed_remote_nodes.page_number = page_number_of(index);
         self.add_freed_remote_node(index);
     }
 
@@ -278,10 +276,11 @@ impl<T> OwnerSlab<T> {
 
     /// Allocates pages for `timer_count` timers, unless the page numbers run out. Until a call of
     /// [`shrink`](Self::shrink), the owner keeps enough empty pages for these timers.
-    pub(crate) fn reserve(&mut self, timer_count: u32) {
+    pub(crate) fn reserve(&mut self, timer_count: usize) {
+        let timer_count = timer_count.min(RESERVE_MAX as usize);
         let spare = &mut self.free_places.spare_pages_to_keep;
-        *spare = (timer_count / as_u32(PAGE_LEN) + 1).max(*spare);
-        while self.free_places.capacity() < timer_count as usize {
+        *spare = as_u32(timer_count / PAGE_LEN + 1).max(*spare);
+        while self.capacity() < timer_count {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
@@ -585,18 +584,6 @@ impl<'n, T> NodeRef<'n, T> {
         // payload was present, and gives the payload to the caller.
         unsafe { self.typed_node().payload().read() }
     }
-
-    /// Ends a timer because its shard ends, unless the timer is running. Returns the payload too,
-    /// if present and not in use.
-    pub(crate) fn sweep(self) -> (SweepOutcome, Option<T>) {
-        let swept = self.state().sweep();
-        let has_payload = match swept {
-            SweepOutcome::NoPayload => false,
-            SweepOutcome::HandedBack { .. } => true,
-            SweepOutcome::Cancelled { has_payload } => has_payload,
-        };
-        (swept, has_payload.then(|| self.take_payload()))
-    }
 }
 
 /// A due timer that the owner has claimed. The timer is running until [`finish`](Self::finish). A
@@ -685,11 +672,5 @@ impl<T> Storage for OwnerSlab<T> {
         let node = self.entry(index);
         prefetch(node.state());
         prefetch(node.links());
-    }
-}
-
-impl<T> fmt::Debug for OwnerSlab<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerSlab").field("free_places", &self.free_places).finish_non_exhaustive()
     }
 }

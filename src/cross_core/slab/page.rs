@@ -12,7 +12,7 @@ use crate::{
     limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
-        sync::{AtomicU64, Exclusive, IS_LOOM, Ordering, UnmodelledFlag, UseAfterFreeCheck},
+        sync::{AtomicU64, Exclusive, IS_LOOM, Ordering, UnmodelledBool, UseAfterFreeCheck},
     },
     wheel::{Links, Location},
 };
@@ -22,7 +22,6 @@ use crate::{
 /// One thread at a time uses a node's [`Exclusive`] values, here, in `Node` and in the arrays of
 /// the page: the owner, or the adder that has taken the node. Exception: through the state word, a
 /// third thread, such as a canceller, can get the payload.
-#[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
@@ -74,7 +73,7 @@ pub(super) struct PageHeader {
     returned_count: AtomicU64,
     pub(super) read_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
-    pub(super) reclaimable: UnmodelledFlag,
+    pub(super) reclaimable: UnmodelledBool,
     /// The function that frees this page, for callers that do not know the payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
     /// The deadlines that remote adds and resets have requested.
@@ -185,7 +184,7 @@ impl<T> Page<T> {
                 first_generation: AtomicU64::new(0),
                 returned_count: AtomicU64::new(0),
                 read_check: UseAfterFreeCheck::default(),
-                reclaimable: UnmodelledFlag::default(),
+                reclaimable: UnmodelledBool::default(),
                 free_page: Self::free,
                 requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
                 linked_deadlines: array::from_fn(|_| SharedDeadline::default()),

@@ -8,6 +8,7 @@ use super::page::{PageHeader, PagePtr};
 use crate::{
     cross_core::reclaim,
     limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX},
+    util::sync::Ordering,
 };
 
 /// Retracted pages of ended shards. Only a thread that ends a shard pushes pages to this queue or
@@ -25,7 +26,9 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr(page).header() };
     header.read_check.forbid_reads();
-    header.reclaimable.set();
+    // Release: the unpinned threads' reads happen before the owner frees the page; pairs with
+    // `is_reclaimable`.
+    header.reclaimable.store(true, Ordering::Release);
 }
 
 impl RetiredPages {
@@ -75,7 +78,9 @@ pub(crate) fn free_orphaned_pages() {
 
 fn is_reclaimable(page: PagePtr) -> bool {
     // SAFETY: a retired page is alive until this module frees it.
-    unsafe { page.header() }.reclaimable.is_set()
+    let header = unsafe { page.header() };
+    // Acquire: pairs with `mark_reclaimable`.
+    header.reclaimable.load(Ordering::Acquire)
 }
 
 fn free(page: PagePtr) {

@@ -96,14 +96,11 @@ fn the_sweep_takes_every_payload() {
     for generation in 1..20 {
         add(&mut own, generation, Rc::clone(&payload));
     }
-    let swept: Vec<_> = own
-        .possibly_used_indices()
-        .map(|index| own.entry(index).sweep())
-        .filter(|(_, payload)| payload.is_some())
-        .collect();
     let handed_back = SweepOutcome::HandedBack { has_new_deadline: false };
-    assert!(swept.iter().all(|(swept, _)| *swept == handed_back));
-    assert_eq!((swept.len(), Rc::strong_count(&payload)), (19, 20));
+    let nodes = own.possibly_used_indices().map(|index| own.entry(index));
+    let swept = nodes.filter(|node| node.state().sweep() == handed_back);
+    let payloads: Vec<_> = swept.map(|node| node.take_payload()).collect();
+    assert_eq!((payloads.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
 #[test]

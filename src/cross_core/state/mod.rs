@@ -468,12 +468,14 @@ impl StateWord {
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
-    /// Makes a private timer `Armed`, so that other threads may have a handle.
-    pub(crate) fn share(&self) {
-        let word = self.load_relaxed();
-        if Phase::of(word) == Phase::Private {
-            // Release (S2): publishes the effects of this node's earlier callbacks.
-            self.0.store(Phase::Armed.set_in(word), Ordering::Release);
+    /// Makes a private timer `Armed`, so that other threads may have a handle. Does nothing if the
+    /// node has no pending private timer of this generation.
+    pub(crate) fn share(&self, generation: u64) {
+        let idle = generation << GENERATION_SHIFT;
+        if self.load_relaxed() == Phase::Private.set_in(idle) {
+            // Release (S2): a thread with a stale handle sees the effects of this node's earlier
+            // callbacks.
+            self.0.store(Phase::Armed.set_in(idle), Ordering::Release);
         }
     }
 
@@ -586,22 +588,15 @@ impl StateWord {
         }
     }
 
-    /// Arms a periodic timer again after a run. Returns false if the timer was cancelled.
-    pub(crate) fn rearm(&self) -> bool {
-        // Acquire (S1): the canceller's writes happen before the drop of the payload.
-        let word = self.0.load(Ordering::Acquire);
-        let armed = Phase::Armed.set_in(word);
+    /// Arms a periodic timer again after a run. Returns an error if the timer was cancelled during
+    /// the run. The error is true if another thread, not the owner, has cancelled the timer.
+    pub(crate) fn rearm(&self) -> Result<(), bool> {
+        let running = Phase::Running.set_in(self.load_relaxed());
+        debug_assert!(running & PERIODIC != 0);
         // Release (S2): a later cancel or query sees the effects of the run. On failure, Acquire
-        // (S1): as for the load above.
-        debug_assert!(word & PERIODIC != 0);
-        Phase::of(word) == Phase::Running
-            && self.cas(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
-    }
-
-    /// Returns true if another thread has cancelled the timer during its run. Called only after a
-    /// failed [`rearm`](Self::rearm).
-    pub(crate) fn run_was_cancelled_remotely(&self) -> bool {
-        self.load_relaxed() & CANCELLED_BY_OWNER == 0
+        // (S1): the canceller's writes happen before the drop of the payload.
+        self.cas(running, Phase::Armed.set_in(running), Ordering::Release, Ordering::Acquire)
+            .map_err(|stopping| stopping & CANCELLED_BY_OWNER == 0)
     }
 
     /// Ends the timer after its last run.

@@ -84,7 +84,7 @@ fn a_stale_generation_has_no_effect() {
 fn a_private_timer_is_cancelled_remotely_only_after_share() {
     let state = armed(TimerKind::Private);
     assert_eq!(cancel(&state), Cancel::Ended);
-    state.share();
+    state.share(GENERATION);
     assert_eq!(cancel(&state), Cancel::Cancelled);
 }
 
@@ -93,10 +93,10 @@ fn a_cancel_during_a_run_ends_a_periodic_timer() {
     for cancel in [cancel, cancel_by_owner] {
         let state = armed(TimerKind::Periodic);
         let _ = fire(&state);
-        assert!(state.rearm());
+        assert_eq!(state.rearm(), Ok(()));
         let run = fire(&state);
         assert_eq!(cancel(&state), Cancel::Running);
-        assert!(!state.rearm());
+        assert!(state.rearm().is_err());
         assert_eq!(state.finish(run), FreeWhen::Now);
         assert_eq!(cancel(&state), Cancel::Ended);
     }
@@ -110,7 +110,7 @@ fn a_claim_reports_a_reset_before_the_timer_fires() {
         assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic });
         let run = fire(&state);
         if periodic {
-            assert!(state.rearm());
+            assert_eq!(state.rearm(), Ok(()));
             assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
         } else {
             assert_eq!(state.finish(run), FreeWhen::Later);

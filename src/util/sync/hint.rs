@@ -1,22 +1,7 @@
 //! Atomics that come from `std` even in loom models, so that no model interleaves them.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-/// A flag that loom does not see, so that the flag keeps its value beyond one execution of a model.
-#[derive(Debug, Default)]
-pub(crate) struct UnmodelledFlag(AtomicBool);
-
-impl UnmodelledFlag {
-    pub(crate) fn set(&self) {
-        // Release: publishes this thread's earlier writes; pairs with `is_set`.
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        // Acquire: pairs with `set`.
-        self.0.load(Ordering::Acquire)
-    }
-}
+pub(crate) use std::sync::atomic::AtomicBool as UnmodelledBool;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A number that may be outdated. Only speed and memory use depend on the number.
 #[derive(Debug)]

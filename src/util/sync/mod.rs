@@ -17,7 +17,7 @@ mod native;
 #[cfg(not(all(loom, feature = "models", crossbeam_loom)))]
 mod statics;
 
-pub(crate) use self::hint::{AtomicHint, UnmodelledFlag};
+pub(crate) use self::hint::{AtomicHint, UnmodelledBool};
 #[cfg(all(loom, feature = "models"))]
 pub(crate) use self::loom::*;
 #[cfg(not(all(loom, feature = "models")))]
@@ -30,11 +30,4 @@ pub(crate) use crate::limits::IS_LOOM;
 /// change, so the data is consistent.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-impl<T> std::fmt::Debug for Exclusive<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Omits the value, because another thread may be using it.
-        f.debug_struct("Exclusive").finish_non_exhaustive()
-    }
 }
