@@ -134,6 +134,8 @@ impl Config {
     /// returns the callback. The default, and the maximum, is 2^25 - 1. A queued closure of
     /// [`ShardRef::run`](crate::ShardRef::run) counts too.
     ///
+    /// At the limit, the owner's add first removes remotely cancelled timers.
+    ///
     /// For remote adds, the limit is approximate. The timers that the owner has added since its
     /// latest turn or announced sleep do not count, but cancelled timers may count.
     ///
@@ -232,7 +234,8 @@ impl Config {
     ///
     /// A call of the hook between the announcement and the start of the sleep must also end the
     /// sleep. Without a hook, a wake-up [unparks](std::thread::Thread::unpark) the thread, which
-    /// does not end a wait for I/O or for a channel.
+    /// does not end a wait for I/O or for a channel. With a hook, a wake-up unparks the thread only
+    /// if it has ever called [`PreparedSleep::park`](crate::PreparedSleep::park).
     ///
     /// Any thread may call or drop the hook, and several threads may call it for the same sleep. A
     /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard leaks itself and the shard's
@@ -240,7 +243,8 @@ impl Config {
     /// the hook.
     ///
     /// The hook may send requests to any shard. A request that wakes a shard calls that shard's
-    /// hook at once, inside the running hook, up to a depth of 32 hooks.
+    /// hook at once, inside the running hook. A call deeper than 32 hooks, or inside the same hook
+    /// for the same sleep, is omitted.
     ///
     /// # Examples
     ///

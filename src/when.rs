@@ -105,8 +105,8 @@ impl When {
 
     /// Lets the wheel postpone the deadline by up to `slack`.
     ///
-    /// The wheel chooses the future tick within the slack that is divisible by the largest power of
-    /// two. So timers with slack often share ticks.
+    /// Of the future ticks within the slack, the wheel chooses the one divisible by the largest
+    /// power of two. So timers with slack often share ticks.
     ///
     /// # Examples
     ///

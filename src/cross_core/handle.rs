@@ -748,7 +748,7 @@ per_thread! {
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread.
-/// `turn` must not panic.
+/// `turn` must not panic, because `IN_PER_WORKER_TURN` would stay true.
 #[cfg(feature = "futures")]
 pub(crate) fn run_worker_turn(turn: impl FnOnce()) {
     let previous = IN_PER_WORKER_TURN.with(|flag| flag.replace(true));

@@ -188,7 +188,7 @@ impl Parker {
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
     /// [`sleep_in_progress_after_request`](Self::sleep_in_progress_after_request) before.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: `sleep_in_progress_after_request` has acquired `until` with the announcement.
+        // Relaxed: the Acquire load in `sleep_in_progress_after_request` has made `until` visible.
         deadline < self.until.load(Ordering::Relaxed)
     }
 }

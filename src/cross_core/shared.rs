@@ -165,7 +165,7 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if `overdue_nanos` is at least the grace period.
-    /// Reports at most once until the wheel next loses its last driver. The caller must hold no
+    /// Reports at most once until `set_overdue_grace` is called. The caller must hold no
     /// borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, incident: UndrivenIncident) {

@@ -145,7 +145,8 @@ impl BackendOps for LocalTimer {
     fn cancel(&self, handle: TimerHandle) -> bool {
         let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take::<WakerCallback>);
         let Some(mut waker) = waker else { return false };
-        // Takes the `Waker` out of the callback, because dropping the callback may wake the task.
+        // Takes the `Waker` out of the callback. If the wheel has ended, dropping the whole
+        // callback would wake the task.
         ThreadWheel::catch_panic(PanicPlace::Drop, move || drop(waker.0.take()));
         true
     }

@@ -297,7 +297,8 @@ impl Timers {
     /// With [`per_worker`](Self::per_worker), the watcher runs all callbacks, so a callback that
     /// blocks delays the timers of all wheels. In a callback, [`local_timer`](crate::local_timer)
     /// is the watcher's own wheel, which usually has no driver. To add another timer, capture a
-    /// clone of the [`ShardRef`]. The period of a periodic timer cannot be changed.
+    /// clone of the [`ShardRef`]. The period of a periodic timer cannot be changed with
+    /// `per_worker`.
     ///
     /// Keep a clone of the `Timers` while you use its wheels: otherwise, its threads may end and
     /// drop pending callbacks.

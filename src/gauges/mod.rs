@@ -192,8 +192,7 @@ impl Gauges {
     }
 
     /// Returns true if the caller must report a timer that has been overdue for `overdue_nanos`.
-    /// After a call has returned true, all calls return false until the shard next loses its last
-    /// driver.
+    /// After a call has returned true, all calls return false until `set_overdue_grace` is called.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
         // Both `Relaxed`: no other data depends on this word. If several threads swap, only one of
         // them gets the grace period.

@@ -107,7 +107,7 @@ struct CoresShared {
 /// Whether a thread has processed a stop request, and the wakers of the waiting tasks.
 #[derive(Debug, Default)]
 struct StopState {
-    /// True once the thread's stop request was processed, or could not be sent.
+    /// True once the thread's stop request was processed or dropped.
     is_processed: AtomicBool,
     /// The wakers of the futures of [`Core::stopped`], keyed by the number of the future.
     wakers: Mutex<BTreeMap<u64, Waker>>,
@@ -305,8 +305,9 @@ impl Core {
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. Check
-    /// `is_stopping` after each turn.
+    /// Returns true once a turn of this thread has processed the request of [`Cores::stop`]. After
+    /// the end of the thread's wheel, returns true once `stop` was called. Check `is_stopping`
+    /// after each turn.
     ///
     /// # Examples
     ///

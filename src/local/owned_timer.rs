@@ -23,6 +23,8 @@ use crate::{
 /// [`Weak`](std::rc::Weak) instead.
 ///
 /// The callback gets a reference to the timer, and can arm the timer again through this reference.
+/// If the callback has dropped the `OwnedTimer`, this arming is cancelled when the callback
+/// returns.
 ///
 /// Use this type for a timer that starts and stops many times with one callback, such as a
 /// retransmission, a keep-alive or a batch flush. For a timer that fires once, use
@@ -78,7 +80,7 @@ struct OwnedTimerState<F: ?Sized> {
     latest_handle: Cell<Option<LocalHandle>>,
     /// The number of armings so far, even refused ones.
     arming_count: Cell<u64>,
-    /// The number of the latest arming.
+    /// The number of the arming to which `latest_handle` belongs.
     latest_arming: Cell<u64>,
     /// The number of the arming that fired last.
     fired_arming: Cell<u64>,

@@ -20,8 +20,9 @@
 //! been cancelled or reset.
 //!
 //! Wheels that expect a loop are usually reported only after 1 s: a [`Shard`](crate::Shard), the
-//! wheel of a thread with a registered driver or an installed [`Config`](crate::Config), and a
-//! wheel that only a finished `run_until` has driven.
+//! wheel of a thread with a registered driver or an installed [`Config`](crate::Config), a wheel
+//! that only a finished `run_until` has driven, and a wheel of `Timers::per_worker_with` before its
+//! watcher's first turn or sleep.
 //!
 //! These cases are reported too:
 //!
@@ -30,9 +31,9 @@
 //! * A [`run_until`](crate::LocalTimer::run_until) waits for a timer, but the virtual clock has
 //!   stood still for a second.
 //!
-//! A wheel is not reported again until it next loses its last driver. The report is an error event
-//! of `tracing`. Without this feature or a subscriber, or at the end of a thread, the report is a
-//! line on standard error.
+//! A wheel is reported again only after its last `TimerFd` or driving task is dropped. The report
+//! is an error event of `tracing`. Without this feature or a subscriber, or at the end of a thread,
+//! the report is a line on standard error.
 //!
 //! # Which numbers to watch
 //!

@@ -73,8 +73,8 @@ pub struct Stall {
 /// each loop as a heartbeat.
 ///
 /// The watchdog is a thread, which ends when this value is dropped. The drop waits for a running
-/// `report`, so do not hold a lock that `report` needs. `report` may drop its own watchdog. Times
-/// are measured by each shard's own clock.
+/// `report`, so do not drop the watchdog while you hold a lock that `report` needs. `report` may
+/// drop its own watchdog. Times are measured by each shard's own clock.
 ///
 /// # Examples
 ///

@@ -768,9 +768,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds watches on `remote_key`, a key of another core, and on all `keys`. Then checks the
-    /// condition again if `change_count` differs from `changes_before_check`, even if the iterator
-    /// or a key panics.
+    /// Adds watches on an operation's remaining keys: on `remote_key`, the first key if it belongs
+    /// to another core, and on `keys`, which may belong to any core. Then checks the condition
+    /// again if `change_count` differs from `changes_before_check`, even if the iterator or a key
+    /// panics.
     #[inline(always)]
     fn watch_remaining(
         &self,

@@ -264,7 +264,7 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
 /// flag, no index equals [`NONE`].
 const INDEX_LIMIT: u32 = (1 << 31) - 1;
 
-/// Panics. Not inlined, so that a call needs little code.
+/// Panics. Not inlined, to keep the callers' code small.
 #[cold]
 #[inline(never)]
 fn panic_no_record() -> ! {

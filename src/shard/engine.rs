@@ -924,7 +924,8 @@ impl<T> Engine<T> {
 
     /// If the shard limits its live timers, publishes their number, which remote adds compare with
     /// the limit. The number excludes up to [`WAKE_AT_QUEUED_MESSAGES`] cancelled timers whose
-    /// messages are in the backlog. Remote adds also subtract the cancels in the mailbox.
+    /// messages are in the backlog. A thread that adds a remote timer also subtracts the cancels in
+    /// the mailbox, before it compares the number with the limit.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -1031,9 +1032,10 @@ impl<T> Engine<T> {
         self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
     }
 
-    /// Ends every timer that is not running, closes the mailbox, and frees the shard's number. The
-    /// caller must call [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the
-    /// result, at a point where user code may run.
+    /// Closes the mailbox, then ends every timer that is not running, and frees the shard's number.
+    /// A second call returns no timers. The caller must call
+    /// [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the result, at a
+    /// point where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.closed, true) {
@@ -1099,7 +1101,8 @@ impl<T> Engine<T> {
     /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Returns the first
     /// [`UserCodeStep`] that a message requires. If no message requires a step, ends the urgent
     /// phase and returns `None`. Adds the number of remotely cancelled timers to `collected`. If
-    /// `wants_payload` returns false, the payload of a cancelled timer is not dropped.
+    /// `wants_payload` returns false for a cancelled timer, frees the node without dropping the
+    /// payload.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
@@ -1251,8 +1254,8 @@ impl<T> Engine<T> {
 }
 
 impl Engine<Callback> {
-    /// Returns the callback of a cancelled timer, which is still in the timer's node. The caller
-    /// drops the callback in place, and then [frees](Self::free) the node.
+    /// Returns a pointer to the callback of a cancelled timer. The callback stays in the timer's
+    /// node: the caller drops it in place, and then [frees](Self::free) the node.
     #[inline]
     pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackPtr {
         OwnerSlab::cancelled_callback(self.nodes.entry(index))

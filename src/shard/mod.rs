@@ -438,9 +438,10 @@ impl<T> Shard<T> {
     }
 
     /// Begins a turn: reads the clock, so that [`next_expired`](Self::next_expired) returns due
-    /// timers. The loop must then call `next_expired` or [`next_expiry`](Self::next_expiry) until
-    /// the call returns `None`. If the loop stops earlier and work remains,
-    /// [`time_until_next`](Self::time_until_next) returns zero, so the loop spins.
+    /// timers, and consumes up to 1,024 remote requests. The loop must then call `next_expired` or
+    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops earlier
+    /// and work remains, [`time_until_next`](Self::time_until_next) returns zero, so the loop
+    /// spins.
     ///
     /// # Examples
     ///
@@ -495,7 +496,7 @@ impl<T> Shard<T> {
     /// most `budget` remote requests, never more than 1,024 requests. Each entry or request may
     /// yield a due timer. If some remain, [`is_behind`](Self::is_behind) returns true,
     /// [`time_until_next`](Self::time_until_next) returns zero, and the next turn continues in
-    /// order.
+    /// order. A budget of zero makes no progress.
     ///
     /// # Examples
     ///

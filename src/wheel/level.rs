@@ -50,7 +50,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
         LEVEL_BITS * level
     }
 
-    /// Returns the number of the slot of `level` that covers `tick`.
+    /// Returns the number, which never wraps, of the slot of `level` that covers `tick`.
     #[inline]
     pub(super) fn slot_number(level: usize, tick: u64) -> u64 {
         tick >> Self::slot_width_log2(level)

@@ -382,7 +382,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Moves time to `now` and returns due entries as [`advance`](Self::advance) does, but returns
     /// or moves at most `budget` entries. If the budget does not suffice,
-    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
+    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order. A budget
+    /// of zero makes no progress.
     ///
     /// # Examples
     ///

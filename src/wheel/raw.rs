@@ -65,8 +65,9 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// starts, and no revolution of the first level ends. A pass that ends before this tick only
     /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
-    /// No occupied slot starts after `current` and before this tick. A `Cell`, so that
-    /// `next_deadline` also raises it, and the next call need not search again.
+    /// No occupied slot starts after `current` and before this tick. `idle_until` never exceeds
+    /// this tick. A `Cell`, so that `next_deadline` also raises it, and the next call need not
+    /// search again.
     pub(super) first_start_min: Cell<u64>,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,

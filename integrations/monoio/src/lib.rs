@@ -19,7 +19,7 @@
 //!
 //! On Linux the driver usually waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd),
 //! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps with monoio's own timer,
-//! which rounds up to milliseconds, and fires all due timers before other tasks run.
+//! which rounds up to milliseconds. monoio fires all due timers before other tasks run.
 
 #![cfg(unix)]
 

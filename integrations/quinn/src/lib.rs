@@ -1,8 +1,8 @@
 //! corewheel as the timer of quinn's QUIC connections: [`Runtime`] is a [`quinn::Runtime`] with
 //! tasks and sockets from tokio.
 //!
-//! A QUIC connection resets its timer with nearly every packet. In corewheel, such a reset usually
-//! sends no message.
+//! A QUIC connection resets its timer with nearly every packet. In corewheel, a reset to a
+//! later deadline usually sends no message.
 //!
 //! ```
 //! use corewheel_quinn::Runtime;

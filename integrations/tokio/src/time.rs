@@ -28,13 +28,14 @@
 //! 3. A wheel of the timers given to [`use_timers`]. Without that call, the first use calls
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
-//! Neither a tokio runtime nor `enable_time` is needed. Where tasks never change threads, the
-//! futures of [`corewheel::future`] cost less.
+//! Unless a dependency uses `tokio::time`, neither a tokio runtime nor `enable_time` is needed.
+//! Where tasks never change threads, the futures of [`corewheel::future`] cost less.
 //!
 //! # What differs from tokio
 //!
-//! - **A sleep whose deadline has passed is ready at its first poll**, even `sleep(Duration::ZERO)`.
-//!   In tokio, it waits for the next millisecond. So a loop over such sleeps spins.
+//! - **A sleep whose deadline has passed is usually ready at its first poll**, even
+//!   `sleep(Duration::ZERO)`, so a loop over such sleeps spins. tokio waits for the next
+//!   millisecond.
 //! - A deadline more than 584 years ahead never elapses.
 //! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`: reset it by
 //!   `Pin::new(&mut sleep).reset(deadline)`.
@@ -45,8 +46,8 @@
 //!   [`Sleep::is_elapsed`] stays false.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock can advance
-//!   while a blocking task runs, such as `spawn_blocking`, `tokio::fs` or a DNS lookup. To wait for such a task in real time, call [`resume`]
-//!   before and [`pause`] after it.
+//!   while a blocking task runs, such as `spawn_blocking`, `tokio::fs` or a DNS lookup. To wait for
+//!   such a task in real time, call [`resume`] before and [`pause`] after it.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. Instead of `#[tokio::test]`, write a `#[test]` that calls
 //!   [`run`](crate::run), and first call [`pause`] in its future; `start_paused` stops only tokio's

@@ -91,7 +91,7 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
         std::array::from_fn(|_| Self(EpochPointer::default()))
     }
 
-    /// Publishes `value` to all threads. The cell must be empty.
+    /// Puts `value` into the cell, which must be empty, so that every thread can read it.
     pub(crate) fn publish(&self, value: Arc<T>) {
         let pointer = NonNull::new(Arc::into_raw(value).cast_mut()).expect("an `Arc` is not null");
         let was_empty = self.0.publish_if_empty(pointer);

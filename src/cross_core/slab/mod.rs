@@ -41,7 +41,7 @@
 //! the owner retracts pages, so the owner need not be pinned to use nodes. All nodes of an *empty*
 //! page are free: `Idle` and not *queued*. The owner keeps some empty pages as spares, and
 //! *retires* the others: it retracts them, and frees them later. Before the owner retires a remote
-//! page, it takes all nodes of that page by one compare-and-swap.
+//! page, it takes all nodes of that page by one compare-and-swap, so that no adder can take a node.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread

@@ -489,8 +489,8 @@ impl OwnerSlab<Callback> {
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns the callback of a timer that was just cancelled, to drop in place before the node is
-    /// freed.
+    /// Returns a pointer to the callback of a timer that was just cancelled. The callback stays in
+    /// the node: the caller drops it in place before it frees the node.
     #[inline]
     pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other

@@ -99,7 +99,7 @@ fn the_sweep_takes_every_payload() {
     let handed_back = SweepOutcome::HandedBack { has_new_deadline: false };
     let nodes = own.possibly_used_indices().map(|index| own.entry(index));
     let swept = nodes.filter(|node| node.state().sweep() == handed_back);
-    let payloads: Vec<_> = swept.map(|node| node.take_payload()).collect();
+    let payloads: Vec<_> = swept.map(NodeRef::take_payload).collect();
     assert_eq!((payloads.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
