@@ -238,9 +238,9 @@ impl Config {
     /// if it has ever called [`PreparedSleep::park`](crate::PreparedSleep::park).
     ///
     /// Any thread may call or drop the hook, and several threads may call it for the same sleep. A
-    /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard leaks itself and the shard's
-    /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
-    /// the hook.
+    /// hook that owns a [`ShardRef`](crate::ShardRef) of the hook's shard leaks itself and the
+    /// shard's memory. If the hook panics, the owner sleeps until its timeout, or until the next
+    /// call of the hook.
     ///
     /// The hook may send requests to any shard. A request that wakes a shard calls that shard's
     /// hook at once, inside the running hook. A call deeper than 32 hooks, or inside the same hook

@@ -380,9 +380,9 @@ impl TimerHandle {
     /// False does not mean that the callback has run: another thread may have cancelled the timer
     /// or drained its wheel. So a caller that still needs a timer must then add a new one.
     ///
-    /// If a callback resets a timer of its own wheel, the turn in progress usually does not fire
-    /// that timer. A reset of a periodic timer changes the time of the next run, and later runs
-    /// follow at the timer's period. Earlier slack and spread no longer apply.
+    /// If a callback resets a timer of the wheel that runs it, the turn in progress usually does
+    /// not fire that timer. A reset of a periodic timer changes the time of the next run, and later
+    /// runs follow at the timer's period. Earlier slack and spread no longer apply.
     ///
     /// Cost: constant. A reset takes no lock, and usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at

@@ -636,8 +636,8 @@ impl ThreadWheel {
     }
 
     /// Consumes remote requests: runs the callbacks of added and reset timers that are due, and
-    /// drops those of cancelled timers. In the urgent phase, before the due timers fire, consumes
-    /// only adds and resets.
+    /// drops the callbacks of cancelled timers. In the urgent phase, before the due timers fire,
+    /// consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, fired: &mut usize, collected: &mut usize) {
         while let Some(step) =
@@ -941,7 +941,7 @@ impl ThreadWheel {
     /// Adds a timer of a client. Returns `None` if the timer was not added. Before another attempt,
     /// the client must call [`engine_with_room`](Self::engine_with_room). While the timer is
     /// pending, the client must not reuse `client_index`. After the add, the client must end the
-    /// borrow of its own state, and then call
+    /// borrow of its state. The client must then call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
     #[track_caller]
     #[inline(always)]

@@ -159,8 +159,8 @@ impl Exporter {
     /// }
     /// ```
     pub fn export(&mut self) {
-        // Exports ended shards first, so that resetting their gauges does not overwrite those of a
-        // new shard with the same number and name.
+        // Exports ended shards first, so that resetting their gauges does not overwrite the gauges
+        // of a new shard with the same number and name.
         self.last_exported.retain(|&serial, (exported, shared)| {
             let is_registered = registry::find_shard(exported.number, &pin())
                 .is_some_and(|current| current.serial == serial);

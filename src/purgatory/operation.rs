@@ -41,7 +41,7 @@ pub trait DelayedOperation: 'static {
     ///
     /// The purgatory calls `try_complete` when the operation is added, at events on its keys, when
     /// [`check`](crate::purgatory::Purgatory::check) is called, and sometimes at other times. There
-    /// is no call at the timeout: the operation expires even if its condition holds by then. Before
+    /// is no call at the timeout: the operation expires even if its condition holds. Before
     /// you report an event, write the state that `try_complete` reads: there may be no later check.
     ///
     /// `try_complete` must be quick, and must not call `turn`.

@@ -91,7 +91,7 @@ impl PreparedSleep<'_> {
     /// as a wait for a channel or a lock. Another park could consume the wake-up.
     ///
     /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up both calls the hook
-    /// and ends this sleep, but the first `park` of a wheel or shard returns at once.
+    /// and ends this sleep. With a hook, the first `park` of a wheel or shard returns at once.
     ///
     /// # Examples
     ///

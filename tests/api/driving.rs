@@ -726,6 +726,25 @@ fn a_driver_may_register_or_end_during_run_until() {
     }
 }
 
+#[test]
+fn a_panic_in_run_until_ends_its_driving() {
+    on_a_thread(|| {
+        let mut checks = 0;
+        let run = || {
+            local_timer().run_until(|| {
+                local_timer().add(Duration::ZERO, || ());
+                checks += 1;
+                assert!(checks == 1, "the second check panics");
+                false
+            });
+        };
+        assert!(panics(run));
+        // If `run_until` still counted as a loop, the wheel would not need another driver.
+        drop(driver());
+        assert!(sleep_panics());
+    });
+}
+
 // ---- `future::drive`
 
 /// Runs the tasks in a tokio runtime on this thread until `first` ends.

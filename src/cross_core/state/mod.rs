@@ -135,15 +135,15 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer, and the owner need not learn of a postponement until the old
-//! deadline. After applying a remote reset of a one-shot timer in the wheel's first level, the
-//! owner stores the *linked deadline* in the node: the deadline at which it has linked the timer.
-//! Then the owner sets *postponable*. A later remote reset that finds *postponable* sends no
-//! message, unless the new deadline is before the linked deadline. The resetting thread only writes
-//! the requested deadline and sets *new deadline*. At the linked deadline, the owner's `claim`
-//! finds *new deadline* set, and the owner applies the requested deadline. To bound the work at one
-//! tick (P7 in `ARCHITECTURE.md`), each slot of the first level counts its postponable timers, and
-//! the timers that the owner itself has postponed but left in the slot. If this count is at its
-//! limit, the owner does not set *postponable*.
+//! deadline. If the owner applies a remote reset of a one-shot timer in the first level, it also
+//! stores the *linked deadline* in the node: the deadline at which it has linked the timer. Then
+//! the owner sets *postponable*. A later remote reset that finds *postponable* sends no message,
+//! unless the new deadline is before the linked deadline. The resetting thread only writes the
+//! requested deadline and sets *new deadline*. At the linked deadline, the owner's `claim` finds
+//! *new deadline* set, and the owner applies the requested deadline. Each slot of the first level
+//! counts its postponable timers, and the timers that the owner has postponed but left in the slot.
+//! At the limit of this count, the owner does not set *postponable*. So the work at one tick is
+//! bounded (P7 in `ARCHITECTURE.md`).
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. Then the
 //! `end_reset_without_message` of a reset in progress fails, and the resetting thread sends a
