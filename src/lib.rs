@@ -22,9 +22,9 @@
 //!
 //! # Where to begin
 //!
-//! The [guide] leads from a first timer to a tuned server. It [compares](guide::comparison)
-//! corewheel with other timers, and shows how to [migrate](guide::moving) from tokio, Netty, Java,
-//! Kafka and Go. The parts of the crate are:
+//! The [guide] leads from a first timer to a tuned server. The guide also
+//! [compares](guide::comparison) corewheel with other timers, and shows how to
+//! [migrate](guide::moving) from tokio, Netty, Java, Kafka and Go. The parts of the crate are:
 //!
 //! * [`local_timer`]: the thread's own wheel. Most programs need nothing else.
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
@@ -48,7 +48,7 @@
 //! # Driving a wheel
 //!
 //! A wheel starts no thread: its owner's loop drives it. The loop polls for events, at most until
-//! the next deadline ([`LocalTimer::sleep_with`]), and serves them. Then it calls
+//! the next deadline ([`LocalTimer::sleep_with`]), and serves them. Then the loop calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
 //! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor.
 //! Lateness depends on how often the loop calls `turn`.
@@ -77,9 +77,9 @@
 //!   wheel. [`TimerHandle::cancel`] says at once, on any thread, whether this call has ended the
 //!   timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock and, in the
-//!   steady state, allocate nothing. Their only system call reads the clock. Callbacks that capture
-//!   up to 32 bytes, aligned to at most 8, are stored inline. Remote adds, cancels and resets are
-//!   lock-free. The owner never waits for another core.
+//!   steady state, allocate nothing. The only system call of these operations reads the clock.
+//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
+//!   cancels and resets are lock-free. The owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
 //!   reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
@@ -114,7 +114,7 @@
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without one of these features, some doc links have no target, and some code is unused.
+// If one of these features is off, some doc links have no target, and some code is unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)

@@ -102,8 +102,9 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 /// bounds the number of cancelled timers whose payloads wait for the owner (P8).
 pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
-/// A mailbox's message count that reaches this value is lowered by `WAKE_AT_QUEUED_MESSAGES`. A
-/// count below `MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES` is exact.
+/// When a mailbox's message count reaches this value, the count is lowered by
+/// `WAKE_AT_QUEUED_MESSAGES`. A count below `MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES` is
+/// exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// Maximum number of messages in a batch that a purgatory sends to another core. A turn consumes a
@@ -167,7 +168,7 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 /// causes a report (see `metrics`).
 pub(crate) const SHORT_OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// The longer grace period, in nanoseconds. It applies to a `Shard`, to a wheel of
+/// The longer grace period, in nanoseconds. This period applies to a `Shard`, to a wheel of
 /// `Timers::per_worker`, and to a thread that has registered a driver, installed a configuration or
 /// returned from `run_until`.
 pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;

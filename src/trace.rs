@@ -1,5 +1,5 @@
-//! Reports rare incidents through `tracing`. Without the feature `tracing` or a subscriber, reports
-//! only wheels without a loop, on standard error.
+//! Reports rare incidents through `tracing`. Without the feature `tracing`, or without a
+//! subscriber, reports only wheels that no loop drives, on standard error.
 //!
 //! A `tracing` subscriber may call corewheel or panic. So a caller of these functions must hold no
 //! borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
@@ -24,7 +24,7 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 pub(crate) enum UndrivenIncident {
     /// A timer is overdue.
     Overdue,
-    /// The thread has ended and dropped this number of timers. Its wheel never had a turn.
+    /// The thread has ended and dropped this number of timers. The thread's wheel never had a turn.
     DroppedWithoutTurn(usize),
     /// The thread has ended after the wheel's last turn, and dropped this number of timers, at
     /// least one of them overdue.

@@ -22,9 +22,9 @@ use crate::{
 /// Most timeouts need not be exact:
 ///
 /// * [`slack`](Self::slack) lets timers share ticks, so that one wake-up of the loop serves many
-///   timers. Use it for cache entries, statistics and keep-alives.
-/// * [`spread`](Self::spread) spreads out timers that are added together. Use it for reconnects and
-///   retries, which a thousand clients would otherwise do at once.
+///   timers. Use slack for cache entries, statistics and keep-alives.
+/// * [`spread`](Self::spread) spreads out timers that are added together. Use spread for reconnects
+///   and retries, which a thousand clients would otherwise do at once.
 ///
 /// If a `When` has both slack and spread, the slack begins at the deadline that the spread has
 /// delayed.

@@ -228,7 +228,7 @@ impl ManualClock {
         Reading::exact(nanos)
     }
 
-    /// Returns true if an owner's reading may be inexact.
+    /// Returns true if a shard's readings of this clock may be inexact.
     #[cfg(all(feature = "models", not(loom)))]
     pub(super) fn is_inexact(&self) -> bool {
         self.0.blur.is_some()

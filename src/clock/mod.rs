@@ -268,8 +268,8 @@ impl Clock {
     }
 
     /// Returns a seed for [`When::spread`](crate::When::spread). A real clock gives random seeds,
-    /// so that processes that start together spread differently. A virtual clock gives equal seeds
-    /// in each run.
+    /// so that processes that start together spread differently. A virtual clock gives the same
+    /// seeds in each run.
     pub(crate) fn next_spread_seed(&self) -> u64 {
         match &self.0 {
             ClockSource::Manual(manual) => manual.next_spread_seed(),
@@ -278,7 +278,7 @@ impl Clock {
         }
     }
 
-    /// Returns true if an owner's reading may be inexact.
+    /// Returns true if a shard's readings of this clock may be inexact.
     pub(crate) fn is_inexact(&self) -> bool {
         match &self.0 {
             #[cfg(all(feature = "models", not(loom)))]
@@ -341,7 +341,8 @@ impl Clock {
                 ClockSource::BootTime { nanos_at_origin: own_origin, .. },
                 ClockSource::BootTime { nanos_at_origin: other_origin, .. },
             ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
-            // Reads `other` first, so the result is too late by the time between the two readings.
+            // Reads `other` first. So the result is late by the time between the two readings, and
+            // never early.
             (ClockSource::BootTime { .. }, _) | (_, ClockSource::BootTime { .. }) => {
                 let remaining = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(remaining)
@@ -367,8 +368,8 @@ impl Clock {
     }
 }
 
-/// Reads `CLOCK_BOOTTIME`, which also advances while the machine is suspended. Returns `None` if it
-/// cannot be read.
+/// Reads `CLOCK_BOOTTIME`, which also advances while the machine is suspended. Returns `None` if
+/// this clock cannot be read.
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
 #[allow(unsafe_code)]
 fn boot_time_nanos() -> Option<u64> {

@@ -18,8 +18,8 @@ use crate::limits::TICK_NANOS_MIN;
 ///
 /// n * r / 2^(63 + l) = n / d + n * e / (d * 2^(63 + l)).
 ///
-/// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. The next integer above n /
-/// d is at least n / d + 1 / d. So n * r / 2^(63 + l) rounded down equals n / d rounded down.
+/// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. The next integer above
+/// n / d is at least n / d + 1 / d. So n * r / 2^(63 + l) rounded down equals n / d rounded down.
 /// Readings of 2^63 or more, after 292 years, need a division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
@@ -88,8 +88,8 @@ impl TickLength {
         self.tick_start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the deadline `nanos`. From an elapsed deadline, subtracts *almost a tick*: a tick
-    /// minus a nanosecond. The subtraction cancels the rounding up in
+    /// Returns the deadline `nanos`. If the deadline has elapsed, subtracts a tick minus a
+    /// nanosecond. The subtraction cancels the rounding up in
     /// [`deadline_tick`](Self::deadline_tick), so the next turn fires the timer.
     #[inline]
     pub(crate) fn backdate_if_elapsed(self, nanos: u64, has_elapsed: bool) -> u64 {
@@ -98,10 +98,11 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
-    /// and `max` are the bounds of the reset's clock reading. The reset has replaced an elapsed
-    /// deadline after `min` by `min`, and has then [subtracted](Self::backdate_if_elapsed) almost a
-    /// tick. This function adds almost a tick again. If the sum is before `min`, the sum is the
-    /// requested deadline. Otherwise, the requested deadline may have been as late as `max`.
+    /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
+    /// elapsed, the reset lowered it to at most `min`, and then
+    /// [backdated](Self::backdate_if_elapsed) it. This function undoes the backdating. A result
+    /// before `min` is the requested deadline. Otherwise, the requested deadline may have been as
+    /// late as `max`, so the function returns the later of `max` and `due`.
     pub(crate) fn period_base_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }

@@ -4,9 +4,9 @@
 //! table grows by whole pages, so no entry moves. Each page has its own free list, so that a page
 //! can be freed without a search of other lists.
 //!
-//! The *last-freed* place is reused first, because it is probably still in the cache. It stays
-//! outside the lists, so that the next add touches no list, and its page counts it as used. The
-//! last-freed place joins the free list of its page, at the latest when another place is freed.
+//! The *last-freed* place is reused first, because it is probably still in the cache. This place
+//! stays outside the lists, so that the next add touches no list, and its page counts it as used.
+//! The last-freed place joins its page's free list at the latest when another place is freed.
 //!
 //! # When memory is committed and freed
 //!
@@ -76,7 +76,7 @@ impl<P: Copy> PageTable<P> {
 
     #[inline]
     pub(crate) fn has(&self, number: usize) -> bool {
-        // SAFETY: as in `get`. `numbers` is as long as `pages`.
+        // SAFETY: the index is at most `index_mask`, one less than the length of `numbers`.
         unsafe { *self.numbers.get_unchecked(number & self.index_mask) as usize == number }
     }
 
@@ -153,7 +153,7 @@ struct PageFreeList {
     /// One plus the first place of the list, or 0 if the list is empty.
     first_free_plus_one: u16,
     used_count: u16,
-    /// The first place that was never in the list; nor were the later places.
+    /// This place and all later places were never in the list.
     first_never_used: u16,
     /// True if the page exists and belongs to this owner.
     is_own: bool,
@@ -164,7 +164,7 @@ struct PageFreeList {
 const _: () = assert!(PAGE_LEN < 1 << 16, "a place plus one fits in 16 bits");
 
 impl PlaceAllocator {
-    /// Creates the free places of an owner whose only page is page 0.
+    /// Creates the allocator of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
         let mut free = Self {
             free_lists_by_page: Vec::new(),
@@ -440,7 +440,7 @@ unsafe fn release_physical_pages(memory: NonNull<u8>, size: usize) {
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // At most a place plus one.
+#[allow(clippy::cast_possible_truncation)] // A link is at most a place plus one.
 fn as_u16(link: u32) -> u16 {
     link as u16
 }
@@ -511,11 +511,11 @@ mod tests {
             assert!(page.is_aligned());
             // SAFETY: an array of zero bytes is valid.
             assert!(unsafe { page.as_ref() }.0.iter().all(|&byte| byte == 0));
-            // SAFETY: as for `page`.
+            // SAFETY: an array of zero bytes is valid.
             assert_eq!(unsafe { small.read() }, [0; 3]);
-            // SAFETY: nothing refers to it.
+            // SAFETY: nothing refers to the page.
             unsafe { free_page(page) };
-            // SAFETY: as for `page`.
+            // SAFETY: nothing refers to the page.
             unsafe { free_page(small) };
         }
     }

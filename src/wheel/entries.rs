@@ -296,7 +296,7 @@ impl<T> Entries<T> {
     #[inline(always)]
     fn take_from_current_page(&mut self) -> Option<u32> {
         let pages = &self.pages;
-        // SAFETY: as in `page`.
+        // SAFETY: each page in the table is allocated, and is never borrowed mutably.
         let page = |number| unsafe { pages.get(number).as_ref() };
         self.free_places
             .take_from_current_page(|number, place| page(number).entries[place].links.next.get())
@@ -343,7 +343,8 @@ impl<T> Entries<T> {
         self.pages.find_map_index_from(index, &self.free_places, find)
     }
 
-    /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees it.
+    /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees this
+    /// memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
         let pages = capacity.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
         let spare = &mut self.free_places.spare_pages_to_keep;
@@ -431,8 +432,8 @@ impl<T> Entries<T> {
 
     #[inline]
     fn page(pages: &PageTable<NonNull<Page<T>>>, number: usize) -> &Page<T> {
-        // SAFETY: a page lives until it is removed from the table, which needs `&mut PageTable`. It
-        // is never borrowed mutably.
+        // SAFETY: a page lives until it is removed from the table, which needs `&mut PageTable`. A
+        // page is never borrowed mutably.
         unsafe { pages.get(number).as_ref() }
     }
 

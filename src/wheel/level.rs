@@ -50,7 +50,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
         LEVEL_BITS * level
     }
 
-    /// Returns the number, which never wraps, of the slot of `level` that covers `tick`.
+    /// Returns the number of the slot of `level` that covers `tick`. Slot numbers never wrap.
     #[inline]
     pub(super) fn slot_number(level: usize, tick: u64) -> u64 {
         tick >> Self::slot_width_log2(level)
@@ -81,7 +81,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     /// Returns the index of the slot that covers `tick` in the first level.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // A slot of the first level has at most 20 bits.
+    #[allow(clippy::cast_possible_truncation)] // A first-level slot index has at most 20 bits.
     pub(super) fn first_level_slot_at(tick: u64) -> u32 {
         tick as u32 & (Self::FIRST_LEVEL_SLOT_COUNT as u32 - 1)
     }

@@ -46,8 +46,8 @@ pub(crate) use self::{
 /// and no thread: only [`advance`](Self::advance) moves the wheel's time, and returns the due
 /// entries.
 ///
-/// With one version of corewheel, a wheel is deterministic: equal calls return equal keys, and
-/// equal entries in equal order.
+/// A wheel is deterministic: with one version of corewheel, the same calls return the same keys,
+/// and the same entries in the same order.
 ///
 /// A slot of each level above the first covers as many ticks as 2^`LEVEL_BITS` slots of the level
 /// below. `LEVEL_BITS` is 1 to 14. `LEVELS` must be the smallest number for which
@@ -78,7 +78,7 @@ pub(crate) use self::{
 /// assert!(wheel.is_empty());
 /// ```
 ///
-/// The loop of a device, whose counter of milliseconds wraps at 2^32, and whose light blinks every
+/// This loop of a device reads a millisecond counter that wraps at 2^32, and blinks a light every
 /// 100 ms:
 ///
 /// ```
@@ -334,8 +334,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// If the iterator is dropped early, the next call of `advance` returns the remaining entries.
     /// So a loop that inserts entries can call `advance(now).next()` for each due entry. An entry
     /// inserted with a deadline up to `now` gets the deadline `now`, so the loop gets this entry
-    /// too. In a simulation, each event must come at its own tick. So a simulation advances from
-    /// one deadline to the next, as in the second example.
+    /// too. A simulation must process each event exactly at its deadline. So a simulation advances
+    /// from one deadline to the next, as in the second example.
     ///
     /// Cost: constant per returned entry, plus at most a scan of a bitmap. A call also moves
     /// entries between slots: an entry moves at most `LEVELS` times per insertion or reset. If
@@ -429,18 +429,18 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
-    /// The tick is never later than the earliest deadline. It may be earlier, because some advances
-    /// only move entries between slots:
+    /// The tick is never later than the earliest deadline. The tick may be earlier, because some
+    /// advances only move entries between slots:
     ///
     /// - at the start of a slot above the first level,
-    /// - at the last ticks before this start, if slots above the first level have more than 8,192
+    /// - at the last ticks before such a start, if slots above the first level have more than 8,192
     ///   entries,
     /// - at the old deadline of entries that were reset to a later deadline: usually one advance
     ///   for up to 96 entries, and at most one for each further entry.
     ///
-    /// Usually the tick is after [`now`](Self::now). It is at or before `now` if
-    /// [`is_behind`](Self::is_behind) returns true, or after an insertion or reset with a deadline
-    /// up to `now`.
+    /// Usually the tick is after [`now`](Self::now). The tick is at or before `now` if
+    /// [`is_behind`](Self::is_behind) returns true, or if an entry was inserted or reset with a
+    /// deadline up to `now`.
     ///
     /// # Examples
     ///

@@ -20,7 +20,8 @@
 //! In the first level, only the reset of a *postponable* entry is postponed. Usually an entry
 //! becomes postponable at its first reset to a later deadline: its slot then counts the entry. A
 //! slot counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries
-//! (promise P7). A reset of an entry that the slot cannot count relinks this entry at once.
+//! (promise P7). If a slot has reached this maximum, a reset of a further entry relinks the entry
+//! at once.
 //!
 //! # The passage of time
 //!
@@ -36,9 +37,9 @@
 //! one pass have at most [`CASCADED_AHEAD_PER_TURN_MAX`] entries in all (P7). While a slot
 //! cascades, no new entry goes to this slot, because a lower level already covers the slot's ticks.
 //!
-//! If a slot needs several portions, `next_deadline` returns a tick that leaves one tick for each
-//! portion. A pass after this tick cascades a larger portion, so that the following passes are
-//! short again.
+//! If a slot needs several portions, `next_deadline` returns a tick early enough to leave one tick
+//! for each portion. A pass that comes later cascades a larger portion, so that the following
+//! passes are short again.
 
 use alloc::{boxed::Box, vec};
 use core::cell::Cell;
@@ -66,8 +67,8 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
     /// No occupied slot starts after `current` and before this tick. `idle_until` never exceeds
-    /// this tick. A `Cell`, so that `next_deadline` also raises it, and the next call need not
-    /// search again.
+    /// this tick. The `Cell` lets `next_deadline` store the tick that it found, so that the next
+    /// call need not search again.
     pub(super) first_start_min: Cell<u64>,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
@@ -79,8 +80,8 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The number of entries that the pass may still return or relink.
     budget: usize,
     prefetcher: Prefetcher,
-    /// The number of entries in slots. This field is narrower than `touched`, because one wide load
-    /// of both fields would stall after a narrow store to either.
+    /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
+    /// does not load both at once: such a load would stall after a store to one of them.
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
@@ -197,8 +198,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.unlink_keeping_len(storage, entry);
     }
 
-    /// Unlinks an entry for whose location [`is_in_first_level`](Location::is_in_first_level)
-    /// returns true.
+    /// Unlinks an entry whose location satisfies
+    /// [`is_in_first_level`](Location::is_in_first_level).
     #[inline]
     pub(super) fn unlink_from_first_level<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
@@ -231,8 +232,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
     }
 
-    /// Makes an entry postponable, and counts it in its slot. Returns false if the entry is not
-    /// `FIRST_LEVEL`, or if the slot has counted the maximum.
+    /// Makes an entry postponable, and counts it in its slot. Returns false if `location` is not
+    /// `FIRST_LEVEL`, or if the slot's count is at its maximum.
     #[inline]
     fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(entry.deadline().get());
@@ -274,10 +275,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
     }
 
-    /// Relinks an entry of a *crowded* slot, which has counted the maximum of postponable entries.
-    /// Tries the slot of the new deadline, and then a pseudo-random earlier slot, because the
-    /// entry's next reset should be postponable. If both slots are crowded, links the entry as
-    /// `FIRST_LEVEL` into the slot of its deadline.
+    /// Relinks an entry of a *crowded* slot, whose count of postponable entries is at its maximum.
+    /// Tries the slot of the new deadline, and then a pseudo-random earlier slot, so that the
+    /// entry's next reset can be postponed. If both slots are crowded, links the entry with the
+    /// location `FIRST_LEVEL` into the slot of its deadline.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -326,7 +327,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Relinks an entry at a deadline after `pass_end`, or links it if it is in no slot. Returns
     /// true if the entry is now postponable. The caller may let other threads reset a postponable
-    /// entry to a later deadline without a message (P7).
+    /// entry to a later deadline without a message to the owner (P7).
     #[inline]
     pub(crate) fn try_relink_as_postponable<S: Storage>(
         &mut self,
@@ -434,7 +435,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry.location().set(Location::in_upper_slot(slot));
     }
 
-    /// Returns the slot of `tick` in the lowest upper level that covers `tick`, to link an entry.
+    /// Returns the slot of `tick` in the lowest upper level that covers `tick`. The caller must
+    /// link an entry into this slot.
     #[inline]
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
@@ -695,7 +697,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn cascade_portions_ahead(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
-        // Entries of slots that start at `current` also cascade in this pass, so they count.
+        // Entries of slots that start at `current` also cascade in this pass, so they use up a part
+        // of the allowance.
         let due_counts = Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
             .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
         let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());
@@ -780,7 +783,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let mut first =
             if has_entries { self.next_occupied_slot_number(0, u64::MAX) } else { None };
         // A slot of an upper level starts only where a revolution of the first level starts. So if
-        // `first` is in the current revolution, no upper level's slot starts before it.
+        // `first` is in the current revolution, no upper level's slot starts before `first`.
         if self.len > 0 && !first.is_some_and(|tick| self.is_in_current_revolution(tick)) {
             for level in 1..LEVELS {
                 let number = self.next_occupied_slot_number(level, first.unwrap_or(u64::MAX));
@@ -828,9 +831,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         work.into_iter().chain(late).min()
     }
 
-    /// Returns the next tick at which a pass must cascade a portion in advance, or `first_start`,
-    /// the first start of an occupied slot, if it is earlier. Ignores the final portion, which
-    /// cascades at the slot's start.
+    /// Returns the earlier of two ticks: the next tick at which a pass must cascade a portion in
+    /// advance, and `first_start`, the first start of an occupied slot. Ignores a slot's final
+    /// portion, which cascades at the slot's start.
     fn lower_to_cascade_tick(&self, first_start: u64) -> u64 {
         if self.upper_total <= CASCADED_AHEAD_PER_TURN_MAX {
             return first_start;

@@ -70,7 +70,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     #[inline]
     fn head_word_mut(&mut self, slot: u32) -> &mut u32 {
-        // SAFETY: as in `head_word`.
+        // SAFETY: `new` has made `SLOT_MASK + 1` heads.
         unsafe { self.heads.get_unchecked_mut((slot & Self::SLOT_MASK) as usize) }
     }
 
@@ -203,7 +203,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(super) fn is_alone(links: &Links) -> bool {
         // Only a slot's first entry has the bit `SLOT_FLAG` in `previous`. Only for the last entry,
-        // whose `next` is 0, `next - 1` has this bit too.
+        // whose `next` is 0, does `next - 1` have this bit.
         links.previous.get() & links.next.get().wrapping_sub(1) & SLOT_FLAG != 0
     }
 

@@ -16,7 +16,7 @@ pub(crate) trait Storage {
 
     fn entry(&self, index: u32) -> Self::Entry<'_>;
 
-    /// Prefetches the fields of an entry, which may be free.
+    /// Prefetches the fields of an entry, used or free.
     fn prefetch(&self, index: u32);
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// Not linked since the storage set this location. The value is zero, as in new memory.
+    /// In no slot since the storage set this location. The value is zero, as in new memory.
     pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);

@@ -44,8 +44,9 @@ pub(crate) const BOUNDS_GAP_MAX_NANOS: u64 = 10_000;
 /// memory, the processor may read the counter up to a microsecond too early.
 const EARLY_READ_MARGIN_NANOS: u64 = 1_000;
 
-/// If an anchor's bracket is longer than [`WINDOW_MAX_NANOS`] divided by this number, the anchor
-/// gets no window. The thread was probably interrupted between the two readings of the counter.
+/// If the bracket, the span between an anchor's two counts, is longer than [`WINDOW_MAX_NANOS`]
+/// divided by this number, the anchor gets no window. The thread was probably interrupted between
+/// the two readings of the counter.
 const WINDOW_TO_BRACKET_RATIO_MIN: u64 = 8;
 
 /// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A

@@ -35,8 +35,8 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn try_with_lock<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: no code relies on the lock's memory order. A swap would not do: loom would let
-        // threads read the swap's `true` even after the lock is released.
+        // Relaxed: no code relies on the lock's memory order. A swap would not suffice: loom would
+        // let threads read the swap's `true` even after the release of the lock.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
