@@ -2,13 +2,13 @@
 //!
 //! A remote add is accepted if this sum is below the limit:
 //!
-//! * The live count that the owner published last, which excludes up to 1,024 cancelled timers with
-//!   a message in the backlog (`mailbox::backlog`).
+//! * The owner's last published count of live timers. This *live count* excludes up to 1,024
+//!   cancelled timers whose messages are in the backlog (`mailbox::backlog`).
 //! * Plus the *reserved count*: the number of remote timers that the owner has not yet admitted.
 //! * Minus the number of cancelled timers with a message in the mailbox, at most 1,024.
 //!
-//! The owner publishes its count at least in each turn and before each announced sleep. Remote adds
-//! may exceed the limit by about the number of timers that the owner has added since its last
+//! The owner publishes the live count at least in each turn and before each announced sleep. Remote
+//! adds may exceed the limit by about the number of timers that the owner has added since its last
 //! publication. Without a limit, nothing is published and no reservations are counted.
 
 use crate::{
@@ -35,7 +35,7 @@ impl AdmissionLimit {
     /// Reserves room for a remote timer. [`release`](Self::release) or [`publish`](Self::publish)
     /// ends the reservation. Returns false if there is no room. `cancelled_in_mailbox` returns the
     /// number of cancelled timers to subtract. If `beyond_limit` is true, always succeeds: the
-    /// timer carries an internal message, such as a batch of a purgatory.
+    /// timer carries an internal message.
     #[inline]
     pub(crate) fn try_reserve(
         &self,

@@ -26,8 +26,8 @@ impl CallSite {
     }
 }
 
-/// Records which call added a timer, and when. A remote timer counts as added at its admission. In
-/// a node without a timer, the record has no meaning.
+/// Records which call added a timer, and when. If another thread adds the timer, the time is when
+/// the owner admits the timer (`slab`). In a node without a timer, the record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 

@@ -1,5 +1,5 @@
 //! The callbacks of timers. A closure of at most 32 bytes, with at most the alignment of a `u64`,
-//! is stored inline, any other in a box (P4 in `ARCHITECTURE.md`).
+//! is stored inline. Any other closure is stored in a box (P4 in `ARCHITECTURE.md`).
 
 #![allow(unsafe_code)]
 
@@ -14,8 +14,8 @@ type ClosureStorage = MaybeUninit<[u64; 4]>;
 
 /// The callback of a timer: a closure of any type, in storage of fixed size.
 ///
-/// After `build`, the storage holds a value, the closure or its box, until the value is moved out
-/// or dropped. The vtable has the operations of the value's type.
+/// After `build`, the storage holds the closure or its box, until this *value* is moved out or
+/// dropped. The vtable has the operations of the value's type.
 #[repr(C)]
 pub(crate) struct Callback {
     storage: ClosureStorage,

@@ -106,7 +106,7 @@ impl TimerHandle {
         }
     }
 
-    /// Returns a handle with the shard of `self`, whose index must be 0.
+    /// Returns a handle with the shard of `self`. The index of `self` must be 0.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -155,7 +155,7 @@ impl TimerHandle {
     /// Returns `None` if `bits` is no handle. Bits that are not from `to_bits` may match a timer by
     /// chance.
     ///
-    /// Cost: constant. This takes no lock.
+    /// Cost: constant. The call takes no lock.
     ///
     /// # Examples
     ///
@@ -378,11 +378,11 @@ impl TimerHandle {
     /// A timer that is overdue but has not fired can still be reset.
     ///
     /// False does not mean that the callback has run: another thread may have cancelled the timer
-    /// or drained its wheel. So a caller that still needs a timer must then add a new one.
+    /// or drained its wheel. After `false`, a caller that still needs a timer must add a new one.
     ///
     /// If a callback resets a timer of the wheel that runs it, the turn in progress usually does
     /// not fire that timer. A reset of a periodic timer changes the time of the next run, and later
-    /// runs follow at the timer's period. Earlier slack and spread no longer apply.
+    /// runs follow at the timer's period. The slack and spread of earlier requests no longer apply.
     ///
     /// Cost: constant. A reset takes no lock, and usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at

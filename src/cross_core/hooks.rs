@@ -2,7 +2,7 @@
 //! `ARCHITECTURE.md`).
 //!
 //! A hook may call `process::exit`, which drops the thread's wheel, while scoped threads still use
-//! the hook's captures. So a thread calls a hook or a waker through its own clone, which an exit
+//! the hook's captures. So a thread calls a hook or a waker through its own `Arc`, which an exit
 //! never drops.
 
 use std::{
@@ -149,8 +149,8 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 /// The user's hooks of a shard, and the means to wake the shard's owner.
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// The thread to unpark. A shard may move between threads, so an owner to unpark stores its
-    /// thread before each sleep. No thread blocks on the lock.
+    /// The thread to unpark. A shard may move between threads, so before each sleep, the owner
+    /// stores its thread if a wake-up must unpark it. No thread blocks on the lock.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
@@ -215,7 +215,7 @@ impl Hooks {
     pub(crate) fn set_driver_waker(&self, mut waker: Option<Arc<Waker>>) -> bool {
         let stored = self.driver_waker.get_or_init(|| TryLock::new(None));
         let was_set = stored.try_with_lock(|old| mem::swap(old, &mut waker)).is_some();
-        // Outside of the lock, because the drop may run user code.
+        // Drops the old waker outside of the lock, because the drop may run user code.
         self.drop_catching_panic(waker);
         was_set
     }
@@ -230,7 +230,7 @@ impl Hooks {
     fn try_unpark(&self) -> bool {
         // If another thread holds the lock, no wake-up is lost: that thread is about to unpark the
         // owner, or is the owner, which checks for requests before it sleeps. Unparks after
-        // releasing the lock, which the woken thread must not find held.
+        // releasing the lock, so that the woken thread does not find it held.
         let thread = self.thread_to_unpark.try_with_lock(|thread| thread.clone());
         thread.inspect(Thread::unpark).is_some()
     }
@@ -260,8 +260,9 @@ impl Hooks {
         self.thread_to_unpark.try_with_lock(|thread| thread.id())
     }
 
-    /// Makes later wake-ups unpark the calling thread, if they must unpark. If another thread is
-    /// copying the stored thread handle, changes nothing and returns false.
+    /// Makes later wake-ups unpark the calling thread, if they [must unpark](Self::must_unpark) the
+    /// owner. If another thread is copying the stored thread handle, changes nothing and returns
+    /// false.
     pub(crate) fn try_set_thread_to_unpark(&self, owner_parks: bool) -> bool {
         if !self.must_unpark(owner_parks) {
             return true;

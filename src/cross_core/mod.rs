@@ -1,4 +1,4 @@
-//! The parts of a shard that other threads use too.
+//! The parts of a shard that its owner shares with other threads.
 
 pub(crate) mod admission;
 pub(crate) mod call_site;

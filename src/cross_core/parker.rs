@@ -1,9 +1,9 @@
 //! How a shard's owner sleeps, and how other threads wake it without losing a wake-up.
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
-//! its request and then checks whether the owner sleeps, and until when. Each thread has a
-//! sequentially consistent fence between its steps. So at least one thread sees the first step of
-//! the other, as in Dekker's algorithm:
+//! its request and then checks whether the owner sleeps, and until when. Each thread executes a
+//! sequentially consistent fence between its two steps. So at least one thread sees the first step
+//! of the other, as in Dekker's algorithm:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -53,20 +53,21 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 pub(crate) struct Parker {
     /// The number of the latest sleep, times 16, plus four flags.
     sleep_word: AtomicU64,
-    /// The latest end of the most recently announced sleep, in nanoseconds of the clock.
+    /// The time at which the most recently announced sleep ends at the latest, in nanoseconds of
+    /// the clock.
     until: AtomicU64,
 }
 
 /// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// Set if the sleep may outlast `Config::drop_within`. Then a remote cancel that leaves a payload
-/// to the owner must wake the owner.
+/// Set if the sleep may outlast `Config::drop_within`. While set, a remote cancel that leaves a
+/// payload to the owner must wake the owner.
 const ENDS_ON_CANCEL: u64 = 2;
-/// Set while no loop drives the owner's wheel, which then counts as asleep for ever. Instead of
+/// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
 /// waking the owner, other threads publish their requested deadlines.
 const UNDRIVEN: u64 = 4;
-/// Set for ever when the owner first parks although it has a wake hook. Then each wake-up also
-/// unparks the owner.
+/// Set for ever when an owner with a wake hook first parks. While set, each wake-up also unparks
+/// the owner.
 const PARKS: u64 = 8;
 const SLEEP_NUMBER_STEP: u64 = 16;
 
@@ -180,8 +181,8 @@ impl Parker {
     pub(crate) fn sleep_in_progress_after_request(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `sleeps_past` then reads the end of this sleep, or of a later sleep, before
-        // which the owner sees the request.
+        // Acquire: `sleeps_past` then reads the end of this sleep or of a later sleep. Before a
+        // later sleep, the owner sees the request.
         SleepId::if_asleep(self.sleep_word.load(Ordering::Acquire))
     }
 

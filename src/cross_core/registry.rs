@@ -1,7 +1,7 @@
 //! The table of shards, in which a handle finds its shard by number.
 //!
-//! The number of an ended shard may be reused. The new shard uses generations above all generations
-//! of the old shard, so a stale handle matches no later timer.
+//! The number of an ended shard may be reused. The next shard with this number uses generations
+//! above those of the ended shard, so a stale handle matches no later timer.
 
 use std::sync::{Arc, Mutex};
 
@@ -63,7 +63,7 @@ impl FreeNumbers {
 }
 
 /// Assigns a shard its number and serial, and lets handles find it. Returns the shard, and the
-/// generation at which its timers start.
+/// generation of its first timer.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = lock(&REGISTRY.free_numbers);
     let assigned = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;
@@ -75,7 +75,7 @@ pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigE
     Ok((shared, assigned.first_generation))
 }
 
-/// Removes a shard from the table. A new shard with its number uses generations from
+/// Removes a shard from the table. The next shard with this `number` uses generations from
 /// `first_generation` on.
 pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);

@@ -313,8 +313,8 @@ impl Shared {
     }
 
     /// Returns the deadline of a timer that is reset now, and the start of its next period if the
-    /// timer is periodic, in nanoseconds of the clock. Only an elapsed deadline is backdated
-    /// (`backdate_if_elapsed`), not the start of the period.
+    /// timer is periodic, in nanoseconds of the clock. An elapsed deadline is backdated
+    /// (`backdate_if_elapsed`), but the start of the period is not.
     pub(crate) fn reset_due_and_period_base(&self, when: When) -> (u64, u64) {
         if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -334,7 +334,8 @@ impl Shared {
             RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
-            // The instant may be before the clock's origin, so adds the offset first.
+            // The instant may be before the clock's origin, so the offset is added before the
+            // conversion.
             RequestedTime::At(instant) => {
                 instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
             }
@@ -349,7 +350,7 @@ impl Shared {
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if `spread_due` has saturated.
             RequestedTime::After(delay) => delay.is_zero() && spread_due <= now.max,
-            // Between the bounds of `now`, only an exact reading decides.
+            // If `spread_due` is between the bounds of `now`, an exact reading decides.
             _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
         };
         let deadline = if has_elapsed { spread_due.min(now.min) } else { spread_due };
@@ -378,8 +379,8 @@ impl Shared {
         (sleeps_past || ends_any_sleep).then_some(sleep)
     }
 
-    /// Publishes the deadline of a remote request while no loop drives the wheel, at least the
-    /// present time.
+    /// Publishes the deadline of a remote request while no loop drives the wheel. An elapsed
+    /// deadline becomes the present time.
     #[cold]
     #[inline(never)]
     fn publish_due_while_undriven(&self, due: u64) {
@@ -396,8 +397,8 @@ impl Shared {
 }
 
 /// Returns true if a push that makes a mailbox stack `depth` messages deep must end the owner's
-/// sleep. Every `WAKE_AT_QUEUED_MESSAGES`-th message does, because an earlier wake-up may have
-/// failed.
+/// sleep. Every `WAKE_AT_QUEUED_MESSAGES`-th message must end the sleep, because an earlier wake-up
+/// may have failed.
 #[inline]
 fn is_multiple_of_wake_depth(depth: u32) -> bool {
     depth.is_multiple_of(WAKE_AT_QUEUED_MESSAGES)
@@ -504,14 +505,14 @@ impl Protected<'_, Shared> {
                 PushOutcome::Closed => return RemoteOutcome::no_wake_needed(answer),
             }
         }
-        // Reads the requested deadline only after the push, because another thread may have reset
-        // the timer again, without a message because of the flag *queued*.
+        // Reads the requested deadline only after the push. Another thread may have reset the timer
+        // again, and sent no message because the node was *queued*.
         let mut sleep_to_interrupt = self.sleep_to_interrupt_for_deadline(ends_any_sleep, || {
             node.requested_deadline().load_nanos()
         });
-        // Reads the word after the fence in `sleep_to_interrupt_for_deadline`. If another thread
-        // has cancelled the timer, this thread must end a sleep that is marked `ends_on_cancel`, so
-        // that the owner drops the payload in time.
+        // Reads the state word after the fence in `sleep_to_interrupt_for_deadline`. If another
+        // thread has cancelled the timer, this thread must end a sleep that is marked
+        // `ends_on_cancel`, so that the owner drops the payload in time.
         if sleep_to_interrupt.is_none()
             && let Some(sleep) = self.parker.sleep_in_progress()
             && sleep.ends_on_cancel()

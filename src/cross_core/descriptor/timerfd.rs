@@ -1,8 +1,9 @@
 //! The timerfd behind a `TimerFd`.
 //!
 //! Arming the timerfd is a system call, so the owner does not arm it again for the same deadline. A
-//! thread that wakes the owner calls `trigger`, which replaces the armed deadline, maybe even after
-//! the owner's sleep has ended. So `arm` checks whether `trigger` was called.
+//! thread that wakes the owner calls `trigger`, which replaces the armed deadline. This call may
+//! come after the owner's sleep has ended. So `arm` checks whether `trigger` was called since the
+//! previous arming.
 //!
 //! Each call of `trigger` increments `triggers_begun` when it begins, and `triggers_ended` when it
 //! ends. If no call of `trigger` is in progress when the owner arms a deadline, the deadline stays
@@ -71,8 +72,8 @@ impl Descriptor {
     }
 
     /// Arms the descriptor for `deadline`, in nanoseconds of the owner's clock, unless it is still
-    /// armed for `deadline`. `time_left` returns the time from now to the deadline. To disarm the
-    /// descriptor, both are `None`.
+    /// armed for `deadline`. `time_left` returns the time from now to the deadline. If `deadline`
+    /// and the result of `time_left` are `None`, disarms the descriptor.
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let deadline = deadline.unwrap_or(NONE);
         let begun = self.stable_trigger_count();

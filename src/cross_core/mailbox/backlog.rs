@@ -21,8 +21,8 @@ pub(crate) struct Backlog {
     /// Urgent messages that are still newest first. Until all are reversed, no urgent message is
     /// consumed.
     pub(super) unreversed: MessageList,
-    /// Urgent messages in FIFO order. They move to `ready` once `unreversed`, which holds older
-    /// messages, is empty.
+    /// Urgent messages in FIFO order. The messages move to `ready` once `unreversed`, which holds
+    /// older messages, is empty.
     reversed: MessageList,
     pub(crate) phase: PassPhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
@@ -99,7 +99,8 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Subtracts `further_messages` from the budget, for a batch that counted as one message.
+    /// Subtracts `further_messages` from the budget, after a batch of several messages has counted
+    /// as one.
     pub(crate) fn charge_batch(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }

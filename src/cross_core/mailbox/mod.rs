@@ -80,8 +80,8 @@ const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
 /// The value at which a count continues after an overflow. From this value on, a count may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES;
-/// The count of a list that may have overflowed. Despite removals, the count stays above
-/// `FIRST_INEXACT_COUNT` until the list is empty.
+/// The count of a list whose exact number of messages is unknown. Despite removals, the count stays
+/// above `FIRST_INEXACT_COUNT` until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK

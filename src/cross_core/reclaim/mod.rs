@@ -11,13 +11,13 @@
 //! thread that pins. Cancellers pin too, and should not spend time on freeing memory. So deferred
 //! work frees neither pages of nodes nor shards:
 //!
-//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later, or if the
-//!   shard ends first, a thread that later ends another shard (module `slab`).
+//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later (module
+//!   `slab`). If the shard ends first, a thread that later ends another shard frees the page.
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
-//!   ends a shard drops all references in `GARBAGE`, usually even the reference to the ending
-//!   shard.
+//!   ends a shard drops all references in `GARBAGE`, usually even the reference to the shard that
+//!   it has just ended.
 //!
-//! The epochs are corewheel's own, so that other users of `crossbeam_epoch` cannot delay
+//! corewheel has its own epoch collector, so that other users of `crossbeam_epoch` cannot delay
 //! corewheel's freeing of memory, and corewheel never runs their deferred work.
 //!
 //! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
@@ -91,7 +91,7 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
         std::array::from_fn(|_| Self(EpochPointer::default()))
     }
 
-    /// Puts `value` into the cell, which must be empty, so that every thread can read it.
+    /// Publishes `value` in the cell, which must be empty.
     pub(crate) fn publish(&self, value: Arc<T>) {
         let pointer = NonNull::new(Arc::into_raw(value).cast_mut()).expect("an `Arc` is not null");
         let was_empty = self.0.publish_if_empty(pointer);
@@ -161,7 +161,7 @@ impl<T> EpochPointer<T> {
     }
 
     /// Empties the cell. If the cell had a pointer, deferred work calls `release` with the pointer
-    /// when every currently pinned thread has unpinned. The target must live until then.
+    /// when every currently pinned thread has unpinned. The target must live until that call.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
@@ -176,7 +176,7 @@ impl<T> EpochPointer<T> {
         unsafe { guard.defer_unchecked(release) };
     }
 
-    /// Returns the pointer, if any, whose target lives until the thread unpins.
+    /// Returns the pointer, if any. Its target lives until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty`. If `retract` has emptied the cell,
@@ -203,8 +203,8 @@ pub(crate) fn advance_epoch() {
 /// Stores a reference to a retracted value in `GARBAGE`. No pinned thread may still use the value.
 pub(crate) fn move_to_garbage<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCH_USES_LOOM {
-        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free its
-        // values.
+        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free the
+        // values of an earlier one.
         drop(value);
         return;
     }

@@ -15,25 +15,25 @@
 //! takes free nodes of its own pages without atomic operations. An adder takes a free node from a
 //! remote page by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a new page and
 //! keeps its first node. The adder writes the payload, the requested deadline and, for a periodic
-//! timer, the period. The adder publishes them by setting the state word to `Armed` with the flags
-//! *queued* and *new deadline* (S3 in `state`), and pushes the node onto the mailbox. When the
-//! owner consumes this message, it first *adopts* the page if necessary: it adds the page to its
-//! private table. Then the owner *admits* the timer: it counts the timer as live, and links the
-//! node into its wheel or fires the timer. If another thread is resetting the timer during the
-//! admission, the owner links the node only when it consumes that thread's message. After the timer
-//! has ended and its last message was consumed, the owner returns the node to the free list of its
-//! page.
+//! timer, the period. The adder publishes these values by setting the state word to `Armed` with
+//! the flags *queued* and *new deadline* (S3 in `state`). Then it pushes the node onto the mailbox.
+//! Before the owner consumes this message, it *adopts* the node's page if necessary: it adds the
+//! page to its private table. Then the owner *admits* the timer: it counts the timer as live, and
+//! links the node into its wheel or fires the timer. If another thread is resetting the timer
+//! during the admission, the owner links the node only when it consumes that thread's message.
+//! After the timer has ended and its last message was consumed, the owner returns the node to the
+//! free list of its page.
 //!
 //! # Generations
 //!
 //! A generation distinguishes the timers that use a node one after another. One bit of a generation
-//! marks remote timers. The owner takes the generations of its own timers from a counter. An adder
-//! gives the node's first timer the page's first generation, and each later timer the node's
-//! previous generation plus one. Between two adds to one node, the owner returns the node to its
-//! page. So a node's generation exceeds its page's first generation by at most the number of nodes
-//! returned to that page. The slab stores the first generation of new remote pages. When the owner
-//! retires a remote page, it raises the slab's first generation above all generations of the
-//! retired page.
+//! marks remote timers. The owner takes the generations of its own timers from a counter. In a
+//! remote page, the first timer of each node gets the page's first generation, and each later timer
+//! the node's previous generation plus one. Between two adds to one node, the owner returns the
+//! node to its page. So a node's generation exceeds its page's first generation by at most the
+//! number of nodes returned to that page. The slab stores the first generation of new remote pages.
+//! When the owner retires a remote page, it raises the slab's first generation above all
+//! generations of the retired page.
 //!
 //! # Publication and retirement
 //!
@@ -51,7 +51,8 @@
 //!
 //! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
 //! and its timer's generation. No later timer has the same three numbers (see Generations, and
-//! `registry`). If the page was retired, an operation on the stale handle finds one of these:
+//! `registry`). If the node's page was retired, an operation on the stale handle finds one of
+//! these:
 //!
 //! * no page;
 //! * the retired page, whose state words are all `Idle`;
@@ -68,7 +69,7 @@
 //! # Room
 //!
 //! The *room bit* of a remote page tells adders to look for a free node there. The adder that takes
-//! the last free node clears the bit, and sets it again if the list has a node after all. The owner
+//! the last free node clears the bit, but sets it again if the free list now has a node. The owner
 //! sets the bit after it has returned nodes to an empty list. R1: setting the bit releases, and
 //! clearing it acquires. So an adder that clears a bit set by the owner sees the returned nodes.
 //!
@@ -122,7 +123,7 @@ pub(crate) struct Slab {
     /// The room bits, one per page.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
-    /// True if payloads are callbacks. Only then may other threads add timers.
+    /// True if payloads are callbacks. Other threads may add timers only if this field is true.
     pub(crate) holds_callbacks: bool,
     hints: Hints,
 }
@@ -230,7 +231,7 @@ impl Slab {
         Some(PagePtr(slot.page.load(pinned)?))
     }
 
-    /// Takes a free node for a remote timer. Returns `None` if there is none, and no page can be
+    /// Takes a free node for a remote timer. Returns `None` if no node is free and no page can be
     /// added.
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
@@ -305,8 +306,8 @@ impl Slab {
     /// Publishes a remote page. Returns the page, and the index of its first node, which the caller
     /// takes.
     fn take_from_new_page(&self) -> Option<(PagePtr, u32)> {
-        // A node never uses half of all generations, so a page that begins in the lower half never
-        // runs out.
+        // A node never uses half of all generations, so a page whose first generation is in the
+        // lower half never runs out of generations.
         if !self.holds_callbacks || self.first_generation() > OWNER_GENERATION_MAX / 2 {
             return None;
         }
@@ -404,7 +405,8 @@ impl NodeView<'_> {
     }
 
     /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`. Returns the next
-    /// step. This thread must have got [`StepAfterCancelOrReset::TakePayload`].
+    /// step. The state word must have told this thread to
+    /// [`TakePayload`](StepAfterCancelOrReset::TakePayload).
     #[cold]
     #[inline(never)]
     pub(crate) fn take_remote_payload(

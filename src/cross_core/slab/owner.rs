@@ -34,11 +34,11 @@ use crate::{
 /// admitted (`slab`).
 const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
 
-/// Freed nodes of one remote page, before the owner returns them to the page's free list. They form
-/// a chain from `first_index` to `last_index`.
+/// Freed nodes of one remote page, before the owner returns them to the page's free list. The nodes
+/// form a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
-    /// Zero, an index of the owner's first page, if there are no nodes.
+    /// Zero if there are no nodes: no node of a remote page has index 0.
     first_index: u32,
     last_index: u32,
     count: u32,
@@ -97,8 +97,8 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Adopts the page of a remote timer's node. Returns false if this page is not published. For a
-    /// timer that the owner has added, only returns true. The node may hold a timer of another
-    /// generation.
+    /// timer that the owner has added, does nothing and returns true. The node may hold a timer of
+    /// another generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))
@@ -325,8 +325,8 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // Called again to publish the deferred work of the retirements above (`reclaim`), because
-        // only this thread can do so, and the shard may move to another thread.
+        // This second call publishes the deferred work of the retirements above (`reclaim`). Only
+        // this thread can publish it, and the shard may move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
@@ -454,8 +454,8 @@ impl<T> OwnerSlab<T> {
         unsafe { self.entry(index).typed_node().payload().as_mut() }
     }
 
-    /// Returns true if the timer is pending and the owner has added it. Such a payload stays with
-    /// the owner, even if another thread cancels the timer.
+    /// Returns true if the timer is pending and the owner has added it. The payload of such a timer
+    /// stays with the owner, even if another thread cancels the timer.
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)

@@ -19,9 +19,9 @@ use crate::{
 
 /// The part of a node that does not depend on the payload type.
 ///
-/// One thread at a time uses a node's [`Exclusive`] values, here, in `Node` and in the arrays of
-/// the page: the owner, or the adder that has taken the node. Exception: through the state word, a
-/// third thread, such as a canceller, can get the payload.
+/// A node's [`Exclusive`] values are here, in `Node`, and in the arrays of the page. Only one
+/// thread at a time uses these values: the owner, or the adder that has taken the node. Exception:
+/// through the state word, a third thread, such as a canceller, can get the payload.
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
@@ -45,7 +45,7 @@ pub(super) struct Node<T> {
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. Only one thread at a time may do so, and must then change the state
+    /// Stores the deadline. Only one thread at a time may store it, and must then change the state
     /// word.
     #[inline]
     pub(crate) fn store_nanos(&self, nanos: u64) {
@@ -122,8 +122,8 @@ impl PageLayout {
 }
 
 impl PageHeader {
-    /// Stores the first generation, and puts all nodes into the free list, except the first, which
-    /// the caller keeps.
+    /// Stores the first generation, and puts all nodes except the first into the free list. The
+    /// caller keeps the first node.
     pub(super) fn init_as_remote_page(&self, first_generation: u64) {
         // Relaxed: `fill_except_first` publishes the value to other adders.
         self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
@@ -289,8 +289,8 @@ impl<T> Node<T> {
 /// before its CAS of the head does not install a stale link (ABA).
 ///
 /// A link is relative: zero means the next place in the page. So the nodes of a new, zeroed page
-/// are already linked. The link of the last free node has no meaning, because the head has the
-/// count.
+/// are already linked. The link of the last free node has no meaning, because the head counts the
+/// free nodes.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -300,8 +300,8 @@ impl<T> Node<T> {
 /// ```
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
-/// these links and writes; S2 in `state` relies on this. A pop also acquires earlier pushes, whose
-/// release sequences each CAS of the head continues.
+/// these links and writes; S2 in `state` relies on this. Each CAS of the head continues the release
+/// sequences of earlier pushes, so a pop acquires those pushes too.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -384,8 +384,8 @@ pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
     as_u32(to_place).wrapping_sub(as_u32(from_place + 1))
 }
 
-/// Returns one plus the place that follows `place`, a node with the mailbox link `link`. If `link`
-/// is stale, the result is arbitrary, and the CAS in `pop` fails.
+/// Returns one plus the place after `place` in the free list. `link` is the mailbox link of the
+/// node at `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop` fails.
 fn next_place_plus_one(place: usize, link: u32) -> u32 {
     link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }

@@ -37,8 +37,8 @@
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
 //! | `Cancelling` | cancelled; the canceller or a resetting thread still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
-//! After a timer is armed, other threads use four fields of its node: this word, the mailbox link,
-//! the requested deadline and the linked deadline. Another thread uses the payload only after
+//! After a timer is armed, other threads use four fields of its node: the state word, the mailbox
+//! link, the requested deadline and the linked deadline. Another thread uses the payload only after
 //! setting *payload taken*, or undoing its own `arm_remote`. A node is reused only when it is
 //! `Idle` and not *queued*.
 //!
@@ -95,37 +95,42 @@
 //! # Four hazards
 //!
 //! 1. *A node pushed twice.* Only the thread whose change sets *queued* pushes the node, so a node
-//!    is in the mailbox at most once. The owner clears *queued* when it consumes the message. The
-//!    owner reads the link before that, because the next pusher overwrites the link. A node whose
-//!    message is queued is not reused, even if its timer has ended.
+//!    is in the mailbox at most once. The owner clears *queued* when it consumes the message.
+//!    Before clearing *queued*, the owner reads the link, because the next pusher overwrites the
+//!    link. A node whose message is queued is not reused, even if its timer has ended.
 //! 2. *Duplicate or unlinked entries.* A timer has one wheel entry, which is in at most one slot. A
 //!    reset leaves the entry in its slot or relinks it. The entry of a pending or cancelled timer
-//!    is in no slot in four cases. Either the owner has not admitted the timer, or has admitted it
-//!    during another thread's reset. Or the owner has cancelled the timer, or has unlinked the due
-//!    entry and failed to claim the timer. Then the timer is `Resetting`, `Cancelling` or
-//!    `Cancelled`, or has a *new deadline*. In these four states, the owner checks whether the
-//!    entry is in a slot before it unlinks or relinks the entry.
+//!    is in no slot in four cases:
+//!
+//!    - The owner has not admitted the timer.
+//!    - The owner has admitted the timer during another thread's reset.
+//!    - The owner has cancelled the timer.
+//!    - The owner has unlinked the due entry, but failed to claim the timer.
+//!
+//!    In each case, the timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*.
+//!    Before unlinking or relinking an entry in one of these four states, the owner checks whether
+//!    the entry is in a slot.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused during the
 //!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
-//!    it `Cancelled`. The sweep ends `Resetting` and `Cancelling` timers too, but no swept node is
-//!    reused. The owner does not fire a `Resetting` timer. The owner fires a timer with a *new
-//!    deadline* only after it has applied or discarded the requested deadline.
+//!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling` timers,
+//!    but no swept node is reused. The owner does not fire a `Resetting` timer. The owner fires a
+//!    timer with a *new deadline* only after it has applied or discarded the requested deadline.
 //! 4. *The end of the shard.* When the shard ends, a cancelling or resetting thread may have made
 //!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then sweeps all
 //!    words: it ends every timer that is not running. Only pending timers are handed back, not
-//!    `Cancelled` and `Cancelling` ones whose nodes were not pushed. The late push fails, and the
-//!    cancelling or resetting thread ignores the failure. The words are freed after all threads
-//!    that might read them have unpinned (`reclaim`).
+//!    `Cancelled` and `Cancelling` ones whose nodes were not pushed. A push after the closing
+//!    fails, and the cancelling or resetting thread ignores the failure. The words are freed after
+//!    all threads that might read them have unpinned (`reclaim`).
 //!
 //! # The order of resets
 //!
 //! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
-//! between the CASes is ordered after the reset. A reset that finds the timer already `Resetting`
-//! writes nothing and returns true. This reset is ordered directly before the reset in progress,
-//! whose deadline takes effect. The owner's reset of an admitted timer clears *new deadline*, so it
-//! overrides an earlier remote reset. A remote reset in progress is ordered after the owner's
-//! reset. A resetting thread that stalls delays no other timer.
+//! between the CASes is ordered after the reset. A reset that finds the timer `Resetting` writes
+//! nothing and returns true: it is ordered directly before the reset in progress, whose deadline
+//! takes effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
+//! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A resetting
+//! thread that stalls delays no other timer.
 //!
 //! If the shard ends between a reset's two CASes, the reset returns false, although resets that
 //! found the timer `Resetting` may have returned true. The sweep hands the timer back with its old
@@ -135,20 +140,20 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer, and the owner need not learn of a postponement until the old
-//! deadline. If the owner applies a remote reset of a one-shot timer in the first level, it also
-//! stores the *linked deadline* in the node: the deadline at which it has linked the timer. Then
-//! the owner sets *postponable*. A later remote reset that finds *postponable* sends no message,
-//! unless the new deadline is before the linked deadline. The resetting thread only writes the
-//! requested deadline and sets *new deadline*. At the linked deadline, the owner's `claim` finds
-//! *new deadline* set, and the owner applies the requested deadline. Each slot of the first level
-//! counts its postponable timers, and the timers that the owner has postponed but left in the slot.
-//! At the limit of this count, the owner does not set *postponable*. So the work at one tick is
-//! bounded (P7 in `ARCHITECTURE.md`).
+//! deadline. When the owner applies a remote reset of a one-shot timer, it links the timer at the
+//! requested deadline. If the timer is then in the first level, the owner stores the deadline in
+//! the node as the *linked deadline*, and sets *postponable*. A later remote reset that finds
+//! *postponable* sends no message, unless the new deadline is before the linked deadline. The
+//! resetting thread only writes the requested deadline and sets *new deadline*. At the linked
+//! deadline, the owner's `claim` finds *new deadline* set, and the owner applies the requested
+//! deadline. Each slot of the first level counts its postponable timers, and the timers that the
+//! owner has postponed but left in the slot. If this count is at its limit, the owner does not set
+//! *postponable*. So the work at one tick is bounded (P7 in `ARCHITECTURE.md`).
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. Then the
 //! `end_reset_without_message` of a reset in progress fails, and the resetting thread sends a
 //! message. If `claim` found the timer `Resetting`, the owner has unlinked the timer, and links it
-//! again when it consumes this message.
+//! again when it consumes the resetting thread's message.
 //!
 //! # Orderings, in pairs
 //!
@@ -160,10 +165,10 @@
 //! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
 //!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
 //!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads
-//!   any later value of the word must see these effects too. So every later plain store of the word
-//!   releases. A later CAS need not release, because it continues the release sequence of the value
-//!   that it replaces. The adder's store in `arm_remote` publishes the effects that the adder has
-//!   acquired by taking the free node (G1 in `slab::page`).
+//!   any later value of the word must see the effects of all earlier runs. So every later plain
+//!   store of the word releases. A later CAS need not release, because it continues the release
+//!   sequence of the value that it replaces. The adder's store in `arm_remote` publishes the
+//!   effects that the adder has acquired by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
 //!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
 //!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
@@ -177,17 +182,18 @@
 //!
 //! # The payload
 //!
-//! An adder writes the payload before it calls `arm_remote`; the owner, before it calls `arm`. From
-//! then on, the payload belongs to the owner. After a successful `undo_arm_remote`, the adder takes
-//! the payload back. Free nodes have no payload.
+//! An adder writes the payload before it calls `arm_remote`, and the owner before it calls `arm`.
+//! After the arming, the payload belongs to the owner. After a successful `undo_arm_remote`, the
+//! adder takes the payload back. Free nodes have no payload.
 //!
-//! The payload of a remote timer is `Send`. A remote canceller usually drops it, because the owner
-//! may sleep for a long time. The canceller makes the timer `Cancelling` with *payload taken*,
-//! moves the payload to its own stack, and then makes the timer `Cancelled`. If another remote
-//! thread is resetting the timer, that thread drops the payload. The CAS that sets *payload taken*
-//! acquires the adder's writes and the effects of a periodic timer's runs (S2). The CAS to
-//! `Cancelled` releases the node to the owner's `consume_message` (S1). If the shard ends before
-//! the CAS to `Cancelled`, `sweep` leaves the payload to the thread that has taken it.
+//! The payload of a remote timer is `Send`. A remote canceller usually drops this payload, because
+//! the owner may sleep for a long time. The canceller makes the timer `Cancelling` with *payload
+//! taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If a remote
+//! thread is resetting the timer during the cancel, the resetting thread drops the payload. The CAS
+//! that sets *payload taken* acquires the adder's writes and the effects of a periodic timer's runs
+//! (S2). The CAS to `Cancelled` releases the node to the owner's `consume_message` (S1). If the
+//! shard ends before the CAS to `Cancelled`, `sweep` leaves the payload to the thread that has
+//! taken it.
 //!
 //! # Models
 //!
@@ -273,7 +279,7 @@ pub(crate) enum TimerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ClaimOutcome {
-    /// The timer is `Running`, and the owner may use the payload. Unless `rearm` returns true, the
+    /// The timer is `Running`, and the owner may use the payload. Unless `rearm` succeeds, the
     /// owner must call `finish` after the run.
     Fires(ClaimedRun),
     /// Another thread has reset the timer. The owner must link the timer at its requested deadline,
@@ -452,8 +458,8 @@ impl StateWord {
     }
 }
 
-/// The owner's operations. They use plain stores only where no other thread changes the word, or
-/// where overwriting another thread's change is harmless.
+/// The owner's operations. These operations use plain stores only where no other thread changes the
+/// word, or where overwriting another thread's change is harmless.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -512,7 +518,7 @@ impl StateWord {
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Makes the resetting thread send a message.
+                // Without the flag, the resetting thread sends a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -545,8 +551,8 @@ impl StateWord {
     }
 
     /// Cancels a private timer. Returns false if the node has no pending private timer of this
-    /// generation. If true, the caller must take, drop or forget the payload before the node is
-    /// freed.
+    /// generation. If the result is true, the caller must take, drop or forget the payload before
+    /// the node is freed.
     #[inline]
     pub(crate) fn cancel_private(&self, generation: u64) -> bool {
         let idle = generation << GENERATION_SHIFT;
@@ -612,8 +618,8 @@ impl StateWord {
         if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
     }
 
-    /// Consumes the node's message. The owner must take the message and read the node's link
-    /// before.
+    /// Consumes the node's message. The owner must already have taken the message and read the
+    /// node's link.
     #[inline]
     pub(crate) fn consume_message(&self) -> ConsumedMessage {
         // Acquire (S1): sees the canceller's writes. Taking the message has acquired the pusher's
@@ -696,7 +702,7 @@ impl StateWord {
         }
     }
 
-    /// Returns true only if the timer is pending, one-shot and linked in the wheel. Then the
+    /// Returns true only if the timer is pending, one-shot and linked in the wheel. If so, the
     /// owner's reset needs no [`prepare_owner_reset`](Self::prepare_owner_reset).
     #[inline]
     pub(crate) fn is_linked_one_shot(&self, generation: u64) -> bool {
@@ -760,7 +766,7 @@ impl StateWord {
     }
 
     /// Returns the generation of the node's timer, if the timer is pending and was added by the
-    /// owner. Its payload is present until the owner takes it.
+    /// owner. The payload of such a timer is in the node until the owner takes it.
     pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending =
@@ -775,8 +781,8 @@ impl StateWord {
         self.load_relaxed() >> GENERATION_SHIFT
     }
 
-    /// Returns true if another thread has cancelled the timer, and the owner has not consumed its
-    /// message.
+    /// Returns true if another thread has cancelled the timer, and the owner has not consumed the
+    /// message about it.
     pub(crate) fn has_unconsumed_remote_cancel(&self) -> bool {
         let word = self.load_relaxed();
         word & CANCELLED_BY_OWNER == 0
@@ -802,7 +808,7 @@ impl StateWord {
     }
 }
 
-/// The operations of any thread. They never block.
+/// The operations of any thread, which never block.
 impl StateWord {
     /// Arms a new timer, due at the requested deadline, in a free node that this thread has taken.
     /// The caller must push the node onto the owner's mailbox.
@@ -817,8 +823,8 @@ impl StateWord {
     }
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. Returns false if
-    /// the owner's sweep has ended the timer, or if a thread that guessed the handle
-    /// (`TimerHandle::from_bits`) has cancelled or is resetting the timer.
+    /// the owner's sweep has ended the timer. Also returns false if a thread that guessed the
+    /// handle (`TimerHandle::from_bits`) has cancelled or is resetting the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): publishes the effects of this node's earlier callbacks. Relaxed: the value
@@ -829,8 +835,8 @@ impl StateWord {
                 .is_ok()
     }
 
-    /// Tries to cancel an owner-added timer from a remote thread. Returns false unless its word is
-    /// `Armed` without flags. If true, the caller must push the node.
+    /// Tries to cancel an owner-added timer from a remote thread. Returns false unless the state
+    /// word is `Armed` without flags. If the result is true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
         // A load before the CAS would fetch the cache line twice: to read it, and then to write it.
