@@ -53,8 +53,8 @@ counts! {
     #[non_exhaustive]
     pub struct Counts {
         /// Timers added. A remote add is counted when the owner consumes its message. Each closure
-        /// of [`ShardRef::run`](crate::ShardRef) and some internal messages also count, such as a
-        /// batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
+        /// of [`ShardRef::run`](crate::ShardRef) also counts as a timer, and so do some internal
+        /// messages, such as a batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
         pub added: u64,
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.
@@ -75,7 +75,7 @@ counts! {
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
         /// Timers that other threads have cancelled, and that the owner has not unlinked yet. The
-        /// owner reads the exact number, and other threads an approximate one.
+        /// owner reads the exact number, and other threads read an approximate number.
         pub uncollected: u64,
         /// Unconsumed messages from other threads about added, reset and cancelled timers. Other
         /// threads may read an inexact number if 3,072 or more messages are queued.

@@ -46,7 +46,7 @@ impl AtomicHistogram {
         let cell_counts =
             self.cell_counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
         // Relaxed: after the loads above, sum and maximum include all values in `cell_counts`, and
-        // perhaps later ones.
+        // perhaps later values.
         Histogram {
             cell_counts,
             sum_nanos: self.sum_nanos.load(Ordering::Relaxed),

@@ -9,7 +9,8 @@
 //! A reader of a `Timers::per_worker` wheel first calls `refresh`, which publishes the counts
 //! unless another thread has claimed the wheel.
 //!
-//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
+//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older than the
+//! `Counts`.
 
 mod counts;
 mod histogram;
@@ -160,7 +161,7 @@ impl Gauges {
         }
     }
 
-    /// Sets the grace period of overdue timers. Enables the report of a missing loop again.
+    /// Sets the grace period of overdue timers. Also enables reports of a missing loop again.
     pub(crate) fn set_overdue_grace(&self, nanos: u64) {
         if self.must_publish() {
             // Relaxed: an independent word.
@@ -206,7 +207,8 @@ impl Gauges {
     /// to 1 ns after this beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.must_publish() {
-            // Relaxed: the caller is the owner, or has acquired `Parker::set_undriven`.
+            // Relaxed: the caller is the owner, or has acquired the store in
+            // `Parker::set_undriven`.
             let turn_began_at = self.turn_began_at.load(Ordering::Relaxed);
             let due = due.max(turn_began_at.saturating_add(1));
             // Relaxed: an independent word.

@@ -109,7 +109,7 @@ struct CoresShared {
 struct StopState {
     /// True once the thread's stop request was processed or dropped.
     is_processed: AtomicBool,
-    /// The wakers of the futures of [`Core::stopped`], keyed by the number of the future.
+    /// The wakers of the futures of [`Core::stopped`], keyed by `StopWaiter::number`.
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
@@ -119,14 +119,14 @@ impl CoresShared {
     }
 }
 
-/// The number of messages that one stop request sends to a thread; the callback of each sends the
-/// next.
+/// The number of messages that one stop request sends to a thread; the callback of each message
+/// sends the next.
 ///
-/// The request must follow the caller's earlier requests. Requests of another thread are processed
-/// in FIFO order. But a closure that a thread submits to itself is a due timer, which fires after
-/// the turn has processed messages. So if this thread then calls `stop`, the first message may run
-/// before the closure. The second message may run in the turn of the first, but the third always
-/// runs in a later turn.
+/// The request must be processed after the caller's earlier requests. A thread processes the
+/// requests of another thread in FIFO order. But a closure that a thread submits to itself is a due
+/// timer, which fires after the turn has processed messages. So if this thread then calls `stop`,
+/// the first message may run before the closure. The second message may run in the turn of the
+/// first, but the third always runs in a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
@@ -149,8 +149,8 @@ impl Drop for ThreadStopRequest {
     fn drop(&mut self) {
         let state = &self.shared.stop_by_thread[self.thread_index];
         // Relaxed: the flag publishes no other data. A future reads the flag and adds its waker
-        // under the lock taken below. So either the future sees this store, or the map contains its
-        // waker.
+        // under the lock taken below. So either the future sees this store, or `wakers` contains
+        // the future's waker.
         state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *lock(&state.wakers));
         let hooks = self.shared.hooks_of(self.thread_index);
@@ -367,10 +367,10 @@ impl Cores<()> {
     /// container's CPU quota.
     ///
     /// The threads are pinned to the cores that the calling thread may use, in the system's order.
-    /// Further threads continue from the first core. To exclude a core, start the program under
-    /// `taskset` or in a cpuset. Disable [pinning](CoresBuilder::pin) if several containers share
-    /// cores and are limited only by CPU quotas. Otherwise they all pin their threads to the same
-    /// cores.
+    /// If there are more threads than cores, the assignment continues from the first core. To
+    /// exclude a core, start the program under `taskset` or in a cpuset. Disable
+    /// [pinning](CoresBuilder::pin) if several containers share cores and are limited only by CPU
+    /// quotas. Otherwise all these containers pin their threads to the same cores.
     ///
     /// # Examples
     ///

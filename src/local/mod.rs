@@ -53,7 +53,7 @@ use crate::{
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on, a turn fires nothing, [`try_add`](LocalTimer::try_add) returns an error,
 /// and [`add`](LocalTimer::add) panics. A thread beyond the maximum of 16,384 shards gets no wheel,
-/// and these calls behave as if its wheel had ended.
+/// and all calls behave as if its wheel had ended.
 ///
 /// # Examples
 ///
@@ -115,7 +115,7 @@ pub struct Turn {
     /// Number of times that the turn linked, reset, moved, unlinked or fired a wheel entry.
     pub touched: u64,
     /// True if due timers or remote requests remain for the next turn, because of the budget or the
-    /// maximum of requests.
+    /// maximum of 1,024 requests.
     pub behind: bool,
     /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
@@ -164,7 +164,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// The error contains the callback. It occurs if:
+    /// Returns an error, which contains the callback, if:
     ///
     /// - The wheel has ended, because the thread is exiting or has drained the wheel.
     /// - The thread has no wheel yet, and 16,384 shards, the maximum, exist.
@@ -337,8 +337,8 @@ impl LocalTimer {
     ///
     /// - A constant for each fired timer, plus its callback.
     /// - A cascade of entries from higher levels, in proportion to the elapsed time.
-    /// - For each elapsed tick, at most 96 moves of timers that are not due. A reset to a later
-    ///   deadline usually defers the move to a turn at the old deadline.
+    /// - For each elapsed tick, at most 96 moves of timers that are not due. A timer that was reset
+    ///   to a later deadline usually moves only in a turn at the old deadline.
     /// - About one cache miss to consume each request, and another to put a remote add or reset
     ///   into FIFO order. A turn puts at most 4,096 requests into FIFO order, regardless of the
     ///   budget.
@@ -461,7 +461,7 @@ impl LocalTimer {
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread by
     /// the hook of [`Config::on_wake`]. Without a hook, or if the thread has ever called
-    /// [`PreparedSleep::park`], they unpark the thread. The urgent requests are:
+    /// [`PreparedSleep::park`], urgent requests unpark the thread. The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
@@ -528,10 +528,10 @@ impl LocalTimer {
     /// Drives the wheel of a thread that only runs timers: alternately [parks](PreparedSleep::park)
     /// and calls [`turn`](Self::turn), until `is_over` returns true.
     ///
-    /// The loop calls `is_over` before each sleep. Another thread that changes the result must wake
-    /// the loop, by a request such as [`ShardRef::run`] or by unparking this thread. The loop also
-    /// ends if the wheel has ended or this thread cannot have one. After `run_until`, nothing
-    /// drives the wheel, unless the thread has another driver.
+    /// The loop calls `is_over` before each sleep. Another thread that changes the result of
+    /// `is_over` must wake the loop, by a request such as [`ShardRef::run`] or by unparking this
+    /// thread. The loop also ends if the wheel has ended or this thread cannot have a wheel. After
+    /// `run_until`, nothing drives the wheel, unless the thread has another driver.
     ///
     /// With a [`ManualClock`](crate::ManualClock), `is_over` must move the clock, or another thread
     /// must move it and then wake this thread. A clock that has not moved for a second, although a
@@ -588,8 +588,8 @@ impl LocalTimer {
 
     /// Parks until the next deadline or a wake-up. While a virtual clock is before the next
     /// deadline, parks for at most a second, and reports a clock that has stood still for a second.
-    /// `still_since` is the result of the previous call: the time at which the clock stands, and
-    /// the real time since when.
+    /// `still_since` is the result of the previous call: the time that the clock shows, and the
+    /// real time since which it has shown that time.
     fn park_in_run_until(self, still_since: Option<[Instant; 2]>) -> Option<[Instant; 2]> {
         if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
             self.prepare_sleep().park();
@@ -639,9 +639,9 @@ impl LocalTimer {
     ///
     /// Polling a future that must wait for this thread's wheel
     /// [panics](crate::future#without-a-driver) if the wheel has no driver.
-    /// [`future::drive`](crate::future::drive), a `TimerFd`, and the packages for runtimes register
-    /// a driver, which counts until it is dropped. A loop also registers itself by calling
-    /// [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
+    /// [`future::drive`](crate::future::drive), a `TimerFd`, and the packages for runtimes, such as
+    /// `corewheel-tokio`, register a driver, which counts until it is dropped. A loop also
+    /// registers itself by calling [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
     /// [`time_until_next`](Self::time_until_next).
     ///
     /// If nothing drives the wheel, overdue timers are
@@ -892,9 +892,9 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// If the timer is pending, its next run keeps its deadline; [`TimerHandle::reset`] changes it.
-    /// If the timer is running, the new period counts from the deadline of the current run. A
-    /// period shorter than a tick, zero included, counts as a tick.
+    /// If the timer is pending, its next run keeps its deadline, which [`TimerHandle::reset`]
+    /// changes. If the timer is running, the new period counts from the deadline of the current
+    /// run. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. In the timer's own callback, false means that the timer was cancelled during
@@ -1026,7 +1026,8 @@ impl Config {
     /// # Errors
     ///
     /// Returns an error if the thread's wheel exists already or has ended, or if 16,384 shards
-    /// exist. Also refuses a tick shorter than a microsecond or longer than an hour.
+    /// exist. Also returns an error if the tick is shorter than a microsecond or longer than an
+    /// hour.
     ///
     /// # Examples
     ///

@@ -78,7 +78,7 @@ type OwnedCallback = dyn FnMut(&OwnedTimer);
 struct OwnedTimerState<F: ?Sized> {
     /// The handle of the latest arming, kept even after the timer has ended.
     latest_handle: Cell<Option<LocalHandle>>,
-    /// The number of armings so far, even refused ones.
+    /// The number of armings so far, including refused armings.
     arming_count: Cell<u64>,
     /// The number of the arming to which `latest_handle` belongs.
     latest_arming: Cell<u64>,
@@ -202,8 +202,8 @@ impl OwnedTimer {
         let shared = Rc::clone(state);
         let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire(arming);
         let added = local_timer().try_add_local(when, fire);
-        // The add may have run user code, such as a destructor or the wake hook. This code may
-        // itself have armed this timer, or run a turn that fired it.
+        // The add may have run user code, such as a destructor or the wake hook. This user code may
+        // have armed this timer, or run a turn that fired it.
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_inside || timer.is_pending() => {
@@ -212,7 +212,7 @@ impl OwnedTimer {
                 replaced.filter(|_| was_armed_inside).map(LocalHandle::cancel);
                 Ok(false)
             }
-            Ok(_) => Ok(false), // this timer fired first
+            Ok(_) => Ok(false), // the added timer has already fired
             // The user code's arming may have reached the limit of live timers.
             Err(_) if was_armed_inside && try_reset() => Ok(true),
             Err(refused) => Err(refused.reason()),
@@ -274,7 +274,8 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// To extend an idle timeout, call [`arm`](Self::arm) at each write. But a write timeout counts
-    /// from the oldest write that the peer has not accepted, so arm it only if it is not pending:
+    /// from the oldest write that the peer has not accepted, so arm a write timeout only if it is
+    /// not pending:
     ///
     /// ```
     /// use corewheel::OwnedTimer;

@@ -369,7 +369,7 @@ impl ShardRef {
     /// For a wheel of `Timers::per_worker`, the counts are usually current. Once the wheel has
     /// ended, the answer is zero.
     ///
-    /// Cost: some loads.
+    /// Cost: a few atomic loads.
     ///
     /// # Examples
     ///
@@ -415,8 +415,8 @@ impl ShardRef {
         self.shared.mailbox.is_closed()
     }
 
-    /// Returns true if this reference is to the current thread's wheel. Compares the wheels too,
-    /// because a later wheel may reuse the shard number of an ended wheel.
+    /// Returns true if this reference is to the current thread's wheel. Compares more than the
+    /// shard numbers, because a later wheel may reuse the shard number of an ended wheel.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);

@@ -46,7 +46,7 @@ per_thread! {
     static THREAD_WHEEL_PTR: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
 
-/// Who drives the wheel, and whether a turn is in progress or the wheel has ended.
+/// Tells whether a loop drives the wheel, a turn is in progress, or the wheel has ended.
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
     /// A loop has run a turn or computed the length of a sleep, and no turn is in progress.
@@ -210,11 +210,11 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
-        // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, or
-        // during `process::exit`. If `action` calls `process::exit`, that call never returns, so
-        // `action` cannot use the dropped wheel. Other threads cannot use the dropped wheel either:
-        // user code gets references only to a callback's captures in a node. While references to
-        // captures may exist, `drop` leaks the nodes. The destructor first clears
+        // SAFETY: the thread's wheel does not move. The wheel is dropped only when the thread
+        // exits, or during `process::exit`. If `action` calls `process::exit`, that call never
+        // returns, so `action` cannot use the dropped wheel. Other threads cannot use the dropped
+        // wheel either: user code gets references only to a callback's captures in a node. While
+        // references to captures may exist, `drop` leaks the nodes. The destructor first clears
         // `THREAD_WHEEL_PTR`. `action` cannot keep the reference beyond this call.
         Ok(action(unsafe { local.as_ref() }))
     }
@@ -376,7 +376,8 @@ impl ThreadWheel {
     }
 
     /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
-    /// `run_until` that ends wakes the other drivers, because their announced sleeps have ended.
+    /// `run_until` that ends wakes the other drivers, because its own sleeps have replaced their
+    /// announced sleeps.
     fn remove_driver(&self, is_run_until: bool) {
         if is_run_until && self.driver_count.get() > 1 {
             self.wake_other_drivers(None);
@@ -436,7 +437,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Replaces the state `Undriven` or `Expected` by `new_state`: `Expected` or `Registered`.
+    /// Replaces the state `Undriven` or `Expected` by `new_state`, which is `Expected` or
+    /// `Registered`.
     fn leave_undriven_state(&self, new_state: DriverState) {
         if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
             self.driver.set(new_state);
@@ -444,7 +446,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes that no loop drives the wheel. From now on, other threads publish their deadlines.
+    /// Publishes that no loop drives the wheel. From now on, other threads publish the deadlines
+    /// that they request.
     fn mark_undriven(&self) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.reset_remote_due_while_undriven();
@@ -522,9 +525,9 @@ impl ThreadWheel {
         }
     }
 
-    /// Handles this thread's own new deadline if there is no announced sleep to end. If no loop
-    /// drives the wheel, publishes the wheel's next deadline. In the state `Undriven`, also reports
-    /// a timer that has been overdue for too long.
+    /// Handles a deadline that this thread has set while no announced sleep is in progress. If no
+    /// loop drives the wheel, publishes the wheel's next deadline. In the state `Undriven`, also
+    /// reports a timer that has been overdue for too long.
     fn publish_deadline_if_undriven(&self, new_deadline: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -687,8 +690,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes the number of live timers after a cancel. A thread known to be awake does so in
-    /// its next turn.
+    /// Publishes the number of live timers after a cancel. A thread known to be awake publishes the
+    /// number in its next turn.
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
         if self.may_be_asleep() {
@@ -745,8 +748,8 @@ impl ThreadWheel {
             self.driver_task_wakers.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_waker` fails while another thread copies the waker. Then the task must not
-        // sleep.
+        // `set_driver_waker` fails while another thread copies the waker. A task whose waker is not
+        // set must not sleep.
         if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
         }
@@ -778,8 +781,8 @@ impl ThreadWheel {
     /// Ends the wheel, and returns the pending timers. No turn may be in progress.
     pub(super) fn drain(&self) -> Vec<DrainedTimer> {
         self.flush_clients();
-        // `close` frees this shard's number for reuse. This thread must not seem to own the later
-        // shard.
+        // `close` frees this shard's number for reuse. This thread must not seem to own a later
+        // shard with this number.
         ThreadWheelAccess::set(None);
         self.driver.set(DriverState::Ended);
         let pending =

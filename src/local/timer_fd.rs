@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A remote thread may still act on the announcement of an earlier sleep. Then the owner's arming
-//! may undo this wake. But the remote thread queued its request before the wake. So the owner has
-//! already consumed the request, or finds it in the check after the announcement.
+//! may undo that thread's wake. But the remote thread queued its request before the wake. So the
+//! owner has already consumed the request, or finds it in the check after the announcement.
 
 use std::{
     cell::Cell,
@@ -57,7 +57,7 @@ use crate::{
 /// descriptor again.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
-/// its wheel exists. It is non-blocking, and `exec` closes it.
+/// its wheel exists. The descriptor is non-blocking, and `exec` closes it.
 ///
 /// # Examples
 ///

@@ -61,7 +61,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
 ///   `corewheel_overdue_seconds`.
 /// * Histograms: `corewheel_callback_seconds`, for measured callbacks, and
-///   `corewheel_lateness_seconds`. The label `by` of the latter is `loop` for
+///   `corewheel_lateness_seconds`. The label `by` of `corewheel_lateness_seconds` is `loop` for
 ///   [`loop_lateness`](ShardMetrics::loop_lateness) and `leftover` for
 ///   [`leftover_lateness`](ShardMetrics::leftover_lateness). Durations up to 73 minutes are rounded
 ///   up, by at most a quarter or 1,023 ns, whichever is more.

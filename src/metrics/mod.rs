@@ -19,10 +19,12 @@
 //! usually report a timer that is overdue by at least 100 ms. The reported timer may already have
 //! been cancelled or reset.
 //!
-//! Wheels that expect a loop are usually reported only after 1 s: a [`Shard`](crate::Shard), the
-//! wheel of a thread with a registered driver or an installed [`Config`](crate::Config), a wheel
-//! that only a finished `run_until` has driven, and a wheel of `Timers::per_worker_with` before its
-//! watcher's first turn or sleep.
+//! Wheels that expect a loop are usually reported only after 1 s:
+//!
+//! * A [`Shard`](crate::Shard).
+//! * The wheel of a thread with a registered driver or an installed [`Config`](crate::Config).
+//! * A wheel that only a finished `run_until` has driven.
+//! * A wheel of `Timers::per_worker_with` before its watcher's first turn or sleep.
 //!
 //! These cases are reported too:
 //!
@@ -32,8 +34,8 @@
 //!   stood still for a second.
 //!
 //! A wheel is reported again only after its last `TimerFd` or driving task is dropped. The report
-//! is an error event of `tracing`. Without this feature or a subscriber, or at the end of a thread,
-//! the report is a line on standard error.
+//! is an error event of `tracing`. Without the feature `tracing` or a subscriber, or at the end of
+//! a thread, the report is a line on standard error.
 //!
 //! # Which numbers to watch
 //!
@@ -42,7 +44,7 @@
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! before the next call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). If no turn is long, look for slow code
-//! after this call.
+//! between this call and the next turn.
 //!
 //! # Examples
 //!
@@ -129,7 +131,7 @@ pub struct ShardMetrics {
     /// The time for which the next turn has been overdue; zero during a turn.
     ///
     /// If no loop drives the wheel, the time usually counts from the earliest deadline, even if a
-    /// remote cancel has ended that timer.
+    /// remote cancel has ended the timer with this deadline.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless
     /// [`Config::sample_callbacks`](crate::Config::sample_callbacks) enables measuring.
@@ -137,7 +139,7 @@ pub struct ShardMetrics {
     /// The levels of the shard's wheel, the finest first.
     ///
     /// The owner publishes the levels only on request. A reading by another thread requests new
-    /// levels, but returns the latest published levels, or an empty list.
+    /// levels, but returns the latest published levels, or an empty list if there are none.
     pub levels: Vec<WheelLevel>,
     /// How often a [`Watchdog`] found the loop stalled.
     pub stalls: u64,

@@ -14,7 +14,7 @@ use crate::{
     util::panics::catch_panic_silently,
 };
 
-/// The number of checks per `limit`, unless the bounds below apply.
+/// The number of checks per `limit`, unless `CHECK_INTERVAL_MIN` or `CHECK_INTERVAL_MAX` applies.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub struct Stall {
 /// * The next turn is late by more than the limit. Late turns are usually reported only if the loop
 ///   has a `TimerFd`, or calls `prepare_sleep` or `time_until_next`.
 /// * A remote add, reset or closure has waited for longer than the limit, while the loop was awake
-///   or woken. The loop must have turned, or announced a sleep, at least once.
+///   or woken. This case requires that the loop has turned or announced a sleep at least once.
 /// * The loop has begun no turn yet, and a timer is overdue by more than the limit. The timer may
 ///   already have been cancelled or reset.
 ///

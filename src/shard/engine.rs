@@ -65,7 +65,7 @@ pub(crate) struct Engine<T> {
     drop_within_nanos: u64,
     /// Before this time, each sleep of the owner lasts at most `drop_within_nanos`, so that the
     /// owner drops remotely cancelled payloads in time without a wake-up. `u64::MAX` if the owner
-    /// has dropped such a payload since the latest call of
+    /// has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
     short_sleeps_until: Cell<u64>,
     live_limit: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Engine<T> {
     pub(super) closed: bool,
 }
 
-/// A step in which the caller of a pass runs user code. During this step, a thread's wheel must not
+/// A step of a pass in which the caller runs user code. During this step, a thread's wheel must not
 /// borrow its engine.
 #[must_use]
 pub(crate) enum UserCodeStep<T> {
@@ -101,8 +101,8 @@ pub(crate) struct TimerAtClose<T> {
 }
 
 impl<T> TimersAtClose<T> {
-    /// Drops the payloads of cancelled timers, and frees memory of ended shards. Either may run
-    /// user code. Returns the pending timers.
+    /// Drops the payloads of cancelled timers, and frees memory of ended shards. Both may run user
+    /// code. Returns the pending timers.
     pub(crate) fn drop_cancelled_payloads(self, shared: &Shared) -> Vec<TimerAtClose<T>> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
@@ -248,7 +248,7 @@ impl<T> Engine<T> {
             return true;
         }
         let now = self.read_clock();
-        // If `nanos` is between the bounds, reads the clock exactly.
+        // If `nanos` is between the bounds of `now`, reads the clock exactly.
         now.min >= nanos || now.max >= nanos && self.clock.source.nanos() >= nanos
     }
 
@@ -337,8 +337,8 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a [`Private`](TimerKind::Private) timer of this shard, and returns the result of
-    /// `take`. The timer's payload is not dropped, so `take` must take it if it has a destructor.
-    /// Returns `None` if the timer is running or has ended.
+    /// `take`. This call does not drop the payload, so `take` must move out a payload that has a
+    /// destructor. Returns `None` if the timer is running or has ended.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         &mut self,
@@ -450,7 +450,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_reset(handle.generation) {
             BeginResetOutcome::Refused => return false,
-            // Another thread is resetting the timer, and its deadline replaces `due`.
+            // Another thread is resetting the timer, and that thread's deadline replaces `due`.
             BeginResetOutcome::Superseded => (),
             BeginResetOutcome::Begun { .. } => {
                 let Reading { min, max } = self.clock.latest;
@@ -486,7 +486,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns true if a timer is pending. If the timer was remotely added, the owner must have
-    /// adopted its page.
+    /// *adopted* its page (see the module `slab`).
     #[inline]
     pub(crate) fn node_is_pending(&self, handle: TimerHandle) -> bool {
         self.nodes.entry(handle.index()).state().is_pending(handle.generation)
@@ -531,7 +531,7 @@ impl<T> Engine<T> {
             let period = self.clock.tick.clamp_period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // Before a periodic timer's admission, `deadline` holds the period.
+                // Before a periodic timer's admission, its node's `deadline` holds the period.
                 node.deadline().set(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
@@ -673,8 +673,8 @@ impl<T> Engine<T> {
                         return Some(claimed);
                     }
                 }
-                // The owner completes the remote cancel or reset when it consumes the message about
-                // it.
+                // The owner completes the remote cancel or reset when it consumes the corresponding
+                // message.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
@@ -745,8 +745,8 @@ impl<T> Engine<T> {
         self.clock.tick.deadline_tick(nanos)
     }
 
-    /// Counts the run of a claimed timer, whose requested tick `deadline` the pass had already
-    /// reached.
+    /// Counts the run of a timer whose remote add or reset requested the tick `deadline`, which the
+    /// pass had already reached.
     #[inline]
     fn count_late_request_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
@@ -757,7 +757,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Finishes the run of a claimed timer. Frees its node, unless a message about it is queued.
+    /// Finishes the run of a claimed timer. Frees its node, unless a message about the timer is
+    /// queued.
     #[inline(always)]
     pub(crate) fn finish_run(&mut self, claimed: ClaimedTimer<T>) {
         let (index, generation) = (claimed.index, claimed.run.generation());
@@ -769,7 +770,7 @@ impl<T> Engine<T> {
     /// Arms a claimed periodic timer again, for the first run that is due after the beginning of
     /// this turn. Returns the time of that run, in nanoseconds of the clock. If the timer was
     /// cancelled during the run in progress, counts the cancel and returns the payload as the
-    /// error. The caller must then call [`finish_run`](Self::finish_run).
+    /// error. After this error, the caller must call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
@@ -807,8 +808,8 @@ impl<T> Engine<T> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers cancelled since the last turn.
         self.publish_live_count();
-        // A turn of a wheel of callbacks ends its pass. So during a pass, the caller is a callback,
-        // not the loop.
+        // If payloads are callbacks, each turn ends its own pass. So a caller during the pass is a
+        // callback, not the loop.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish_counts();
             let (stats, gauges) = (&self.stats, &self.shared.gauges);
@@ -844,8 +845,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
-    /// least `LONG_SLEEP_NANOS`. Before such a sleep, frees surplus pages. If some cannot be freed
-    /// yet, [shortens](Self::shorten_long_sleep) the sleep.
+    /// least `LONG_SLEEP_NANOS`. Before such a sleep, frees surplus pages. If some pages cannot be
+    /// freed yet, [shortens](Self::shorten_long_sleep) the sleep.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
         let is_long = self.is_long_sleep(until);
@@ -1097,7 +1098,7 @@ impl<T> Engine<T> {
         self.consume_messages(&mut 0, |_| true)
     }
 
-    /// Consumes messages of the priority that the pass has reached
+    /// Consumes messages of the pass's current phase
     /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Returns the first
     /// [`UserCodeStep`] that a message requires. If no message requires a step, ends the urgent
     /// phase and returns `None`. Adds the number of remotely cancelled timers to `collected`. If
@@ -1165,7 +1166,8 @@ impl<T> Engine<T> {
                 {
                     let mut node = node;
                     if periodic {
-                        // Before a periodic timer's admission, `deadline` holds the period.
+                        // Before a periodic timer's admission, its node's `deadline` holds the
+                        // period.
                         self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
@@ -1211,7 +1213,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// See [`Backlog::refill_or_end_phase`].
+    /// Returns true if this phase now has a message to consume; see
+    /// [`Backlog::refill_or_end_phase`].
     #[inline(never)]
     fn refill_backlog_or_end_phase(&mut self) -> bool {
         let replace_link = |index, link| {
@@ -1219,8 +1222,8 @@ impl<T> Engine<T> {
             self.nodes.entry(index).mailbox_link().replace(link)
         };
         let has_message = self.backlog.refill_or_end_phase(&self.shared.mailbox, replace_link);
-        // Remote adds no longer subtract the cancels that have moved from the mailbox to the
-        // backlog.
+        // Remote adds subtract only cancels in the mailbox. So the live count must now exclude the
+        // cancels that have moved to the backlog.
         self.publish_live_count();
         has_message
     }
@@ -1292,7 +1295,7 @@ impl<T> Drop for Engine<T> {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
             // If a pending timer was due at or before the last turn, another thread has usually
-            // added or reset it after that turn. It counts as overdue since `remote_due`.
+            // added or reset it after that turn. Such a timer counts as overdue since `remote_due`.
             let due = pending.iter().map(|timer| timer.due);
             let due = due.map(|due| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);

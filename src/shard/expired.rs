@@ -48,8 +48,8 @@ pub(super) struct ExpiryTimes {
 }
 
 impl<P> Expired<P> {
-    /// Returns the deadline of the timer, rounded up to a tick. With slack, returns the tick chosen
-    /// within the slack.
+    /// Returns the deadline of the timer, rounded up to a tick. For a timer with
+    /// [slack](crate::When::slack), returns the tick that the shard chose within the slack.
     ///
     /// If the owner processed the add or reset after the deadline, the result may be later than the
     /// deadline.
@@ -111,8 +111,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, from
 /// [`Shard::next_expiry`](crate::Shard::next_expiry).
 ///
-/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. It continues even
-/// if the loop ignores this value or panics.
+/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. The timer continues
+/// even if the loop ignores this value or panics.
 ///
 /// # Examples
 ///
@@ -141,7 +141,7 @@ pub enum Expiry<'shard, T> {
     /// The timer has ended, and the caller owns its payload. The timer was one-shot, or another
     /// thread has cancelled it during `next_expiry`.
     Ended(Expired<T>),
-    /// The timer is periodic and pending again. Its payload is lent.
+    /// The timer is periodic and pending again. The caller borrows its payload.
     Periodic(Expired<&'shard mut T>),
 }
 

@@ -1,5 +1,5 @@
-//! [`Shard`]: one core's timers, whose payloads a loop receives when they expire. The module
-//! `engine` also implements a thread's wheel.
+//! [`Shard`]: one core's timers. A loop receives the payload of each timer that expires. The module
+//! `engine` implements both a `Shard` and a thread's wheel.
 
 mod engine;
 mod expired;
@@ -37,12 +37,12 @@ use crate::{
 /// One core's timers, each with a payload. [`next_expired`](Self::next_expired) returns expired
 /// timers one at a time, by value.
 ///
-/// Use a shard if a timer is a piece of data ("connection 17 is idle"). For callbacks, use this
+/// Use a shard if your timers carry data ("connection 17 is idle"). For callbacks, use this
 /// thread's [`local_timer`](crate::local_timer).
 ///
 /// A shard may move between threads. Any thread can cancel and reset a timer by its handle. Only
-/// the owner adds timers. To add timers from other threads, use a [`ShardRef`](crate::ShardRef) to
-/// a thread's `local_timer()`.
+/// the thread that owns the shard can add timers. To add timers from other threads, use a
+/// [`ShardRef`](crate::ShardRef) to a thread's `local_timer()`.
 ///
 /// # Examples
 ///
@@ -301,8 +301,8 @@ impl<T> Shard<T> {
         self.engine.reset_to_nanos(handle, due)
     }
 
-    /// Changes the period of a periodic timer of this shard, but not the time of its next expiry;
-    /// see [`reset`](Self::reset).
+    /// Changes the period of a periodic timer of this shard, but not the time of its next expiry,
+    /// which [`reset`](Self::reset) changes.
     ///
     /// A period shorter than a tick counts as a tick. Returns false if the timer has ended, was
     /// cancelled or is not periodic, or if the handle is of another shard.
@@ -327,8 +327,9 @@ impl<T> Shard<T> {
     }
 
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a periodic
-    /// timer, returns the time of the next expiry. With slack, returns the tick chosen within the
-    /// slack. A deadline that had elapsed at the add or reset is approximate.
+    /// timer, returns the time of the next expiry. For a timer with [slack](When::slack), returns
+    /// the tick that the shard chose within the slack. A deadline that had elapsed at the add or
+    /// reset is approximate.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -437,11 +438,12 @@ impl<T> Shard<T> {
         self.get(handle).is_some()
     }
 
-    /// Begins a turn: reads the clock, so that [`next_expired`](Self::next_expired) returns due
-    /// timers, and consumes up to 1,024 remote requests. The loop must then call `next_expired` or
-    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops earlier
-    /// and work remains, [`time_until_next`](Self::time_until_next) returns zero, so the loop
-    /// spins.
+    /// Begins a turn: reads the clock, so that [`next_expired`](Self::next_expired) returns the
+    /// timers that are due now. The turn consumes up to 1,024 resets and cancels from other
+    /// threads. After `turn`, the loop must call `next_expired` or
+    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops before
+    /// `None` and work remains, [`time_until_next`](Self::time_until_next) returns zero, so the
+    /// loop spins.
     ///
     /// # Examples
     ///
@@ -494,9 +496,9 @@ impl<T> Shard<T> {
 
     /// Begins a turn with a budget. The turn handles at most `budget` entries of the wheel and at
     /// most `budget` remote requests, never more than 1,024 requests. Each entry or request may
-    /// yield a due timer. If some remain, [`is_behind`](Self::is_behind) returns true,
-    /// [`time_until_next`](Self::time_until_next) returns zero, and the next turn continues in
-    /// order. A budget of zero makes no progress.
+    /// yield a due timer. If entries or requests remain, [`is_behind`](Self::is_behind) returns
+    /// true, [`time_until_next`](Self::time_until_next) returns zero, and the next turn continues
+    /// in order. A budget of zero makes no progress.
     ///
     /// # Examples
     ///
@@ -562,7 +564,7 @@ impl<T> Shard<T> {
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
     ///
-    /// Cost: constant for each consumed request, plus the cost of
+    /// Cost: constant for each consumed remote request, plus the cost of
     /// [`Wheel::advance`](crate::Wheel::advance).
     ///
     /// # Examples
@@ -633,13 +635,14 @@ impl<T> Shard<T> {
     /// remote reset is queued, returns the beginning of the latest turn, so that the loop calls
     /// `turn` at once.
     ///
-    /// The moment is never later than the earliest deadline. It may be earlier, because some turns
-    /// only move timers between slots:
+    /// The moment is never later than the earliest deadline. The moment may be earlier, because
+    /// some turns only move timers between slots:
     ///
     /// - up to five turns for a timer due more than 2^17 - 2^11 ticks ahead,
     /// - a turn at the old deadline of timers that were reset to a later deadline: usually one turn
     ///   for up to 96 timers, and at most one for each further timer,
-    /// - turns at the ticks just before a tick by which more than 8,192 timers must move.
+    /// - several turns at successive ticks, if more than 8,192 timers must move by the last of
+    ///   these ticks.
     ///
     /// # Examples
     ///
@@ -682,8 +685,8 @@ impl<T> Shard<T> {
     /// - the first cancel in a sleep longer than [`Config::drop_within`],
     /// - 1,024 queued resets, or 1,024 queued cancels.
     ///
-    /// After [`drain`](Self::drain), the timeout is zero. Surplus memory that the shard cannot free
-    /// yet limits the timeout to a second.
+    /// After [`drain`](Self::drain), the timeout is zero. If the shard cannot free surplus memory
+    /// yet, the timeout is at most a second.
     ///
     /// # Examples
     ///
@@ -1140,7 +1143,8 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let claimed = self.claim_due_or_end_pass()?;
         if claimed.run.is_periodic() {
-            // The claim has counted only a run, but the timer ends here.
+            // The claim has counted only a run. Here the periodic timer ends, so it also counts as
+            // fired.
             self.engine.stats.count_fired();
         }
         Some(self.finish_into_expired(claimed))
@@ -1181,8 +1185,8 @@ impl<T> Shard<T> {
         None
     }
 
-    /// Consumes messages of the priority that the pass has reached, until one yields a due timer.
-    /// Drops the payloads of remotely cancelled timers.
+    /// Consumes messages of the pass's current phase, urgent or low-priority, until a message
+    /// yields a due timer. Drops the payloads of remotely cancelled timers.
     #[cold]
     fn claim_from_messages(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
@@ -1195,8 +1199,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns a timer that has ended by firing. Frees its node, unless a message about the timer
-    /// is queued.
+    /// Converts a claimed timer, which ends by firing, into an [`Expired`]. Frees its node, unless
+    /// a message about the timer is queued.
     #[inline]
     fn finish_into_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
         let expired = self.make_expired(&claimed, claimed.take_payload());

@@ -18,8 +18,8 @@ pub(super) struct Stats {
     /// 64-bit counter. Such a wide load stalls after a narrower store to the same memory.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// True if the previous pass left entries or messages, or was abandoned. Also true after an add
-    /// to a full shard has consumed messages, because other messages may remain.
+    /// True if the previous pass left entries or messages unprocessed, or was abandoned. Also true
+    /// after an add to a full shard has consumed messages, because other messages may remain.
     pub(super) was_behind: bool,
     /// The number of the next turn that must begin a pass, to publish the counts. Zero means the
     /// next turn, because work may remain or a pass was requested.
