@@ -16,7 +16,7 @@
 //!
 //! A claim is an Acquire operation, and a release is a Release operation, so each owner sees the
 //! writes of all previous owners. While a wheel is claimed, no user code runs except the function
-//! of a `Clock::from_fn`: wakers are cloned before the claim, and called or dropped after the
+//! of a `Clock::from_fn`. Wakers are cloned before the claim, and called or dropped after the
 //! release. So a claim is short and never nested. If a worker cannot claim the wheel in a few
 //! attempts, the worker acts as a remote thread. Only the watcher waits for a claim: after each
 //! callback, and when it ends the wheels.
@@ -98,8 +98,8 @@ struct OwnerState {
     /// the sleep has no end.
     announced_until: u64,
     /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
-    /// there is none. No newly announced sleep ends later. The next announcement after this
-    /// deadline resets the value to `u64::MAX`.
+    /// there is none. No newly announced sleep ends after this deadline. Once the deadline has
+    /// elapsed, the next announcement resets the value to `u64::MAX`.
     sleep_limit: u64,
 }
 
@@ -254,9 +254,9 @@ impl ClaimableWheel {
         Some(added)
     }
 
-    /// Renews the engine's allowance of adds. Returns an error if the wheel is full or has ended.
-    /// If the watcher has not run yet, also publishes the counts and the next deadline, and sets
-    /// `overdue_nanos` to the lateness of this deadline.
+    /// Renews the number of adds that the engine allows before the next check. Returns an error if
+    /// the wheel is full or has ended. If the watcher has not run yet, also publishes the counts
+    /// and the next deadline, and sets `overdue_nanos` to the lateness of this deadline.
     #[cold]
     #[inline(never)]
     fn grant_add_allowance(

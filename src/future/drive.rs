@@ -40,8 +40,8 @@ const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 /// # Panics
 ///
 /// Panics if the thread is exiting and its wheel has ended, or if the thread cannot have a wheel
-/// because 16,384 shards exist. A poll of the returned future panics if `sleep` waits for this
-/// thread's wheel.
+/// because 16,384 shards, the maximum, exist. A poll of the returned future panics if `sleep` waits
+/// for this thread's wheel.
 ///
 /// # Examples
 ///
@@ -79,7 +79,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             } else {
                 announced_sleep.timeout()
             };
-            // If the timeout is zero, only lets other tasks run before the next turn.
+            // If the timeout is zero, this task does not sleep, but lets other tasks run before the
+            // next turn.
             let must_yield = timeout == Some(Duration::ZERO);
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
                 sleep(if fired_timers { time.min(SLEEP_LENGTH_AFTER_FIRING_MAX) } else { time })
@@ -90,8 +91,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
 }
 
 /// Polls `sleep` once, if there is one. Unless the sleep is ready, waits until the task is polled
-/// again for any reason. If `must_yield` is true, wakes the task, so that other tasks run before
-/// this poll.
+/// again for any reason. If `must_yield` is true, wakes the task, so that it is polled again after
+/// other tasks.
 async fn wait_until_repolled<S: Future>(sleep: Option<S>, must_yield: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

@@ -109,7 +109,8 @@ impl<B: Backend> Interval<B> {
     }
 
     /// Raises the deadline of an immediate tick to the current time. Without this call, the
-    /// deadline may be slightly in the past, and the next tick, one period later, would be early.
+    /// deadline may be slightly in the past, and the next tick would come less than a period after
+    /// this tick.
     pub(super) fn raise_deadline_to_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
@@ -156,7 +157,8 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Errors
     ///
-    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again.
+    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again
+    /// to add a timer.
     ///
     /// # Panics
     ///

@@ -50,17 +50,18 @@
 //! [`drive`], a `TimerFd`, [`VirtualTime`], and the packages for tokio, compio, monoio, glommio,
 //! smol and `io_uring`. A loop registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures earlier must
-//! first call [`register_driver`](crate::LocalTimer::register_driver).
+//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before such a
+//! call must first call [`register_driver`](crate::LocalTimer::register_driver).
 //!
-//! After a thread's last driver is dropped, a poll that must add a timer panics again. Pending
-//! timers wait for the next turn.
+//! After a thread's last driver is dropped, a poll that must add a timer panics. Pending timers
+//! wait for the next turn.
 //!
 //! # Without a timer
 //!
 //! No timer is available if the wheel has ended or has reached its limit of live timers
-//! ([`Config::limit`](crate::Config::limit)). For a [`Timers`], this holds only if all wheels have
-//! ended or are full. A thread gets no wheel if the process already has 16,384 shards.
+//! ([`Config::limit`](crate::Config::limit)). With a [`Timers`], a timer is unavailable only if all
+//! wheels have ended or are full. A thread gets no wheel if the process already has 16,384 shards,
+//! the maximum.
 //!
 //! If a poll needs a timer and no timer is available:
 //!

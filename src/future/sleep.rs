@@ -163,8 +163,8 @@ impl<B: Backend> Sleep<B> {
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
     /// A pending timer is reset, and wakes the task of the latest poll at the new deadline. If the
-    /// new deadline has already elapsed, the next poll is ready, and a waiting task is woken at the
-    /// wheel's next tick at the latest.
+    /// new deadline has elapsed, the next poll is ready, and a waiting task is woken at the wheel's
+    /// next tick at the latest.
     ///
     /// Cost if a timer is pending: usually one reading of the clock, and the reset itself. On this
     /// thread's wheel, a reset to a later deadline is usually one store.
@@ -246,7 +246,8 @@ impl<B: Backend> Sleep<B> {
     ///
     /// # Errors
     ///
-    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again.
+    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again
+    /// to add a timer.
     ///
     /// # Panics
     ///
@@ -293,7 +294,7 @@ impl<B: Backend> Sleep<B> {
                 match new_waker {
                     Some(new_waker) if is_cancelled => new_waker,
                     // A timer that has ended does not prove that the deadline has elapsed: its
-                    // wheel may have ended earlier.
+                    // wheel may have ended before the deadline.
                     unused => {
                         self.backend.drop_refused_callback(unused);
                         return self.poll_slow(cx);

@@ -139,7 +139,7 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// Fails if a thread cannot be started, or 16,384 shards exist.
+    /// Fails if a thread cannot be started, or 16,384 shards, the maximum, exist.
     ///
     /// # Examples
     ///
@@ -160,7 +160,8 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// Fails if a thread cannot be started, a configuration is invalid, or 16,384 shards exist.
+    /// Fails if a thread cannot be started, a configuration is invalid, or 16,384 shards, the
+    /// maximum, exist.
     ///
     /// # Panics
     ///
@@ -199,7 +200,7 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// Fails if the watcher cannot be started, or 16,384 shards exist.
+    /// Fails if the watcher cannot be started, or 16,384 shards, the maximum, exist.
     ///
     /// # Examples
     ///
@@ -229,7 +230,7 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// Fails if a configuration is invalid, or 16,384 shards exist.
+    /// Fails if a configuration is invalid, or 16,384 shards, the maximum, exist.
     ///
     /// # Examples
     ///
@@ -254,7 +255,7 @@ impl Timers {
         Ok((Self::from_shards(shards, claimable_wheels, move || wheels.stop_watcher()), watcher))
     }
 
-    /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
+    /// Makes a `Timers` of existing wheels, from [`Cores::shards`](crate::Cores::shards) or
     /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads that own the wheels
     /// must [turn](crate::LocalTimer::turn) them. The `Timers` does not keep these threads alive.
     ///
@@ -281,7 +282,8 @@ impl Timers {
         Self::from_shards(shards.into(), None, || ())
     }
 
-    /// Uses these wheels. Calls `stop` when all clones and futures have been dropped.
+    /// Makes a `Timers` of these wheels. Calls `stop` when all clones and futures have been
+    /// dropped.
     fn from_shards(
         shards: Arc<[ShardRef]>,
         claimable_wheels: Option<Arc<ClaimableWheels>>,

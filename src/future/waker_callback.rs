@@ -71,14 +71,14 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// True if each `WakerCallback` that this thread drops wakes its task. `None` outside
-    /// [`with_wake_on_drop`], where a drop wakes the task only if this thread's wheel has ended.
+    /// `Some(true)` if dropping a `WakerCallback` on this thread wakes its task. `None` outside
+    /// [`with_wake_on_drop`]: a drop then wakes the task only if this thread's wheel has ended.
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Calls `action`. During the call, dropping a `WakerCallback` wakes its task only if `wakes` is
 /// true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that drops the
-/// callback would wake its own task, without end.
+/// callback would wake its own task, which causes another poll, without end.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _scope = WakesOnDropScope::enter(Some(wakes));

@@ -176,7 +176,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// * No core has joined the group.
     /// * The purgatory of the key's core was dropped, or this core's wheel has ended.
-    /// * The wheel has no free node.
+    /// * This wheel has no free node.
     ///
     /// Cost: two allocations, a clone of the key, and a request to the core.
     ///
@@ -203,13 +203,13 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         // Events are never answered, so any core can be the batch's sender: here core 0.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
-        // Relaxed: the flag changes only the returned value.
+        // Relaxed: the flag affects only the returned value.
         self.0.send_batch(key_core, batch)
             && !cores[key_core as usize].has_left.load(Ordering::Relaxed)
     }
 
-    /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
-    /// except for an earlier join of this thread.
+    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, but does
+    /// not detect an earlier join of this thread.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -395,12 +395,12 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
-    /// If this core's purgatory has ever connected, records that it has ended.
+    /// If this core's purgatory was registered as a receiver, records that it has ended.
     pub(super) fn leave(&self) {
         if self.is_connected.get()
             && let Some(cores) = self.group.cores_if_joined()
         {
-            // Relaxed: the flag changes only the value that `PurgatoryGroup::notify` returns.
+            // Relaxed: the flag affects only the value that `PurgatoryGroup::notify` returns.
             cores[self.own_core as usize].has_left.store(true, Ordering::Relaxed);
         }
     }

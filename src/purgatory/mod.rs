@@ -1,9 +1,9 @@
 //! Delayed operations: requests that wait for a condition, with a timeout.
 //!
-//! In Kafka, a produce request waits in a *purgatory* until followers have caught up, and a fetch
-//! until there are enough bytes. In corewheel, an operation is parked on one core, with a timer and
-//! a watch on each of its keys. When the program reports an event on a key, the purgatory checks
-//! the operations that watch the key.
+//! In Kafka, a produce request waits in a *purgatory* until enough replicas have its data, and a
+//! fetch request until enough data is available. In corewheel, an operation is parked on one core,
+//! with a timer and a watch on each of its keys. When the program reports an event on a key, the
+//! purgatory checks the operations that watch the key.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -121,7 +121,7 @@ use crate::{
 ///
 /// Keys may come from untrusted clients. Their hash uses a random secret, so clients cannot choose
 /// keys that collide or all belong to one core. But a client could learn the secret by timing
-/// single lookups to within a few nanoseconds, or by seeing the cores of many keys.
+/// single lookups to within a few nanoseconds, or by observing to which cores many keys belong.
 ///
 /// # Examples
 ///
@@ -171,9 +171,9 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The first call creates the purgatory, which is in no group and ends with the thread. To find a
-/// purgatory of a group on its thread, keep a clone in a `thread_local!`. In an exiting thread, a
-/// call may return a new, empty purgatory.
+/// The first call creates the purgatory, which is in no group and ends with the thread. To reach a
+/// group's purgatory from any code of its thread, keep a clone in a `thread_local!`. In an exiting
+/// thread, a call may return a new, empty purgatory.
 ///
 /// **The types select the purgatory, even if they are inferred.** For example, the key `7` is
 /// usually an `i32`, so its operations are not in the purgatory for `u64` keys. To name the types
@@ -249,7 +249,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// # Errors
     ///
-    /// If the thread's wheel is full or has ended, or the thread cannot have a wheel; see
+    /// Fails if the thread's wheel is full or has ended, or the thread cannot have a wheel; see
     /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error contains the operation.
     ///
     /// # Examples
@@ -310,10 +310,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks this core's operations that watch `key`, oldest watch first, and completes each
     /// operation whose condition holds. Returns the number of operations that this call completed
-    /// in this way. Operations of other cores are checked later, on their own cores.
+    /// because their condition held. Operations of other cores are checked later, on their own
+    /// cores.
     ///
     /// **In a group, this call checks nothing and returns 0 if the key belongs to another core**,
-    /// even if operations of this core watch the key. Use [`notify`](Self::notify) instead.
+    /// even if this core's operations watch the key. Use [`notify`](Self::notify) instead.
     ///
     /// `key` may be any borrowed form of the purgatory's keys, as in a
     /// [`HashMap`](std::collections::HashMap).
@@ -690,8 +691,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// Incremented at each event, and at each end of a parked operation that no event caused. If
-    /// the count changes during an add, the add checks the condition again.
+    /// Incremented at each event, and whenever a parked operation ends without an event. If the
+    /// count changes during an add, the add checks the condition again.
     change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -768,10 +769,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds watches on an operation's remaining keys: on `remote_key`, the first key if it belongs
-    /// to another core, and on `keys`, which may belong to any core. Then checks the condition
-    /// again if `change_count` differs from `changes_before_check`, even if the iterator or a key
-    /// panics.
+    /// Adds watches on an operation's remaining keys: `remote_key`, the first key if it belongs to
+    /// another core, and `keys`, which may belong to any core. Then checks the condition again if
+    /// `change_count` differs from `changes_before_check`, even if the iterator or a key panics.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -1068,8 +1068,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
-/// At the end of an operation's add, checks the operation again if the change count has changed: an
-/// event on a key may have preceded the watch.
+/// When dropped at the end of an add, checks the operation again if the change count has changed:
+/// an event may have preceded a watch.
 struct SecondCheckGuard<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,

@@ -260,8 +260,8 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
     }
 }
 
-/// All indices are below this value, so the table can use bit 31 of an index as a flag. With this
-/// flag, no index equals [`NONE`].
+/// All indices are below this value, so the table can use bit 31 of an index as a flag. Even with
+/// this flag, no index equals [`NONE`].
 const INDEX_LIMIT: u32 = (1 << 31) - 1;
 
 /// Panics. Not inlined, to keep the callers' code small.

@@ -10,8 +10,8 @@
 //! to the next watch, so operations may change the ring during the walk.
 //!
 //! The keys form a hash table, whose chains link the first watches of their keys. The table uses
-//! linear hashing (Litwin, VLDB 1980): it grows by a few chains at a time, and a new chain takes
-//! keys from only one other chain.
+//! linear hashing (Litwin, VLDB 1980). The table grows by a few chains at a time, and a new chain
+//! takes keys from only one other chain.
 
 use std::{
     borrow::Borrow,
@@ -59,9 +59,9 @@ pub(super) struct Table<K, Op> {
     /// Keys that the table no longer needs. They are dropped while the table is not borrowed,
     /// because their destructors are user code.
     keys_to_drop: Vec<K>,
-    /// The latest number assigned to an [`Id`]. The first number is random, so an id hardly ever
-    /// matches an operation of another purgatory. It is at most 2^63, so a program cannot use up
-    /// the numbers.
+    /// The latest number assigned to an [`Id`]. The first number is random and at most 2^63. So an
+    /// id hardly ever matches an operation of another purgatory, and a program cannot use up the
+    /// numbers.
     last_id_number: NonZeroU64,
     /// True if this table has asked the thread's wheel to call [`trim`](Self::trim).
     trim_is_requested: bool,
@@ -217,8 +217,8 @@ pub(super) enum FoundWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out,
     /// and the caller must check its condition.
     Single(u32, Op),
-    /// Any other case. The caller must call [`Table::step`] until the event's `is_suspended` is
-    /// false.
+    /// Any case but `Unwatched` and `Single`. The caller must call [`Table::step`] until the
+    /// event's `is_suspended` is false.
     Walk(EventWalk),
 }
 
@@ -228,7 +228,8 @@ pub(super) enum ConditionCheckOutcome {
     /// The condition holds, and the table has removed the operation.
     /// `last_watch_on_other_core_index` may be [`NONE`].
     ConditionHeld { last_watch_on_other_core_index: u32 },
-    /// The operation was forced to complete or has expired. The caller must remove and complete it.
+    /// The operation was forced to complete or has expired. The caller must remove and complete the
+    /// operation.
     ForcedOrExpired(Completion),
     /// The caller must check once more.
     CheckAgain,
@@ -245,8 +246,8 @@ impl<K, Op> ParkedOperation<K, Op> {
     }
 
     /// Cancels the operation's timer. Returns true if the timer was pending or, after the thread's
-    /// wheel has ended, if the operation is not completed. The caller must then complete or take
-    /// the operation.
+    /// wheel has ended, if the operation is not completed. If true, the caller must complete or
+    /// take the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
@@ -360,8 +361,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
     /// operation. Returns `None` if the operation is checked out: it completes after its check.
-    /// Also returns `None` if the operation has ended: a program may drain the wheel and later run
-    /// the operation's timer.
+    /// Also returns `None` if the operation has ended: a program may run the drained timer of an
+    /// ended operation.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -377,7 +378,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
-    /// its latest [`WatchOnOtherCore`], or [`NONE`].
+    /// the operation's latest [`WatchOnOtherCore`], or [`NONE`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let freed = FreedRecordContents::free(self.operations.occupied_record(index));
         self.unlink_watches(index, freed)
@@ -541,7 +542,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes all keys out of a table without operations, which must not be used afterwards.
+    /// Takes all keys out of a table without operations. The table must not be used afterwards.
     pub(super) fn take_all_keys(&mut self) -> Vec<K> {
         self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }
@@ -554,7 +555,7 @@ impl<K, Op> Table<K, Op> {
         key
     }
 
-    /// Returns the first watch of the chain of a hash, or `NONE`.
+    /// Returns the first watch in the chain of a hash, or `NONE` if the chain is empty.
     #[inline]
     fn chain_head(&self, hash: u32) -> WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -588,8 +589,8 @@ impl<K, Op> Table<K, Op> {
         chain & (self.chain_mask >> 1)
     }
 
-    /// Adds a few chains if there are too few chains for the keys, or if their number is not a
-    /// power of two. Stops a removal of chains.
+    /// Adds a few chains if there are too few for the keys, or if the number of chains is not a
+    /// power of two. Stops any removal of chains in progress.
     #[cold]
     fn add_chains_if_needed(&mut self) {
         self.is_removing_chains = false;
@@ -644,9 +645,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Begins to remove chains if there were surplus chains during the whole trim interval that
-    /// ends now. To detect this, lowers `grow_threshold` at the end of an interval with surplus
-    /// chains. If the number of keys then reaches the lowered threshold, an add sets another
-    /// threshold.
+    /// ends now. To detect this, lowers `grow_threshold` at the end of each interval with surplus
+    /// chains. If the number of keys reaches the lowered threshold, an add replaces the threshold.
+    /// If the threshold is still lowered at the next interval's end, the surplus has lasted.
     fn end_hash_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -713,7 +714,7 @@ impl<K, Op> Table<K, Op> {
             let parked = self.operations.get(reached.index())?;
             (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
         };
-        // This watch and all later watches were added during the event.
+        // If so, this watch and all later watches were added during the event.
         if number > event.last_id_number_at_start {
             return None;
         }

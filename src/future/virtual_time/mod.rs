@@ -24,8 +24,8 @@ use crate::{clock::ManualClock, local::ShardRef, util::sync::lock};
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
 /// order of the steps and the delays that [`When::spread`](crate::When::spread) adds. With a given
-/// seed, a test runs the same way each time, unless it depends on other threads, sockets, or random
-/// choices such as the order of a `HashMap`. Create purgatory groups by
+/// seed, a test always runs the same way, unless it depends on other threads, sockets, or
+/// randomness such as a `HashMap`'s order. Create purgatory groups by
 /// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
@@ -103,7 +103,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// Panics if a thread cannot be started, or 16,384 shards exist.
+    /// Panics if a thread cannot be started, or 16,384 shards, the maximum, exist.
     ///
     /// # Examples
     ///
@@ -124,7 +124,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// Panics if a thread cannot be started, or 16,384 shards exist.
+    /// Panics if a thread cannot be started, or 16,384 shards, the maximum, exist.
     ///
     /// # Examples
     ///
@@ -135,8 +135,8 @@ impl VirtualTime {
     /// assert_eq!(time.shards().len(), 4);
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
-        // Fixes the wheel of a `Timers` that the calling thread's futures use. Otherwise, the wheel
-        // would depend on how many threads have used a `Timers` before.
+        // Makes the calling thread's futures always use the same wheel of a `Timers`. Otherwise,
+        // the wheel would depend on how many threads have used a `Timers` before.
         set_number_of_this_thread(1);
         let clock = ManualClock::with_spread_seed(seed);
         let mut scheduler = Scheduler::new(clock.clone(), seed);

@@ -30,7 +30,7 @@ struct CoreState {
 }
 
 impl Scheduler {
-    /// Creates a scheduler without cores. `seed` decides the choices.
+    /// Creates a scheduler without cores. `seed` decides the order of the steps.
     pub(super) fn new(clock: ManualClock, seed: u64) -> Self {
         let should_advance = Box::new(|_, _| false);
         Self { clock, cores: Vec::new(), random_state: seed, should_advance }
