@@ -2,7 +2,7 @@
 //! renews the client's lease. When a lease ends, its client is offline. A second thread requests
 //! the number of the loop's timers.
 //!
-//! The program also runs the clients, and ends with a verdict:
+//! The program also runs the clients, and checks the results:
 //!
 //! ```sh
 //! cargo run --release --example mio_loop
@@ -69,7 +69,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &OfflineSender) -> io::Res
     Ok(())
 }
 
-/// Starts the thread of the loop, whose wheel ends a poll through the waker.
+/// Starts the loop's thread, whose wake hook ends a poll through mio's waker.
 fn start(offline: OfflineSender) -> io::Result<(SocketAddr, ShardRef, JoinHandle<io::Result<()>>)> {
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKER)?;

@@ -2,7 +2,7 @@
 //! over UDP and repeats it, doubling the delay each time, until the answer arrives or a deadline
 //! passes.
 //!
-//! The program also runs the lossy server, and ends with a verdict:
+//! The program also runs the lossy server, and checks the results:
 //!
 //! ```sh
 //! cargo run --release --features fd --example timer_fd

@@ -27,8 +27,8 @@ pub(crate) struct Load<U> {
 }
 
 impl<U: Send + 'static> Load<U> {
-    /// Starts a task for each user. `run` gets the user's number, the start of the run, and a
-    /// token.
+    /// Starts a task for each user. `run` gets the user's number, the start of the run, and an
+    /// [`ActiveToken`].
     pub(crate) fn start<F: Future<Output = io::Result<U>> + 'static>(
         users: u32,
         run: impl Fn(u32, (Instant, ActiveToken)) -> F + Clone + Send + 'static,
@@ -48,8 +48,8 @@ impl<U: Send + 'static> Load<U> {
         Arc::strong_count(&self.acting) == 1
     }
 
-    /// Waits for the users, which end when the server has closed their connections. Returns them,
-    /// and the longest delay that the machine caused to a thread.
+    /// Waits for the users, which end when the server has closed their connections. Returns the
+    /// users, and the longest delay that the machine caused to a thread.
     pub(crate) fn join(self) -> io::Result<UsersAndDelay<U>> {
         let (mut all, mut longest) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {

@@ -40,10 +40,11 @@ const PACKET: [u8; 4] = *b"ping";
 pub(crate) enum Role {
     #[default]
     Talks,
-    /// Sends its last packet at this time, so that the server must close it.
+    /// Sends its last packet at this time, so that the server must close the connection.
     FallsSilent(Duration),
     Leaves(Duration),
-    /// Cancels its idle timer at this time and falls silent, so that the server must not close it.
+    /// Cancels its idle timer at this time and falls silent, so that the server must not close the
+    /// connection.
     CancelsTimer(Duration),
 }
 
@@ -109,7 +110,7 @@ pub(crate) enum ConnectionState {
     #[default]
     Open,
     Left,
-    /// The client saw at this time that the server had closed it.
+    /// The client saw at this time that the server had closed the connection.
     ClosedByServer(Instant),
 }
 

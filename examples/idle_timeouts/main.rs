@@ -5,7 +5,7 @@
 //! on that core's wheel. A packet resets the timer, silence lets it fire, and another thread may
 //! cancel it through its handle.
 //!
-//! - `connections`: the idle timer of each connection: the use of the library
+//! - `connections`: the connections of one core, each with an idle timer
 //! - `event_loop`: the loop of one core
 //! - `client`: the clients, and the plan of their actions
 //! - `verdict`: whether exactly the silent connections were closed, and how late

@@ -38,8 +38,8 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// If [`drive`] would panic, or it is called inside another glommio executor. On Linux before 5.8,
-/// glommio panics or ends the process.
+/// If [`drive`] would panic, or `run` is called inside another glommio executor. On Linux before
+/// 5.8, glommio panics or ends the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);

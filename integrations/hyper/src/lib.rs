@@ -13,8 +13,8 @@
 //! ```
 //!
 //! In a current-thread runtime of `corewheel_tokio::run`, `time::timers` returns the thread's own
-//! wheel. In a multi-thread runtime, it returns the wheels of [`Timers::per_worker`] by default.
-//! With another executor, use [`Timers::per_worker`].
+//! wheel. In a multi-thread runtime, `time::timers` returns the wheels of [`Timers::per_worker`] by
+//! default. With another executor, use [`Timers::per_worker`].
 //!
 //! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
 //! time.

@@ -1,6 +1,6 @@
 //! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
-//! It waits for a completion, the deadline of the thread's next timer, or an urgent request of
-//! another thread. The package needs Linux 5.11 or later.
+//! The method waits for a completion, the deadline of the thread's next timer, or an urgent request
+//! of another thread. The package needs Linux 5.11 or later.
 //!
 //! ```
 //! use corewheel::{Config, local_timer};
@@ -68,7 +68,7 @@ pub struct Driver {
     wake_fd: Arc<OwnedFd>,
     /// True while the ring polls the eventfd.
     is_polled: bool,
-    /// `submit_and_wait` uses the wheel of the current thread.
+    /// Makes `Driver` `!Send`, because `submit_and_wait` uses the current thread's wheel.
     not_send: PhantomData<*const ()>,
 }
 

@@ -53,7 +53,7 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// If [`drive`] would panic, or it is called inside another monoio runtime.
+/// If [`drive`] would panic, or `run` is called inside another monoio runtime.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
@@ -73,7 +73,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
             .await
         })
     }));
-    // After a panic of a task, monoio may never drop the main future.
+    // Drops the driver: after a panic of a task, monoio may never drop the main future.
     driver.take();
     Ok(ended.unwrap_or_else(|panic| resume_unwind(panic)))
 }
@@ -83,9 +83,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
 /// future instead, as [`run`] does.
 ///
-/// The call itself registers a driver, until the future is dropped. If the wheel cannot have a
-/// descriptor, for example because its time is virtual, the driver is [`corewheel::future::drive`]
-/// with monoio's sleep.
+/// Calling `drive` registers a driver, and dropping the future unregisters it. If the wheel cannot
+/// have a descriptor, for example because its time is virtual, the driver is
+/// [`corewheel::future::drive`] with monoio's sleep.
 ///
 /// # Panics
 ///

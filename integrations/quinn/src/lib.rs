@@ -20,8 +20,8 @@
 //! ```
 //!
 //! While [no timer is available](corewheel::future#without-a-timer), a connection has no timeouts.
-//! It tries again when it next handles a packet. On a thread [without a
-//! driver](corewheel::future#without-a-driver), each try panics, and this package catches the
+//! The connection requests a timer again with its next packet. On a thread [without a
+//! driver](corewheel::future#without-a-driver), each request panics, and this package catches the
 //! panic.
 
 use std::{

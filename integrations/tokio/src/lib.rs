@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - **A current-thread runtime per core, on Linux and Android**: [`run`], or [`run_in`] for an
-//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. Each drives the thread's
+//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. All three drive the thread's
 //!   wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the tasks.
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
 //!   for packages that take [`Timers`](corewheel::future::Timers). By default, each thread's
@@ -22,7 +22,7 @@
 //!   [`Timers::start`](corewheel::future::Timers::start) to [`time::use_timers`]. For callbacks,
 //!   use the [`shards`](corewheel::future::Timers::shards) of a `Timers`. A callback on a wheel of
 //!   `per_worker` adds timers through a clone of its [`ShardRef`](corewheel::ShardRef), because
-//!   `local_timer()` is another wheel there.
+//!   `local_timer()` returns another wheel there.
 //! - **A program written for `tokio::time`**: [`time`] has the names of `tokio::time`, for both
 //!   runtimes.
 //!

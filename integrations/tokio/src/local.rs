@@ -59,7 +59,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// With the futures of [`corewheel::future`] instead of tokio's:
+/// An idle timeout with the futures of [`corewheel::future`]:
 ///
 /// ```
 /// use corewheel::future::{sleep, timeout};
@@ -132,7 +132,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// timers stay in the wheel until the thread ends.
 ///
 /// A thread without a wheel gets one with a tick of 100 us. In a runtime with `enable_all`, tasks
-/// may use `tokio::time` too. The wheel turns before each run of the set's tasks.
+/// may use `tokio::time` too. The wheel turns before each run of the `LocalSet`'s tasks.
 ///
 /// # Errors
 ///
@@ -169,7 +169,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     let mut running = pin!(tasks.run_until(future));
     runtime.block_on(poll_fn(|cx| {
         time::before_poll();
-        // A callback may spawn tasks on the set.
+        // Lets callbacks spawn tasks on the `LocalSet`.
         let set = tasks.enter();
         local_timer().turn_within(BUDGET);
         if let Poll::Ready(Err(error)) = driver.as_mut().poll(cx) {

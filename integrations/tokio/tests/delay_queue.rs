@@ -1,5 +1,5 @@
-//! Tests that `DelayQueue` behaves as tokio-util documents, and follows its clock. Most tests run
-//! in virtual time.
+//! Tests that `DelayQueue` behaves as tokio-util documents, and follows virtual time. Most tests
+//! run in virtual time.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;

@@ -37,8 +37,8 @@ macro_rules! calls_of {
                 value: u128,
                 key: Key,
                 when: Instant,
-                /// The millisecond of `when`. If a poll had reached a later millisecond when the
-                /// entry was set, that millisecond.
+                /// The millisecond of `when`, or the later one that a poll had reached when the
+                /// entry was set.
                 millis: u128,
             }
 
@@ -53,7 +53,7 @@ macro_rules! calls_of {
                 has_equal_deadlines: bool,
                 /// The millisecond that the latest poll has reached.
                 reached: u128,
-                /// Made the latest poll.
+                /// The poller that made the latest poll.
                 poller: Poller,
                 /// True if the latest poll was pending.
                 is_pending: bool,

@@ -100,7 +100,7 @@ fn sleep_moves_to_a_later_and_an_earlier_deadline() {
     });
 }
 
-/// Code from tokio may call `reset` on a temporary `Pin`, or on one that is not `mut`.
+/// Code written for tokio may call `reset` on a temporary `Pin`, or on one that is not `mut`.
 #[test]
 fn sleep_is_reset_through_every_kind_of_pin() {
     fn consume(sleep: Pin<&mut time::Sleep>, deadline: Instant) {

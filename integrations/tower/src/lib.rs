@@ -19,8 +19,8 @@
 //!
 //! A request that is answered at its first poll touches no timer. In a current-thread runtime of
 //! `corewheel_tokio::run`, `time::timers` returns the thread's own wheel. In a multi-thread
-//! runtime, it returns the wheels of [`Timers::per_worker`] by default. With another executor, use
-//! [`Timers::per_worker`].
+//! runtime, `time::timers` returns the wheels of [`Timers::per_worker`] by default. With another
+//! executor, use [`Timers::per_worker`].
 //!
 //! # With axum
 //!

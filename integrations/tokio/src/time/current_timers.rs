@@ -23,7 +23,7 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// If the default timers are already set, by an earlier call or one of these uses. The error
+/// If the default timers are already set, by an earlier call or use of this module. The error
 /// contains `timers`.
 ///
 /// # Examples
@@ -101,7 +101,7 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     create(driven.as_ref().unwrap_or_else(|| DEFAULT_TIMERS.get_or_init(start)))
 }
 
-/// Returns the time of the timers for futures that this thread creates.
+/// Returns the current time on the clock of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
 }

@@ -27,11 +27,11 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::asse
 /// # What differs from tokio-util
 ///
 /// * Any deadline is valid; tokio-util panics beyond about 2 years.
-/// * A [`Key`] never names a later entry.
+/// * A stale [`Key`] never names another entry.
 /// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant, not
 ///   rounded.
-/// * Entries of the same millisecond expire in an unspecified order. So do entries whose deadlines
-///   are set to a time before the first insert or an earlier poll.
+/// * Entries of the same millisecond expire in an unspecified order, and so do entries set to a
+///   time before the first insert or an earlier poll.
 /// * [`peek`](Self::peek) looks at every entry, and may return the key of any entry that may expire
 ///   next.
 /// * [`compact`](Self::compact) moves no entry, like [`shrink_to_fit`](Self::shrink_to_fit).
@@ -243,7 +243,7 @@ impl<T> DelayQueue<T> {
     /// Drops every entry. Keeps the capacity.
     pub fn clear(&mut self) {
         if self.is_empty() {
-            return; // The waker waits for the next insert.
+            return; // The next insert wakes the task.
         }
         self.delay = None;
         self.wheel.clear();

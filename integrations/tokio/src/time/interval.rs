@@ -55,7 +55,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 #[derive(Debug)]
 pub struct Interval {
     delay: Sleep,
-    /// The timers of `delay`, whose clock counts the periods.
+    /// The timers of `delay`; their clock measures the periods.
     timers: Timers,
     period: Duration,
     behavior: MissedTickBehavior,

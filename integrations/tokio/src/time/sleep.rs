@@ -58,7 +58,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     inner: future::Sleep<Remote>,
-    /// The requested deadline. That of `inner` is within the range of the clock.
+    /// The requested deadline, which `inner` limits to the range of its clock.
     deadline: Instant,
 }
 
@@ -68,7 +68,7 @@ impl Sleep {
         self.deadline
     }
 
-    /// Returns the deadline, moved into the range of the clock.
+    /// Returns the deadline, limited to the range of the clock.
     pub(super) fn clock_deadline(&self) -> Instant {
         self.inner.deadline().into()
     }

@@ -25,7 +25,7 @@ use tokio::{
 thread_local! {
     /// `Some` from the first `pause` on, because this thread's instants then stay virtual.
     static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
-    /// True if [`auto_advance`] has made the runtime poll for events, so that its next call
+    /// True if [`auto_advance`] has made the runtime poll for events, so that the hook's next call
     /// advances the clock.
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
@@ -48,7 +48,7 @@ struct VirtualClock {
 }
 
 struct ClockState {
-    /// The time since the origin at which the clock stands, or began to run.
+    /// The time since the origin, at the latest pause, advance or resume.
     elapsed: Duration,
     /// The real time at which the clock began to run; `None` while it is paused.
     running_since: Option<StdInstant>,
@@ -227,7 +227,7 @@ pub fn resume() {
 ///
 /// If the clock is not paused.
 pub async fn advance(duration: Duration) {
-    // A block, because `current` is not `Send`.
+    // Drops `current` before the await, because `current` is not `Send`.
     {
         let current =
             paused().expect("the clock is not paused: first call `time::pause()` on this thread");
@@ -337,7 +337,7 @@ fn paused() -> Option<Rc<VirtualTime>> {
 }
 
 impl VirtualTime {
-    /// Starts a helper. Its clock starts at zero, as if resumed now.
+    /// Starts a helper, whose clock runs from zero.
     fn start() -> Self {
         let (clock, (helper, requests)) = (Arc::new(VirtualClock::start()), channel());
         let (stuck_sender, stuck) = channel();
