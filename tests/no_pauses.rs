@@ -10,8 +10,9 @@ use common::on_a_thread;
 use corewheel::{Cancel, Key, Wheel};
 use kinds::{Handle, Timers, for_each_kind, for_each_shard};
 
-/// The number of entries, and the range of far deadlines; smaller in debug builds.
+/// The number of entries; smaller in debug builds.
 const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+/// The range of far deadlines, in ticks; smaller in debug builds.
 const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
 /// The number of ticks over which the wheel cascades one slot of the second level.

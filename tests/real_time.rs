@@ -60,8 +60,9 @@ struct Timer {
     added: u64,
     /// `None` for a one-shot timer.
     period: Option<u64>,
-    /// The earliest and the latest of all deadlines that were requested so far.
+    /// The earliest deadline that was requested so far.
     earliest: AtomicU64,
+    /// The latest requested deadline, plus `SLACK_MAX`.
     latest: AtomicU64,
     was_reset: AtomicBool,
     handle: OnceLock<TimerHandle>,

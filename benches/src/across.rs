@@ -1,8 +1,8 @@
 //! Adapters of the peers for workloads in which other threads reach an owner's timers.
 //!
 //! An [`Owner`] adds timers, a [`Remote`] cancels them, and the owner then collects them. Each add
-//! and reset of a peer reads the real clock, outside of its lock. `corewheel-local-fast` reads the
-//! fast clock.
+//! and reset reads the real clock, before it takes any lock. `corewheel-local-fast` reads
+//! corewheel's fast clock.
 
 mod channel;
 mod corewheel;
@@ -25,7 +25,7 @@ pub use self::tokio::{SharedRuntime, TokioDrop};
 /// The maximum number of timers handed over and not yet collected.
 pub const IN_FLIGHT: usize = 4096;
 
-/// Timers per hand-over.
+/// The number of timers that are handed over together.
 pub const BATCH: usize = 64;
 
 pub trait Owner: Sized {
@@ -37,8 +37,9 @@ pub trait Owner: Sized {
 
     fn add(&mut self, delay: Duration, payload: Payload) -> Self::Handle;
 
-    /// Fires due timers and consumes remote requests. `budget` limits the requests of `channel` and
-    /// corewheel, and the entries that corewheel fires or moves. Other peers ignore `budget`.
+    /// Fires due timers and consumes remote requests. `budget` limits the requests that the peers
+    /// `channel` and corewheel consume, and the entries that corewheel fires or moves. Other peers
+    /// ignore `budget`.
     fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned;
 }
 

@@ -1,7 +1,7 @@
 //! Compares corewheel with other timers in several [`workloads`]. A peer is one of the compared
-//! timers, including corewheel's layers. [`plan`] lists the runs, [`run`] does them, and [`report`]
-//! shows the results. For the usage, call `cargo run --release -p corewheel-bench --bin compare --
-//! --help`.
+//! timers, including corewheel's layers, such as `Shard`. [`plan`] lists the runs, [`run`] does
+//! them, and [`report`] shows the results. For the usage, call `cargo run --release -p
+//! corewheel-bench --bin compare -- --help`.
 //!
 //! What makes a comparison fair:
 //!

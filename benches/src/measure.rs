@@ -17,7 +17,7 @@ pub trait Load {
     fn batch(&mut self) -> u64;
 }
 
-/// The duration of a run. A slower peer does fewer operations.
+/// How long a run lasts, so that a slower peer does fewer operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Durations {
     pub timed: Duration,

@@ -16,8 +16,8 @@ pub enum Peer {
     CorewheelShard,
     /// corewheel's `local_timer()`: callbacks.
     CorewheelLocal,
-    /// `corewheel-local` with the fast clock, for workloads in real time. Peers read the system's
-    /// clock, so their ratios to this row include the clock.
+    /// `corewheel-local` with the fast clock, for workloads in real time. Other peers read the
+    /// system's clock, so their ratios to this row also compare the clocks.
     CorewheelLocalFast,
     /// corewheel's `future::Timers`: a timer thread for each worker of the runtime.
     CorewheelTimers,
@@ -47,8 +47,8 @@ pub enum Peer {
     /// tokio-util's `DelayQueue`. In virtual time, a tick includes an advance of tokio's paused
     /// clock.
     DelayQueue,
-    /// tokio's `Sleep` on its current-thread runtime. In virtual time, a tick includes an advance of
-    /// tokio's paused clock.
+    /// tokio's `Sleep` on its current-thread runtime. In virtual time, a tick includes an advance
+    /// of tokio's paused clock.
     TokioSleep,
     /// tokio's `Sleep` on its multi-thread runtime, which has no virtual time.
     TokioThreads,
@@ -207,8 +207,8 @@ pub enum Workload {
     /// corewheel's layers, only `corewheel-local` takes part.
     Flood,
     /// The speed-up of `churn` by a second core, where each core has its own timers, computed from
-    /// CPU time. `empty`: the same speed-up for `floor`, whose runs alternate with the peer's. It is
-    /// the most that this machine allows. `share`: the speed-up divided by `empty`.
+    /// CPU time. `empty`: the same speed-up for `floor`, whose runs alternate with the peer's. It
+    /// is the most that this machine allows. `share`: the speed-up divided by `empty`.
     Scaling,
     /// Timer schemes from the literature, explained in `doc/schemes.md`: ns per call of each
     /// routine. N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list`
@@ -235,7 +235,7 @@ impl Peer {
             )
     }
 
-    /// Returns the floor with which a layer of corewheel is compared, if any.
+    /// Returns the peer `floor` or `floor-cas` with which a layer of corewheel is compared, if any.
     pub fn floor(self, workload: Workload) -> Option<Self> {
         match self {
             _ if workload.crosses_cores() => self.is_corewheel().then_some(Self::Floor),

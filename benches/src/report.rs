@@ -224,7 +224,7 @@ pub fn sections(sections: &[Section]) -> String {
     sections.map(Section::markdown).collect()
 }
 
-/// The limits of a quick run.
+/// The remark of a page about the limits of a quick run.
 const QUICK: &str = " This was a quick run: it has one round from 100,000 timers on, it is too \
                      short to warm up a million timers, and the fast clock calibrates itself \
                      during short intervals.";

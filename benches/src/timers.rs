@@ -10,7 +10,7 @@ pub fn connection(payload: Payload) -> usize {
     payload[0] as usize
 }
 
-/// Panics, as the callback of turns in which no timer is due.
+/// Panics. Serves as the callback of turns in which no timer is due.
 pub fn not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }
@@ -96,9 +96,9 @@ impl<T: Timers> Timers for InRealTime<T> {
 /// How much later than its deadline a timer may fire.
 #[derive(Clone, Copy, Debug)]
 pub enum Window {
-    /// Up to this number of ticks, so that timers share a turn.
+    /// Up to this number of ticks later, so that timers share a turn.
     Slack(u64),
-    /// Up to this number of ticks, so that timers have different ticks.
+    /// Up to this number of ticks later, so that timers have different ticks.
     Spread(u64),
 }
 

@@ -33,8 +33,9 @@ use crate::{
 
 /// Batches of a remote operation. The number of iterations is a multiple of this number.
 const BATCHES: usize = 64;
-/// Warm-up batches, and their size.
+/// The number of warm-up batches.
 const WARM_UP_BATCHES: usize = 16;
+/// The number of operations in a warm-up batch.
 const WARM_UP_SIZE: usize = 128;
 
 fn install() -> ManualClock {
@@ -88,7 +89,7 @@ pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
     }
 }
 
-/// Advances to the next deadline, where a callback adds itself again, behind all other timers.
+/// Advances to the next deadline, where a callback adds itself again, due after all other timers.
 pub(crate) fn fire_add(live: usize, iterations: usize) {
     /// Adds this callback again. `captured[1]` is the delay in milliseconds.
     fn fire(captured: Payload) {
@@ -108,10 +109,11 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
 struct Remote {
     /// True if the other thread gets the handles of live timers.
     takes_handles: bool,
-    /// Uses the handles or returns new ones. The last argument is the size of the batch.
+    /// The other thread's part: uses the handles or returns new ones. The last argument is the size
+    /// of the batch.
     other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
-    /// Gets the owner's handles, the positions of the handles that the other thread got, and the
-    /// returned handles.
+    /// The owner's part: gets the owner's handles, the positions of the handles that the other
+    /// thread got, and the returned handles.
     owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
 }
 
@@ -136,7 +138,7 @@ impl Remote {
             });
             for chosen in &batches {
                 if self.takes_handles {
-                    // A local slice, so that the loop does not load its parts again.
+                    // A local slice, so that the loop does not load its pointer and length again.
                     let handles = &handles[..];
                     batch().extend(chosen.iter().map(|&id| handles[id]));
                 }

@@ -1,5 +1,5 @@
 //! The operations that corewheel and its peers, which are other timers, have in common, all on one
-//! thread. Time advances only in the operations that turn.
+//! thread. Time advances only in the operations that call `advance`.
 
 use std::hint::black_box;
 
@@ -50,7 +50,7 @@ impl Draws {
     }
 }
 
-/// Draws an index and a delay: the part of each count that the harness causes.
+/// Draws an index and a delay, to count the instructions of the harness itself.
 pub(crate) fn empty(live: usize, iterations: usize) {
     let mut draws = Draws::new(live);
     let mut handles = vec![0; live];
@@ -96,7 +96,7 @@ pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
     }
 }
 
-/// Advances to the next deadline, and adds the fired timer again, behind all other timers.
+/// Advances to the next deadline, and adds the fired timer again, due after all other timers.
 pub(crate) fn fire_add<T: Timers>(live: usize, iterations: usize) {
     let mut timers = T::new();
     for id in 0..live {

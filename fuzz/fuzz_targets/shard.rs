@@ -4,8 +4,9 @@
 use corewheel_simulator::run_drawn_episode;
 use libfuzzer_sys::{arbitrary::Unstructured, fuzz_target};
 
-/// Approximate numbers of input bytes for a step of the simulator and for its setting.
+/// Approximate number of input bytes for a step of the simulator.
 const BYTES_PER_STEP: usize = 26;
+/// Approximate number of input bytes for an episode's setting.
 const BYTES_OF_SETTING: usize = 60;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -186,7 +186,7 @@ fn an_event_wakes_a_sleeping_core() {
     });
 }
 
-/// Core 1 of the group, which turns on request.
+/// Core 1 of the group. Its thread turns its wheel on request.
 struct OtherCore {
     orders: Sender<Option<ShardRef>>,
     turned: Receiver<()>,

@@ -11,8 +11,8 @@ use loom_tests::{
     shard_with_a_page_to_spare, shard_with_due, shared, work_and_cancel,
 };
 
-/// The owner may read a new deadline and fire the timer before it consumes the message of that
-/// reset.
+/// The owner may read the new deadline of a reset and fire the timer before it consumes the reset's
+/// message.
 #[test]
 fn a_timer_reset_to_now_fires_once() {
     explore(310, || {
@@ -168,7 +168,7 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
     });
 }
 
-/// If the owner fails to claim a due timer, the timer is left in no slot.
+/// If the owner fails to claim a due timer, the timer is in no slot.
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(460, || {
@@ -271,8 +271,8 @@ fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     })
 }
 
-/// If the owner fails to claim the timer, the timer is left in no slot. The owner relinks it only
-/// if the resetting thread sends a message.
+/// If the owner fails to claim the timer, the timer is in no slot. The owner relinks it only if the
+/// resetting thread sends a message.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(5_400, || {

@@ -157,7 +157,7 @@ fn a_remote_add_wakes_the_owner() {
     });
 }
 
-/// The hook does not unpark the owner, as a hook that wakes a poll.
+/// Like a hook that wakes a poll, this hook does not unpark the owner.
 #[test]
 fn a_remote_add_ends_a_park_without_help_of_the_hook() {
     explore(3_300, || {

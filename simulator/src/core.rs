@@ -22,7 +22,7 @@ use crate::plan::{Act, AddMethod, CancelMethod, ClockMove, Id, Nanos, PLACES, Pl
 
 pub(crate) struct Core {
     number: usize,
-    /// The number of the shard at each place.
+    /// The shard number of each place, which is an index into `shards`.
     numbers: [usize; PLACES],
     /// The shards of payloads. Place 0, the thread's own wheel, is None.
     shards: [Option<Shard<Payload>>; PLACES],

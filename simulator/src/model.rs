@@ -826,8 +826,8 @@ impl ShardModel {
         tick.saturating_mul(self.tick)
     }
 
-    /// Records the first and the last tick at which a timer may be due. A sleep that ends after the
-    /// first may end early, and a sleep that ends after the last must.
+    /// Records the first and the last tick at which a timer may be due. A sleep beyond the first
+    /// tick may end early; a sleep beyond the last tick must end early.
     fn record_due(&mut self, ticks: [u64; 2]) {
         /// A timer that is due in this number of ticks, or later, may need a turn for each level of
         /// the wheel.

@@ -156,10 +156,11 @@ pub(crate) enum Script {
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
-    /// In the callback of an `OwnedTimer`, arms this timer; elsewhere, one of the core's
+    /// In the callback of an `OwnedTimer`, arms this timer; elsewhere, arms one of the core's
     /// `OwnedTimer`s.
     Arm(Id, Nanos),
-    /// In the callback of an `OwnedTimer`, drops this timer; elsewhere, one of the core's.
+    /// In the callback of an `OwnedTimer`, drops this timer; elsewhere, drops one of the core's
+    /// `OwnedTimer`s.
     DropOwned(Id, Nanos),
     /// Runs other cores in the middle of the callback.
     Pause,
@@ -385,7 +386,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Returns a random time below `most` ticks of a random place.
+    /// Returns a random time below `most` ticks of a random shard.
     fn ticks(&mut self, most: u64) -> Nanos {
         let tick = self.ticks[self.index(PLACES)];
         self.below(most * tick)

@@ -155,7 +155,8 @@ fn a_panic_of_a_dropped_clock_function_does_not_abort_an_exiting_thread() {
     });
 }
 
-/// On most platforms, the thread destroys `NOW` before its wheel, because `NOW` is used later.
+/// On most platforms, the thread destroys `NOW` before its wheel, because the thread uses `NOW`
+/// later than its wheel.
 #[test]
 fn a_clock_function_that_needs_a_thread_local_does_not_abort_an_exiting_thread() {
     thread_local!(static NOW: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) });

@@ -183,7 +183,7 @@ fn a_clock_of_a_function_shows_its_time() {
         local_timer().add(Duration::from_millis(1), || ());
         assert_eq!(local_timer().next_deadline(), Some(origin + Duration::from_millis(21)));
         assert!(local_timer().counts().clock_regressions > 0);
-        // Other threads use it too.
+        // Adds of other threads also use the greatest reading.
         thread::spawn(move || shard.add(Duration::from_millis(1), || ())).join().expect("no panic");
         assert_eq!(local_timer().turn().fired, 0);
         millis.store(21, Ordering::Relaxed);

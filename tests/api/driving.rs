@@ -329,7 +329,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         thread::sleep(DELAY);
         assert!(overdue(NAME) >= DELAY / 2);
     });
-    // So is one that the driver's last turn has left to the next turn.
+    // A timer that the driver's last turn has left to the next turn is overdue, too.
     on_named_core(NAME, || {
         let driver = driver();
         from_another_thread(|shard| (0..2).for_each(|_| _ = shard.add(Duration::ZERO, || ())));
@@ -339,7 +339,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         thread::sleep(DELAY);
         assert!(overdue(NAME) >= DELAY / 2);
     });
-    // So is one that arrives between the last turn and the end of `run_until`.
+    // A due timer that arrives between the last turn and the end of `run_until` is overdue, too.
     for (delay, is_overdue) in [(Duration::ZERO, true), (HOUR, false)] {
         on_named_core(NAME, move || {
             local_timer().add(Duration::ZERO, || ());
@@ -570,7 +570,7 @@ fn add_without_a_driver() {
     thread::spawn(|| local_timer().add(HOUR, must_not_run)).join().expect("no panic");
 }
 
-/// Only the timers that nothing will turn are reported, once.
+/// Only the timers of a wheel that no loop will turn are reported, and only once.
 fn add_in_callbacks_of_a_watcher() {
     let timers = Timers::per_worker().expect("a watcher");
     let (sender, ran) = mpsc::channel();
@@ -683,7 +683,7 @@ fn run_until_panics_in_a_callback_if_it_would_sleep() {
     });
 }
 
-/// Calls `run_until`, whose result another thread changes without a request to the wheel.
+/// Calls `run_until`, which another thread unparks without a request to the wheel.
 pub(crate) fn run_until_unparked() {
     let (owner, end) = (thread::current(), Instant::now() + DELAY);
     thread::spawn(move || {
@@ -697,7 +697,7 @@ pub(crate) fn run_until_unparked() {
 fn a_sleeping_drive_task_continues_after_run_until() {
     on_a_thread(|| {
         let waits = async {
-            tokio::time::sleep(DELAY).await; // The driving task sleeps, without an end.
+            tokio::time::sleep(DELAY).await; // The driving task sleeps without a timeout.
             run_until_unparked();
             tokio::time::timeout(TOO_LONG, sleep(DELAY)).await.expect("the driving task runs");
         };
@@ -705,7 +705,7 @@ fn a_sleeping_drive_task_continues_after_run_until() {
     });
 }
 
-/// After both have ended, the wheel has no driver.
+/// After the driver and `run_until` have ended, the wheel has no driver.
 #[test]
 fn a_driver_may_register_or_end_during_run_until() {
     for ends_first in [false, true] {

@@ -187,7 +187,8 @@ fn a_deadline_survives_the_move_to_another_threads_clock() {
     end(second);
 }
 
-/// A full wheel may have room later, whichever of the two a thread tries first.
+/// Whichever of the two wheels a thread tries first, the error is `Full`, because a full wheel may
+/// have room later.
 #[test]
 fn a_full_wheel_beside_an_ended_one_refuses_as_full() {
     let mut cores: Lockstep<()> = Lockstep::start_with(2, |_, config| config.limit(0));

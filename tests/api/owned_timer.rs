@@ -224,7 +224,7 @@ fn cancel_and_check(timer: &OwnedTimer) {
 
 #[test]
 fn the_last_end_is_that_of_the_arming_that_stays() {
-    // The arming inside fires first.
+    // The inner arming fires first.
     configured(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
@@ -257,7 +257,7 @@ fn the_last_end_is_that_of_the_arming_that_stays() {
     });
 }
 
-/// The arming inside takes the only room, so the outer arming resets the timer.
+/// The inner arming takes the only room, so the outer arming resets the timer.
 #[test]
 fn an_arming_inside_may_take_the_last_room() {
     configured(Config::new().limit(1), |clock| {
@@ -275,7 +275,7 @@ fn an_arming_inside_may_take_the_last_room() {
     });
 }
 
-/// Without a delay, an arming ends an announced sleep by the wake hook.
+/// An arming without a delay ends an announced sleep by calling the wake hook.
 #[test]
 fn a_turn_inside_an_arming_may_fire_the_timer() {
     let hook = || _ = HOOK_TURNS.get().then(|| local_timer().turn());

@@ -122,9 +122,9 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     }
 }
 
-/// The first reset's deadline is a tick minus a nanosecond after the second's. Zero delays are
-/// adjusted by the same time, so an owner that kept the first deadline would mistake it for the
-/// start of the period.
+/// The first reset's deadline is a tick minus a nanosecond after the second's. The deadline of a
+/// zero delay is backdated by the same time. So an owner that kept the first deadline would mistake
+/// it for the start of the period.
 #[test]
 fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
     let (mut shard, clock) = manual_shard();
@@ -137,7 +137,7 @@ fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
     assert_eq!(shard.time_left(handle), Some(TICK * 10));
 }
 
-/// In the first tick, the adjustment of the deadline saturates.
+/// In the first tick, a deadline is backdated only to the clock's zero.
 #[test]
 fn a_reset_in_the_first_tick_counts_the_period_from_the_reset() {
     for is_remote in [false, true] {

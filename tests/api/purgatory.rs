@@ -850,7 +850,7 @@ fn several_panicking_keys_of_an_ended_core_do_not_abort() {
     cores.on(2, |_| KEYS_PANIC.set(false));
 }
 
-/// The first key is already watched, so the add drops its copy.
+/// The first key is already watched, so the add drops the new copy.
 #[test]
 fn a_key_that_panics_during_an_add_loses_no_other_key() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);

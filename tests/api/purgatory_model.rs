@@ -141,7 +141,7 @@ impl Model {
     }
 
     /// Adds an operation, whose `on_complete` or `try_complete` may panic. If `try_complete`
-    /// panics, each call does, and the condition never holds.
+    /// panics, each call panics, and the condition never holds.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
         let (panics, raised) = (random.u32(..16), random.u32(..5));
@@ -300,7 +300,8 @@ impl Model {
         let counts = self.own.on(core, Purgatory::counts);
         let mut own = self.counts[core];
         own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
-        // Ignored here and compared by `run_until_stalled`, because messages in transit affect these counts.
+        // Ignored here and compared by `run_until_stalled`, because messages in transit affect
+        // these counts.
         (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
         assert_eq!(counts, own);
     }

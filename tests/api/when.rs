@@ -56,7 +56,8 @@ fn set_start_time(clock: &ManualClock) {
     clock.set(TICK * 1_000 + TICK * 3 / 10);
 }
 
-/// Adds or resets ten timers and adds two operations with `form`. Returns the ticks in which they fired.
+/// Adds or resets ten timers and adds two operations with `form`. Returns the ticks in which they
+/// fired.
 fn callback_ticks(form: usize) -> Vec<u64> {
     on_a_core(|clock| {
         let (timer, fired) = (local_timer(), Log::new());

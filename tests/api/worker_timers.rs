@@ -169,7 +169,8 @@ fn the_drop_of_a_waker_may_use_its_wheel() {
     assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
 }
 
-/// A cancel drops the waker without waking its task, but not the wakers that this drop drops.
+/// A cancel drops the waker without waking its task. But this drop drains another wheel, which
+/// wakes that wheel's tasks.
 #[test]
 fn the_drop_of_a_waker_may_end_another_wheel() {
     on_a_thread(|| {

@@ -247,7 +247,7 @@ fn a_refused_add_after_a_drain_keeps_no_memory() {
                 assert_eq!(refused.expect_err("drained").reason(), AddErrorReason::ShutDown);
             }
         });
-        // The loop may free memory that an earlier test has left to the epochs.
+        // The loop may free the epoch garbage of an earlier test.
         assert!(allocations <= frees, "{allocations} allocations, {frees} frees");
     });
 }

@@ -47,8 +47,8 @@ fn memory_of_a_remote_burst_is_freed_however_it_ends() {
     }
 }
 
-/// Adds a burst from another thread and ends it. Returns two numbers of bytes: those held before or
-/// after the admission, whichever are more, and those left at the end.
+/// Adds a burst from another thread and ends it. Returns two numbers of bytes: the larger of those
+/// held before and after the admission, and those left at the end.
 fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let shard = local_timer().shard_ref();
     let cancelled = local_timer().counts().cancelled;

@@ -132,7 +132,7 @@ impl Best {
             .map_or(String::new(), |best| format!("{mark}{}", format_tenths(*best)))
     }
 
-    /// Writes the counts of corewheel that are below their best, or with `save_all` all of them.
+    /// Saves corewheel's counts that are below their best; with `save_all`, saves all.
     fn save(&mut self, versions: &str, counts: &Counts, save_all: bool) -> Result<()> {
         let old = mem::take(&mut self.counts);
         for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_corewheel(case)) {
@@ -185,7 +185,8 @@ impl Program {
     }
 }
 
-/// Returns the addresses of locked instructions. Finds none without objdump or x86.
+/// Returns the addresses of x86's locked instructions, such as `lock xadd`. Finds none without
+/// objdump.
 fn locked_instructions(program: &Path) -> HashSet<String> {
     let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
     let code = code.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! `channel`: only the owner touches its timers, and a requester sends it requests through a
-//! channel. The requester numbers the timers that it adds. Requests get no answer, and wake no
-//! thread.
+//! The peer `channel`: only the owner touches its timers, and a requester sends requests to the
+//! owner through a channel. The requester numbers the timers that it adds. Requests get no answer,
+//! and wake no thread.
 
 use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -6,7 +6,7 @@ use super::{Owner, Remote, Requests, Resets, Sleeping, Turned, count_run};
 use crate::peers::{self, LocalClock, RealTime};
 use crate::timers::{Payload, not_due};
 
-/// `corewheel-local` in real time, with the fast clock if `FAST`.
+/// The peer `corewheel-local`, in real time; with the fast clock if `FAST`.
 pub struct Local<const FAST: bool>(());
 
 impl<const FAST: bool> Owner for Local<FAST> {
@@ -65,7 +65,7 @@ impl Requests for ShardRef {
     }
 }
 
-/// `corewheel-shard` in real time.
+/// The peer `corewheel-shard`, in real time.
 pub struct LocalShard {
     shard: Shard<Payload>,
     live: usize,

@@ -1,5 +1,5 @@
-//! `floor` for two cores: the least that a remote cancel costs. A timer's cache line travels to the
-//! other core and back.
+//! The peer `floor` for two cores: a lower bound of the cost of a remote cancel. A timer's cache
+//! line travels to the other core and back.
 //!
 //! The owner writes a line. The canceller claims it by a swap, and pushes it on the owner's stack
 //! by a compare-and-swap. The owner takes the stack by a swap, reads each line again, and frees it.
@@ -39,7 +39,7 @@ struct Line {
     state: AtomicU64,
     second_below: AtomicU32,
     deadline: AtomicU64,
-    /// Relaxed accesses, which compile to plain loads and stores.
+    /// Accessed with Relaxed, which compiles to plain loads and stores.
     payload: [AtomicU64; 3],
 }
 
@@ -122,7 +122,7 @@ impl Remote for Arc<Lines> {
 
     fn cancel(&mut self, Handle { index, generation }: Handle) -> bool {
         let line = &self.lines[index as usize];
-        // AcqRel, as in a claim of a timer. A line has one canceller, so a swap suffices.
+        // AcqRel, as in corewheel's claim of a timer. A line has one canceller, so a swap suffices.
         let was_live = line.state.swap(CANCELLED, Ordering::AcqRel) == u64::from(generation);
         self.push(index, line);
         was_live

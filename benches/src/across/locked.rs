@@ -1,4 +1,4 @@
-//! `mutex-...`: timers and a queue of closures, all behind one lock.
+//! The peers `mutex-...`: timers and a queue of closures, all behind one lock.
 
 use std::collections::VecDeque;
 use std::mem;

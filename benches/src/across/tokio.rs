@@ -11,8 +11,9 @@ use super::{IN_FLIGHT, Owner, Remote, Requests, Turned, count_run, counted_runs}
 use crate::peers::{self, SleepBox};
 use crate::timers::Payload;
 
-/// `tokio-threads`, `tokio-alt`: one task registers a sleep by a poll, and another task drops it. A
-/// cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner through a ring.
+/// The peers `tokio-threads` and `tokio-alt`: one task registers a sleep by a poll, and another
+/// task drops it. A cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner
+/// through a ring.
 pub struct TokioDrop {
     free: Vec<SleepBox>,
     emptied: Consumer<SleepBox>,
@@ -59,8 +60,8 @@ impl Remote for Dropper {
     }
 }
 
-/// `tokio-sleep`: a current-thread runtime that another thread enters, to register sleeps with the
-/// owner's driver and to spawn tasks on the owner.
+/// The peer `tokio-sleep`: a current-thread runtime that another thread enters, to register sleeps
+/// with the owner's driver and to spawn tasks on the owner.
 pub struct SharedRuntime {
     runtime: Runtime,
     own: RuntimeRemote,

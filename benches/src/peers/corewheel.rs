@@ -52,7 +52,7 @@ impl Waking for CorewheelWheel {
     }
 }
 
-/// `corewheel-shard`, in virtual time.
+/// The peer `corewheel-shard`, in virtual time.
 pub struct CorewheelShard {
     shard: Shard<Payload>,
     clock: ManualClock,
@@ -122,7 +122,7 @@ thread_local! {
     static FIRED: RefCell<Vec<Payload>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `corewheel-local`, in virtual or real time. A thread can create only one.
+/// The peer `corewheel-local`, in virtual or real time. A thread can create only one instance.
 pub struct CorewheelLocal<C = ManualClock> {
     clock: C,
     now: u64,
@@ -172,7 +172,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     type Handle = TimerHandle;
 
     fn new() -> Self {
-        // Reserved here, so that the growth is not timed.
+        // Reserves memory in advance, so that its growth is not timed.
         FIRED.with_borrow_mut(|fired| fired.reserve(1024));
         Self { clock: C::install(), now: 0 }
     }

@@ -8,7 +8,7 @@ use crate::timers::{Payload, Timers};
 
 const SLOTS: usize = 65_536;
 
-/// `floor`, or with `CAS` `floor-cas`, which ends a timer by a compare-and-swap.
+/// The peer `floor`; with `CAS`, the peer `floor-cas`, which ends a timer by a compare-and-swap.
 pub struct Floor<const CAS: bool> {
     nodes: Vec<Node>,
     free: u32,
@@ -29,7 +29,7 @@ impl<const CAS: bool> Floor<CAS> {
     /// Ends the timer and returns true, if the generation matches.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
-            // AcqRel and Relaxed, as for a timer whose payload the claimer takes.
+            // AcqRel and Relaxed, as in a claim whose winner takes the payload.
             let swap = node.generation.compare_exchange(
                 generation,
                 generation.wrapping_add(1),

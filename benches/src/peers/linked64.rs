@@ -1,7 +1,7 @@
-//! A hierarchical wheel as in tokio: 64 slots a level, each a doubly linked list of nodes of one
-//! cache line. A node is in the lowest level that distinguishes its deadline from the current time.
-//! When time reaches the start of an upper slot, its nodes cascade to lower levels. The wheel takes
-//! any delay, and fires at the exact tick.
+//! A hierarchical wheel as in tokio: 64 slots a level, each a doubly linked list of
+//! cache-line-sized nodes. A node is in the lowest level that distinguishes its deadline from the
+//! current time. When time reaches the start of an upper slot, its nodes cascade to lower levels.
+//! The wheel takes any delay, and fires at the exact tick.
 
 use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};

@@ -58,7 +58,7 @@ impl<const VIRTUAL: bool> Time<VIRTUAL> {
     }
 }
 
-/// `tokio-sleep`, in virtual or real time.
+/// The peer `tokio-sleep`, in virtual or real time.
 pub struct TokioSleep<const VIRTUAL: bool = true> {
     time: Time<VIRTUAL>,
     slots: Vec<Slot>,
@@ -181,7 +181,7 @@ pub(crate) fn drop_sleep(boxed: &mut SleepBox) -> bool {
     was_live
 }
 
-/// `delay-queue`, in virtual or real time.
+/// The peer `delay-queue`, in virtual or real time.
 pub struct DelayQueuePeer<const VIRTUAL: bool = true> {
     queue: DelayQueue<Payload>,
     time: Time<VIRTUAL>,

@@ -15,7 +15,7 @@ const INK: RGBColor = RGBColor(128, 128, 128);
 const SIZE: (u32, u32) = (860, 480);
 const MARGIN_RIGHT: i32 = 190;
 const NAME_STEP: i32 = 15;
-/// The smallest time that is shown. Smaller differences of times are noise.
+/// The smallest time that is shown; smaller times are noise.
 const LEAST_NANOS: f64 = 0.5;
 
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {

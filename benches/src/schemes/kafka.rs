@@ -17,8 +17,8 @@ use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Levels of `SLOTS` slots each. The `due` of a slot's sentinel is the start with which the slot
-/// was last enqueued. A slot with another start must be enqueued again.
+/// Levels of `SLOTS` slots each. The `due` of a slot's sentinel is the slot's start when it was
+/// last enqueued. A slot that now has another start must be enqueued again.
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,

@@ -15,7 +15,7 @@ use crate::timers::{not_due, payload};
 
 /// The number of timers that stay live and that the reset requests move.
 const LIVE: usize = 10_000;
-/// One in this number of rounds is a warm-up round, at the beginning.
+/// The first `1 / WARM_UP_DIVISOR` of the rounds are the warm-up.
 const WARM_UP_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

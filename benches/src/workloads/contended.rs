@@ -17,8 +17,9 @@ use crate::timers::{not_due, payload};
 const PENDING: usize = 20_000;
 /// The delay of timers that are not due in a run.
 const LONG: Duration = Duration::from_mins(1);
-/// The delay of timers that the measured turn fires, and the wait before that turn.
+/// The delay of timers that the measured turn fires.
 const SHORT: Duration = Duration::from_millis(1);
+/// The wait before the measured turn.
 const UNTIL_DUE: Duration = Duration::from_millis(3);
 
 /// The name of each setting, and true if the owner fires timers while one thread cancels others, or

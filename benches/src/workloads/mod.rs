@@ -58,7 +58,7 @@ fn quantiles(job: Job, unit: &str, values: &mut [f64]) -> Vec<Sample> {
     shown.map(|(part, share)| job.sample(part, unit, quantile(values, share))).into()
 }
 
-/// Returns the smallest value that at least this share of the values does not exceed.
+/// Returns the smallest value such that at least this share of the values is not larger.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

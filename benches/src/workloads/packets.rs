@@ -35,7 +35,7 @@ const IDLE: Duration = Duration::from_secs(30);
 const LAST_TIMEOUT: Duration = Duration::from_millis(5);
 /// One in this number of connections falls silent.
 const ONE_SILENT_IN: usize = 10;
-/// Packets that arrive together. The loop turns after each batch.
+/// Packets that arrive together. The loop calls `turn` after each batch.
 const BATCH: usize = 64;
 
 /// Measures CPU time per packet, of the timers and of the loop, as medians of the intervals after a

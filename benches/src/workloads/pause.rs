@@ -15,8 +15,9 @@ const MINUTE: u64 = 60_000;
 /// Maximum number of entries that a turn with a budget touches.
 const BUDGET: usize = 64;
 
-/// In `heartbeats`, the delay of the timers, and the number of ticks in which they are added.
+/// The delay of the timers in `heartbeats`.
 const TEN_MINUTES: u64 = 600_000;
+/// The number of ticks in which `heartbeats` adds the timers.
 const BURST: usize = 1_500;
 const HEARTBEATS: [(&str, Option<u64>); 4] =
     [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
@@ -30,8 +31,9 @@ struct Pause<T: Timers> {
 }
 
 struct Turn {
-    /// Elapsed time, and CPU time of the thread.
+    /// Elapsed time.
     nanos: f64,
+    /// CPU time of the thread.
     cpu_nanos: f64,
     fired: usize,
     touched: Option<u64>,
@@ -62,7 +64,7 @@ impl<T: Timers> Pause<T> {
         pause
     }
 
-    /// Turns once; returns the number of fired timers.
+    /// Runs one turn; returns the number of fired timers.
     fn turn(&mut self, now: u64) -> usize {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
@@ -126,8 +128,8 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     pause.samples(job)
 }
 
-/// Adds timers of ten minutes within 1.5 s, beside a heartbeat or none. Then turns only at the next
-/// deadlines that the peer reports.
+/// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. Then runs turns only at
+/// the next deadlines that the peer reports.
 pub fn heartbeats<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
 }

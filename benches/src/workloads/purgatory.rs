@@ -132,8 +132,8 @@ impl<D: Delayed> Load<D> {
         } else {
             thread::yield_now();
         }
-        // Limits the events, because needless ones would fill the other core's mailbox while it
-        // does not run.
+        // Limits the events, because needless ones would fill the other core's mailbox while that
+        // core does not run.
         let keys = self.state.events.len();
         let added = self.state.per_core[self.layout.waiting_for(self.core)].added.load(Relaxed);
         let wanted =
@@ -218,7 +218,7 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// Leaks the state, because a run is a process.
+    /// Leaks the state, because each run has its own process.
     fn leaked(keys: usize, layout: Layout) -> &'static Self {
         Box::leak(Box::new(Self {
             events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
@@ -306,7 +306,7 @@ impl Delayed for Corewheel {
 /// outside of the lock.
 pub struct Locked<T: Shareable, L: Lock> {
     inner: Arc<L::Of<Inner<T>>>,
-    /// The operations that a call completes. Kept between calls to reuse its memory.
+    /// The operations that a call completes. All calls reuse its memory.
     done: Vec<Operation>,
     expired: Vec<Id>,
     cores: usize,
@@ -340,7 +340,7 @@ impl<T: Timers> Inner<T> {
         Some(operation)
     }
 
-    /// Ends the operations of a key whose condition holds, and clears ended ones from its watch
+    /// Ends a key's operations whose conditions hold, and removes ended operations from its watch
     /// list.
     fn check(&mut self, key: usize, done: &mut Vec<Operation>) {
         let Some(list) = self.watches.get_mut(&key) else { return };

@@ -45,7 +45,7 @@ fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
     (sleep, wake)
 }
 
-/// `futex`: the standard library's `park`, and a flag.
+/// The peer `futex`: the standard library's `park`, and a flag.
 pub fn futex() -> (impl FnMut(), impl FnMut() + Send) {
     let (flag, thread) = (Arc::new(AtomicBool::new(false)), thread::current());
     let woken = Arc::clone(&flag);
@@ -71,7 +71,7 @@ pub fn event_fd() -> (impl FnMut(), impl FnMut() + Send) {
     (sleep, wake)
 }
 
-/// `tokio-notify`: `Notify`, awaited by the main task of a current-thread runtime.
+/// The peer `tokio-notify`: `Notify`, awaited by the main task of a current-thread runtime.
 pub fn tokio_notify() -> (impl FnMut(), impl FnMut() + Send) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let notify = Arc::new(Notify::new());

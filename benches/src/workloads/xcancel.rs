@@ -20,7 +20,8 @@ use crate::measure::{self, Sample, median_of};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{not_due, payload};
 
-/// An idle party spins this often between two steps, to leave cache lines to the other party.
+/// An idle party spins this number of times between two steps, to leave cache lines to the other
+/// party.
 const PAUSES: usize = 32;
 
 /// Returns the number of timers handed over in an interval, a multiple of [`BATCH`], and the number

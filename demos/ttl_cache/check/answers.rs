@@ -104,7 +104,8 @@ fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
     if expected.starts_with('-') {
         return answer.starts_with(expected);
     }
-    // On a busy machine, a TTL may be smaller by up to half of it, but by at most 10,000 units.
+    // On a busy machine, a TTL may be smaller than expected: by at most half, and at most 10,000
+    // units.
     let number = |text: &str| text.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
     match (number(answer), number(expected)) {
         (Some(left), Some(whole)) if asked.contains("TTL ") => {

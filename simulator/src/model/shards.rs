@@ -7,8 +7,8 @@ use corewheel::Counts;
 use super::{Asleep, Model, Reading, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, READING_WIDTH_MAX, Step};
 
-/// Maximum number of messages that a turn consumes. As many messages of one priority wake a
-/// sleeping owner.
+/// Maximum number of messages that a turn consumes. This number of queued messages of one priority
+/// also wakes a sleeping owner.
 pub(super) const MESSAGES_MAX: u64 = 1_024;
 /// Maximum number of remote adds and resets that a turn puts in order.
 const ORDERED_MAX: u64 = 4_096;
@@ -228,8 +228,8 @@ impl Model {
         });
     }
 
-    /// Checks that a turn reports whether it left due timers, and that no left timer was due before
-    /// a timer that fired.
+    /// Checks that a turn reports whether due timers remain, and that no remaining timer was due
+    /// before a timer that fired.
     fn check_timers_left(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are uncertain.
