@@ -418,12 +418,16 @@ impl TimerHandle {
     }
 
     fn reset_remote_after(self, delay: Duration) -> bool {
-        if delay.is_zero() {
+        let delay_nanos = saturating_nanos(delay);
+        if delay_nanos == 0 {
             return self.reset_remote(When::after(delay));
         }
         self.run_remote_request(|shared, payload_out| {
-            let due = shared.nanos_after(saturating_nanos(delay));
-            shared.reset(self.index(), self.generation, (due, due), payload_out)
+            let due_and_period_base = || {
+                let due = shared.nanos_after(delay_nanos);
+                (due, due)
+            };
+            shared.reset(self.index(), self.generation, due_and_period_base, payload_out)
         })
         .unwrap_or(false)
     }
@@ -431,8 +435,8 @@ impl TimerHandle {
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
         self.run_remote_request(|shared, payload_out| {
-            let due = shared.reset_due_and_period_base(when);
-            shared.reset(self.index(), self.generation, due, payload_out)
+            let due_and_period_base = || shared.reset_due_and_period_base(when);
+            shared.reset(self.index(), self.generation, due_and_period_base, payload_out)
         })
         .unwrap_or(false)
     }

@@ -25,6 +25,7 @@ use crate::{
     trace::{self, UndrivenIncident},
     util::{
         panics::catch_panic_silently,
+        prefetch::prefetch,
         sync::{AtomicU64, Ordering},
     },
     wheel::coarsest_tick,
@@ -457,17 +458,22 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, sleep_to_interrupt }
     }
 
-    /// Resets a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
-    /// its period from `period_base`.
+    /// Resets a timer to the deadline that `due_and_period_base` returns, in nanoseconds of the
+    /// clock. A periodic timer counts its period from the second value.
     #[inline(always)]
     pub(crate) fn reset(
         &self,
         index: u32,
         generation: u64,
-        (nanos, period_base): (u64, u64),
+        due_and_period_base: impl FnOnce() -> (u64, u64),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::no_wake_needed(false) };
+        // The cache misses overlap the reading of the clock.
+        prefetch(node.state);
+        prefetch(node.requested_deadline());
+        prefetch(node.linked_deadline());
+        let (nanos, period_base) = due_and_period_base();
         match node.state.begin_reset(generation) {
             BeginResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
             BeginResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),

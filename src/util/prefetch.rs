@@ -2,7 +2,11 @@
 
 #![allow(unsafe_code)]
 
-/// Begins to load the first and the last cache line of `value` on x86-64. Does nothing elsewhere.
+/// Begins to load the first and the last cache line of `value` on x86-64, to be written. Does
+/// nothing elsewhere.
+///
+/// A line that another core has written is thus fetched once. A load followed by a write would
+/// fetch such a line twice: to share it, and then to own it.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();
@@ -15,11 +19,15 @@ pub(crate) fn prefetch<T>(value: &T) {
 #[inline(always)]
 fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch has no effect that the program can observe, and never faults; SSE is part
-    // of x86_64.
+    // SAFETY: a prefetch has no effect that the program can observe, and never faults. An x86-64
+    // processor without PREFETCHW executes it as a no-op. `_mm_prefetch` emits this instruction
+    // only if the compiler may assume that the processor has it.
     unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        core::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address,
+            options(nomem, nostack, preserves_flags)
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;

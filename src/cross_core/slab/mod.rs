@@ -267,7 +267,8 @@ impl Slab {
         let page = self.page(page_number, pinned)?;
         // SAFETY: a published page lives while the thread is pinned. Only a remote page has nodes
         // in its `free_list`, and a remote page's payloads are callbacks.
-        let link = |place: usize| unsafe { &page.as_typed::<Callback>().nodes[place].header.link };
+        let nodes = unsafe { &page.as_typed::<Callback>().nodes };
+        let link = |place: usize| &nodes[place % PAGE_LEN].header.link;
         // SAFETY: the page lives while the thread is pinned.
         let (place, free_count) = unsafe { page.header() }.free_list.pop(link)?;
         if free_count == 0 {
@@ -407,8 +408,7 @@ impl NodeView<'_> {
     /// Moves the payload to `payload_out`, and then makes the timer `Cancelled`. Returns the next
     /// step. The state word must have told this thread to
     /// [`TakePayload`](StepAfterCancelOrReset::TakePayload).
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn take_remote_payload(
         &self,
         payload_out: &mut Option<SendCallback>,

@@ -12,6 +12,7 @@ use crate::{
     limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
+        prefetch::prefetch,
         sync::{AtomicU64, Exclusive, IS_LOOM, Ordering, UnmodelledBool, UseAfterFreeCheck},
     },
     wheel::{Links, Location},
@@ -315,7 +316,8 @@ impl FreeList {
     }
 
     /// Takes the first free node. Returns its place, and the number of nodes that are still free.
-    /// `link` returns the mailbox link of the node at a place.
+    /// `link` returns the mailbox link of the node at a place, and of any node for a place outside
+    /// the page. Prefetches the next free node, which the owner has usually written.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,
@@ -327,6 +329,7 @@ impl FreeList {
             let free_count = free_count_of(head) - 1;
             let next_plus_one =
                 if free_count == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
+            prefetch(link((next_plus_one as usize).wrapping_sub(1)));
             // Adds one to the tag, and subtracts one from the count.
             let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
             // Both `Acquire` (G1): a successful CAS sees the writes of the node's previous user. A
