@@ -38,8 +38,8 @@ pub struct Config {
     pub(crate) limit: usize,
     pub(crate) name: Option<String>,
     pub(crate) sample_one_in: u32,
-    pub(crate) drop_within: Duration,
-    pub(crate) wake: Option<WakeHook>,
+    pub(crate) drop_cancelled_within: Duration,
+    pub(crate) wake_hook: Option<WakeHook>,
     pub(crate) panic: Option<PanicHook>,
 }
 
@@ -64,8 +64,8 @@ impl Config {
             limit: usize::MAX,
             name: None,
             sample_one_in: 0,
-            drop_within: Duration::from_millis(100),
-            wake: None,
+            drop_cancelled_within: Duration::from_millis(100),
+            wake_hook: None,
             panic: None,
         }
     }
@@ -219,13 +219,13 @@ impl Config {
     /// use corewheel::{Config, local_timer};
     /// use std::time::Duration;
     ///
-    /// Config::new().drop_within(Duration::from_millis(10)).install()?;
+    /// Config::new().drop_cancelled_within(Duration::from_millis(10)).install()?;
     /// assert!(local_timer().is_empty());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn drop_within(mut self, time: Duration) -> Self {
-        self.drop_within = time;
+    pub fn drop_cancelled_within(mut self, time: Duration) -> Self {
+        self.drop_cancelled_within = time;
         self
     }
 
@@ -254,14 +254,14 @@ impl Config {
     ///
     /// let poll = Poll::new()?;
     /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
-    /// let config = Config::new().on_wake(move || waker.wake().expect("the poll is open"));
+    /// let config = Config::new().wake_hook(move || waker.wake().expect("the poll is open"));
     /// config.install().expect("first use");
     /// assert!(local_timer().is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[must_use]
-    pub fn on_wake(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        self.wake = Some(Arc::new(wake));
+    pub fn wake_hook(mut self, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        self.wake_hook = Some(Arc::new(wake));
         self
     }
 
@@ -308,7 +308,7 @@ impl fmt::Debug for Config {
             .field("limit", &self.limit)
             .field("name", &self.name)
             .field("sample_callbacks", &self.sample_one_in)
-            .field("drop_within", &self.drop_within)
+            .field("drop_cancelled_within", &self.drop_cancelled_within)
             .finish_non_exhaustive()
     }
 }

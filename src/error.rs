@@ -42,7 +42,7 @@ pub struct AddError<F> {
 #[non_exhaustive]
 pub enum AddErrorReason {
     /// The wheel has ended: its thread is exiting or has exited, its shard was drained, or the
-    /// [`Watcher`](crate::future::Watcher) of its `Timers` was dropped.
+    /// [`TimersDriver`](crate::future::TimersDriver) of its `Timers` was dropped.
     ShutDown,
     /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows.
     Full,
@@ -105,7 +105,7 @@ impl fmt::Display for AddErrorReason {
         f.write_str(match self {
             Self::ShutDown => {
                 "the wheel has ended: its thread is exiting or has exited, it was drained, or its \
-                 `Watcher` was dropped"
+                 `TimersDriver` was dropped"
             }
             Self::Full => "the shard is full (see `Config::limit`)",
             Self::TooManyShards => "too many shards",
@@ -226,15 +226,15 @@ impl<F> From<AddError<F>> for AddErrorReason {
 /// assert!(other.is_pending()); // nothing was cancelled
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct InsideCallback(pub(crate) ());
+pub struct InsideCallbackError(pub(crate) ());
 
-impl fmt::Display for InsideCallback {
+impl fmt::Display for InsideCallbackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a callback cannot wait for another callback")
     }
 }
 
-impl Error for InsideCallback {}
+impl Error for InsideCallbackError {}
 
 /// Converts the error. The kind is [`Deadlock`](io::ErrorKind::Deadlock).
 ///
@@ -251,8 +251,8 @@ impl Error for InsideCallback {}
 /// assert_eq!(close(idle)?, Cancel::Cancelled);
 /// # Ok::<(), io::Error>(())
 /// ```
-impl From<InsideCallback> for io::Error {
-    fn from(error: InsideCallback) -> Self {
+impl From<InsideCallbackError> for io::Error {
+    fn from(error: InsideCallbackError) -> Self {
         Self::new(io::ErrorKind::Deadlock, error)
     }
 }
@@ -277,7 +277,7 @@ pub enum ConfigError {
         tick: Duration,
     },
     /// This thread already has or had a wheel, or is exiting.
-    AlreadyRunning,
+    ThreadHasWheel,
     /// The process would have more than 16,384 shards, the maximum.
     TooManyShards,
 }
@@ -288,7 +288,7 @@ impl fmt::Display for ConfigError {
             Self::TickOutOfRange { tick } => {
                 write!(f, "a tick of {tick:?} is out of range: from a microsecond to an hour")
             }
-            Self::AlreadyRunning => f.write_str(
+            Self::ThreadHasWheel => f.write_str(
                 "this thread already has a wheel or is exiting: install the configuration once, \
                  before the first use, or, on a thread of `Cores`, by `CoresBuilder::config`",
             ),
@@ -304,7 +304,7 @@ impl Error for ConfigError {}
 /// * [`InvalidInput`](io::ErrorKind::InvalidInput) for
 ///   [`TickOutOfRange`](ConfigError::TickOutOfRange).
 /// * [`AlreadyExists`](io::ErrorKind::AlreadyExists) for
-///   [`AlreadyRunning`](ConfigError::AlreadyRunning).
+///   [`ThreadHasWheel`](ConfigError::ThreadHasWheel).
 /// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) for
 ///   [`TooManyShards`](ConfigError::TooManyShards).
 ///
@@ -326,7 +326,7 @@ impl From<ConfigError> for io::Error {
     fn from(error: ConfigError) -> Self {
         let kind = match error {
             ConfigError::TickOutOfRange { .. } => io::ErrorKind::InvalidInput,
-            ConfigError::AlreadyRunning => io::ErrorKind::AlreadyExists,
+            ConfigError::ThreadHasWheel => io::ErrorKind::AlreadyExists,
             ConfigError::TooManyShards => io::ErrorKind::QuotaExceeded,
         };
         Self::new(kind, error)

@@ -29,7 +29,7 @@
 //! * [`local_timer`]: the thread's own wheel. Most programs need nothing else.
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
 //!   dropped. [`LocalHandle`] works only on the timer's own thread.
-//! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
+//! * [`ReusableTimer`]: keeps its callback and can be armed again after it has fired.
 //! * [`When`]: a delay or an instant for an add or a reset. Slack lets timers share ticks; spread
 //!   distributes timers over ticks.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
@@ -106,8 +106,8 @@
 //! * `fd`: `LocalTimer::timer_fd`, on Linux and Android. Depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics, hanging loops and wheels without a loop; see [`metrics`].
-//! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.
-//!   Costs 16 bytes and one clock reading per timer.
+//! * `origins`: `LocalTimer::live_timers_by_call_site`, which lists the call sites that added the
+//!   live timers. Costs 16 bytes and one clock reading per timer.
 //!
 //! `doc/verification.md` lists the guarantees and their tests. `ARCHITECTURE.md` describes how
 //! corewheel works.
@@ -171,13 +171,13 @@ pub use self::{
         handle::{Cancel, LocalHandle, TimerGuard, TimerHandle, TimerStatus},
         hooks::{PanicPlace, PanicReport},
     },
-    error::{AddError, AddErrorReason, ConfigError, InsideCallback},
+    error::{AddError, AddErrorReason, ConfigError, InsideCallbackError},
     gauges::Counts,
     local::{
         LocalTimer, ShardRef, Turn,
         drained_timer::DrainedTimer,
         local_timer,
-        owned_timer::{OwnedTimer, TimerEnd},
+        reusable_timer::{ReusableTimer, TimerEnd},
     },
     shard::{Expired, Expiry, PreparedSleep, Shard},
     when::When,

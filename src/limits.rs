@@ -47,17 +47,17 @@ pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 
 /// Maximum number of *postponable* entries of a slot of the first level (see `wheel::raw`). A pass
 /// relinks postponed entries when their slot expires, so the limit bounds the cost of a tick (P7).
-pub(crate) const POSTPONED_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
+pub(crate) const POSTPONABLE_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn moves to lower levels in advance, before the first tick
 /// of their slot (P7). A late turn may exceed this number.
 pub(crate) const CASCADED_AHEAD_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// The `LEVEL_BITS` of a shard's wheel.
-pub(crate) const SHARD_WHEEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
+pub(crate) const SHARD_WHEEL_LEVEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
 
 /// The number of levels of a shard's wheel. Together the levels cover every `u64` tick.
-pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS as usize);
+pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_LEVEL_BITS as usize);
 
 /// The largest index of a node or wheel entry. In every link, index 0 means "none", and the bits
 /// above the index are free for flags and counts.
@@ -103,9 +103,9 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
 /// When a mailbox's message count reaches this value, the count is lowered by
-/// `WAKE_AT_QUEUED_MESSAGES`. A count below `MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES` is
+/// `WAKE_AT_QUEUED_MESSAGES`. A count below `MESSAGE_COUNT_OVERFLOW - WAKE_AT_QUEUED_MESSAGES` is
 /// exact.
-pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
+pub(crate) const MESSAGE_COUNT_OVERFLOW: u32 = 1 << 12;
 
 /// Maximum number of messages in a batch that a purgatory sends to another core. A turn consumes a
 /// whole batch, even beyond its budget.
@@ -123,21 +123,22 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if SMALL_LIMITS { 2 } else { 16
 pub(crate) const PURGATORY_PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 10 };
 
 /// A purgatory keeps at most this many empty pages of each kind of record for reuse.
-pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
+pub(crate) const PURGATORY_SPARE_PAGES_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
 /// Adding one key creates at most this many chains in a purgatory's hash table.
-pub(crate) const CHAINS_CREATED_PER_ADD_MAX: usize = 8;
+pub(crate) const PURGATORY_CHAINS_CREATED_PER_ADD_MAX: usize = 8;
 
 /// When a purgatory's hash table shrinks, a turn removes at most this many chains (P7).
-pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if SMALL_LIMITS { 16 } else { 512 };
+pub(crate) const PURGATORY_CHAINS_REMOVED_PER_TURN_MAX: usize = if SMALL_LIMITS { 16 } else { 512 };
 
 /// Maximum number of bytes by which a turn shrinks the array of chains of a purgatory's hash table
 /// (P7).
-pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if SMALL_LIMITS { 256 } else { 1 << 18 };
+pub(crate) const PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX: usize =
+    if SMALL_LIMITS { 256 } else { 1 << 18 };
 
 /// A purgatory's hash table keeps up to this many chains even if the table has no keys. The table's
 /// list of keys to drop also keeps memory for up to this many keys.
-pub(crate) const SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
+pub(crate) const PURGATORY_SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory's hash table adds chains if there are at most this many chains per key. With few
 /// keys per chain, the processor usually predicts the branches of a search correctly.
@@ -155,7 +156,7 @@ pub(crate) const SPARE_PURGATORY_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else
 
 /// The first poll of an async sleep longer than this many nanoseconds does not check whether the
 /// deadline has already passed. If the deadline has passed, the next turn fires the sleep's timer.
-pub(crate) const FIRST_POLL_CHECK_MAX_NANOS: u64 = 1_000_000_000;
+pub(crate) const ELAPSED_CHECK_MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
 /// turn frees it during the sleep.
@@ -175,15 +176,14 @@ pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
 /// attempts fail, the thread sends its request as a message.
-pub(crate) const PER_WORKER_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
+pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 
-/// Maximum sleep of the watcher of `Timers::per_worker` if the watcher could not announce the sleep
-/// on a claimed wheel.
+/// Maximum sleep of a `TimersDriver` if it could not announce the sleep on a claimed wheel.
 pub(crate) const UNANNOUNCED_SLEEP_MAX: Duration = Duration::from_micros(100);
 
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
 /// limit lets other tasks run soon.
-pub(crate) const FUTURE_TURN_BUDGET: usize = 1_024;
+pub(crate) const DRIVE_TURN_BUDGET: usize = 1_024;
 
 /// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
 /// an elapsed deadline. Then the timer waits for the next turn.
@@ -195,7 +195,7 @@ pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 64 } 
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never calls
 /// `prepare_sleep`.
-pub(crate) const PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
+pub(crate) const COUNTS_PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else { 64 };
 
 /// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;

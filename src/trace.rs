@@ -29,9 +29,9 @@ pub(crate) enum UndrivenIncident {
     /// The thread has ended after the wheel's last turn, and dropped this number of timers, at
     /// least one of them overdue.
     DroppedAfterLastTurn(usize),
-    /// The thread runs a `Watcher`, which does not turn the thread's own wheel. This wheel has a
-    /// timer.
-    UsedOnWatcher,
+    /// The thread runs a `TimersDriver`, which does not turn the thread's own wheel. This wheel has
+    /// a timer.
+    UsedOnTimersDriver,
     /// `run_until` waits for a timer, but the virtual clock has not moved for a second.
     ClockStandsStill,
 }
@@ -50,17 +50,17 @@ pub(crate) fn report_undriven_wheel(
     incident: UndrivenIncident,
 ) {
     use UndrivenIncident::{
-        ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnWatcher,
+        ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnTimersDriver,
     };
     let advice = if let ClockStandsStill = incident {
         "move the clock in the condition of `run_until`, or from another thread"
-    } else if let UsedOnWatcher = incident {
+    } else if let UsedOnTimersDriver = incident {
         "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` and \
          add through it"
     } else if is_thread_wheel {
         "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, or \
          see `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their \
-         `Watcher`"
+         `TimersDriver`"
     } else {
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };
@@ -68,7 +68,9 @@ pub(crate) fn report_undriven_wheel(
     {
         let event = match incident {
             Overdue => "a timer is overdue and no loop drives it",
-            UsedOnWatcher => "a thread that runs a `Watcher` has a timer on its own wheel",
+            UsedOnTimersDriver => {
+                "a thread that runs a `TimersDriver` has a timer on its own wheel"
+            }
             ClockStandsStill => "`run_until` waits for a timer, but the virtual clock stands still",
             DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => "",
         };
@@ -96,9 +98,9 @@ pub(crate) fn report_undriven_wheel(
              timer(s), at least one of them overdue by {overdue:?}: the wheel's loop was blocked \
              or had ended"
         ),
-        UsedOnWatcher => eprintln!(
-            "corewheel: {owner} runs a `Watcher`, so no loop drives the thread's own wheel (shard \
-             {shard}), which has a timer: {advice}"
+        UsedOnTimersDriver => eprintln!(
+            "corewheel: {owner} runs a `TimersDriver`, so no loop drives the thread's own wheel \
+             (shard {shard}), which has a timer: {advice}"
         ),
         ClockStandsStill => eprintln!(
             "corewheel: {owner} (shard {shard}) waits in `run_until` for a timer, but the virtual \

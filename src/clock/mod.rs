@@ -29,7 +29,7 @@ use rustix::time::TimerfdClockId;
 
 pub use self::manual::ManualClock;
 pub(crate) use self::{
-    estimator::BOUNDS_GAP_MAX_NANOS,
+    estimator::READING_WIDTH_MAX_NANOS,
     reader::{Reading, ShardClock},
 };
 use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};

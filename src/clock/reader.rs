@@ -47,7 +47,7 @@ pub(crate) struct ShardClock {
     pub(crate) turn_start: u64,
     /// The value of `turn_start` before the latest turn that was not idle, or zero if every turn
     /// was idle.
-    pub(crate) previous_turn_start: u64,
+    pub(crate) turn_start_before_last_pass: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
 }
@@ -61,7 +61,7 @@ impl ShardClock {
             estimator,
             latest: Reading::exact(0),
             turn_start: 0,
-            previous_turn_start: 0,
+            turn_start_before_last_pass: 0,
             regressions: 0,
         };
         shard_clock.read_slow();
@@ -146,7 +146,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::clock::BOUNDS_GAP_MAX_NANOS;
+    use crate::clock::READING_WIDTH_MAX_NANOS;
 
     fn shard_clock(clock: &Clock) -> ShardClock {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
@@ -193,7 +193,8 @@ mod tests {
                     "{reading:?} misses {before}..={after}"
                 );
                 assert!(
-                    reading.min <= reading.max && reading.max - reading.min <= BOUNDS_GAP_MAX_NANOS,
+                    reading.min <= reading.max
+                        && reading.max - reading.min <= READING_WIDTH_MAX_NANOS,
                     "{reading:?}"
                 );
                 assert!(latest.advance_to(reading), "back to {reading:?} from {latest:?}");

@@ -103,7 +103,7 @@ impl TickLength {
     /// [backdated](Self::backdate_if_elapsed) it. This function undoes the backdating. A result
     /// before `min` is the requested deadline. Otherwise, the requested deadline may have been as
     /// late as `max`, so the function returns the later of `max` and `due`.
-    pub(crate) fn period_base_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
+    pub(crate) fn period_start_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }
     }

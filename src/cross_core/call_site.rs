@@ -49,7 +49,7 @@ impl AddRecord {
     }
 
     #[cfg(feature = "origins")]
-    pub(crate) fn location_and_nanos(self) -> Option<(&'static Location<'static>, u64)> {
+    pub(crate) fn location_and_add_time(self) -> Option<(&'static Location<'static>, u64)> {
         self.0.map(|(CallSite(location), nanos)| (location, nanos))
     }
 }

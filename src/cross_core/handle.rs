@@ -23,7 +23,7 @@ use crate::{
         registry,
         shared::{RemoteOutcome, Shared},
     },
-    error::InsideCallback,
+    error::InsideCallbackError,
     limits::{REMOTE_GENERATION_BIT, SHARDS_MAX},
     util::{
         panics::catch_panic_silently,
@@ -182,7 +182,7 @@ impl TimerHandle {
     ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), and
     ///   usually if a thread other than the owner added the timer. Otherwise the owner drops the
     ///   callback in a later turn. If the owner announces its sleeps, it sleeps at most
-    ///   [`Config::drop_within`](crate::Config::drop_within) before that turn.
+    ///   [`Config::drop_cancelled_within`](crate::Config::drop_cancelled_within) before that turn.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer also
     ///   gets `Running`. After this run, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
@@ -211,7 +211,7 @@ impl TimerHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        match ThreadWheelAccess::owning(self) {
+        match ThisThreadWheel::owning(self) {
             Some(wheel) => (wheel.ops.cancel)(self),
             None => self.cancel_remote(),
         }
@@ -221,7 +221,7 @@ impl TimerHandle {
         if !self.is_remotely_added() {
             let pinned = pin();
             if let Some(shared) = registry::find_shard(self.shard(), &pinned)
-                && let Some(outcome) = shared.try_cancel_fast(self.index(), self.generation)
+                && let Some(outcome) = shared.try_cancel_remote_fast(self.index(), self.generation)
             {
                 drop(pinned);
                 if let Some(sleep) = outcome.sleep_to_interrupt {
@@ -313,11 +313,10 @@ impl TimerHandle {
     /// assert_eq!(answer, Ok(Cancel::Cancelled));
     /// // The buffer can be freed now.
     /// ```
-    pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if ThreadWheelAccess::is_in_turn()
-            || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false)
+    pub fn cancel_wait(self) -> Result<Cancel, InsideCallbackError> {
+        if ThisThreadWheel::is_in_turn() || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false)
         {
-            return Err(InsideCallback(()));
+            return Err(InsideCallbackError(()));
         }
         let answer = self.cancel();
         let mut poll_count = 0_u32;
@@ -344,7 +343,7 @@ impl TimerHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        match ThreadWheelAccess::owning(self) {
+        match ThisThreadWheel::owning(self) {
             Some(wheel) => (wheel.ops.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
@@ -409,7 +408,7 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (ThreadWheelAccess::owning(self), when.as_delay()) {
+        match (ThisThreadWheel::owning(self), when.as_delay()) {
             (Some(wheel), Some(delay)) => (wheel.ops.reset_after)(self, delay),
             (Some(wheel), None) => (wheel.ops.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
@@ -423,11 +422,11 @@ impl TimerHandle {
             return self.reset_remote(When::after(delay));
         }
         self.run_remote_request(|shared, payload_out| {
-            let due_and_period_base = || {
+            let due_and_period_start = || {
                 let due = shared.nanos_after(delay_nanos);
                 (due, due)
             };
-            shared.reset(self.index(), self.generation, due_and_period_base, payload_out)
+            shared.reset(self.index(), self.generation, due_and_period_start, payload_out)
         })
         .unwrap_or(false)
     }
@@ -435,8 +434,8 @@ impl TimerHandle {
     #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
         self.run_remote_request(|shared, payload_out| {
-            let due_and_period_base = || shared.reset_due_and_period_base(when);
-            shared.reset(self.index(), self.generation, due_and_period_base, payload_out)
+            let due_and_period_start = || shared.reset_due_and_period_start(when);
+            shared.reset(self.index(), self.generation, due_and_period_start, payload_out)
         })
         .unwrap_or(false)
     }
@@ -525,7 +524,7 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        ThreadWheelAccess::owning(self.handle)
+        ThisThreadWheel::owning(self.handle)
             .map_or(Cancel::Ended, |wheel| (wheel.ops.cancel)(self.handle))
     }
 
@@ -543,7 +542,7 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        ThreadWheelAccess::owning(self.handle)
+        ThisThreadWheel::owning(self.handle)
             .is_some_and(|wheel| (wheel.ops.is_pending)(self.handle))
     }
 
@@ -562,7 +561,7 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        ThreadWheelAccess::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
+        ThisThreadWheel::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
             Some(delay) => (wheel.ops.reset_after)(self.handle, delay),
             None => (wheel.ops.reset)(self.handle, when),
         })
@@ -583,7 +582,7 @@ impl LocalHandle {
     /// assert_eq!(retry.cancel(), Cancel::Ended);
     /// ```
     pub fn share(self) -> TimerHandle {
-        if let Some(wheel) = ThreadWheelAccess::owning(self.handle) {
+        if let Some(wheel) = ThisThreadWheel::owning(self.handle) {
             (wheel.ops.share)(self.handle);
         }
         self.handle
@@ -695,13 +694,13 @@ impl Drop for TimerGuard {
 
 per_thread! {
     /// The wheel of this thread; `None` while the thread has no wheel.
-    static THREAD_WHEEL_ACCESS: Cell<Option<ThreadWheelAccess>> = Cell::new(None);
+    static THIS_THREAD_WHEEL: Cell<Option<ThisThreadWheel>> = Cell::new(None);
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
 /// registers each thread's wheel by [`set`](Self::set).
 #[derive(Clone, Copy)]
-pub(crate) struct ThreadWheelAccess {
+pub(crate) struct ThisThreadWheel {
     pub(crate) shard: u32,
     pub(crate) ops: &'static OwnerHandleVTable,
 }
@@ -718,10 +717,10 @@ pub(crate) struct OwnerHandleVTable {
     pub(crate) is_in_turn: fn() -> bool,
 }
 
-impl ThreadWheelAccess {
+impl ThisThreadWheel {
     pub(crate) fn set(wheel: Option<Self>) {
         // If the thread-locals are destroyed, `get` returns `None` anyway.
-        let _ = THREAD_WHEEL_ACCESS.try_with(|current| current.set(wheel));
+        let _ = THIS_THREAD_WHEEL.try_with(|current| current.set(wheel));
     }
 
     /// Returns this thread's wheel if it owns the timer of `handle`.
@@ -731,13 +730,13 @@ impl ThreadWheelAccess {
     }
 
     #[inline]
-    pub(crate) fn number() -> Option<u32> {
+    pub(crate) fn current_shard() -> Option<u32> {
         Self::get().map(|wheel| wheel.shard)
     }
 
     #[inline]
     fn get() -> Option<Self> {
-        THREAD_WHEEL_ACCESS.try_with(Cell::get).ok().flatten()
+        THIS_THREAD_WHEEL.try_with(Cell::get).ok().flatten()
     }
 
     pub(crate) fn is_in_turn() -> bool {
@@ -747,7 +746,7 @@ impl ThreadWheelAccess {
 
 per_thread! {
     /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel is never a
-    /// thread's `THREAD_WHEEL_ACCESS`.
+    /// thread's `THIS_THREAD_WHEEL`.
     static IN_PER_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 

@@ -78,7 +78,7 @@ pub enum PanicPlace {
     Wake,
     /// A delayed operation that was checking its condition or completing. Also the code of its key,
     /// such as `hash`.
-    Operation,
+    DelayedOperation,
 }
 
 impl PanicReport<'_> {
@@ -193,7 +193,7 @@ impl Hooks {
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn try_wake_owner(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
-        let is_unparked = !self.must_unpark(sleep.owner_parks()) || self.try_unpark();
+        let is_unparked = !self.must_unpark(sleep.owner_has_parked()) || self.try_unpark();
         let task_is_woken =
             self.driver_waker.get().is_none_or(|waker| self.try_wake_driver_task(sleep, waker));
         let hook = self.wake_hook.clone();
@@ -222,8 +222,8 @@ impl Hooks {
 
     /// Returns true if a wake-up must unpark the owner: there is no wake hook, or the owner has
     /// ever called `PreparedSleep::park`.
-    pub(crate) fn must_unpark(&self, owner_parks: bool) -> bool {
-        owner_parks || self.wake_hook.is_none()
+    pub(crate) fn must_unpark(&self, owner_has_parked: bool) -> bool {
+        owner_has_parked || self.wake_hook.is_none()
     }
 
     /// Unparks the owner, unless another thread holds the lock of `thread_to_unpark`.
@@ -263,8 +263,8 @@ impl Hooks {
     /// Makes later wake-ups unpark the calling thread, if they [must unpark](Self::must_unpark) the
     /// owner. If another thread is copying the stored thread handle, changes nothing and returns
     /// false.
-    pub(crate) fn try_set_thread_to_unpark(&self, owner_parks: bool) -> bool {
-        if !self.must_unpark(owner_parks) {
+    pub(crate) fn try_set_thread_to_unpark(&self, owner_has_parked: bool) -> bool {
+        if !self.must_unpark(owner_has_parked) {
             return true;
         }
         let store_this_thread = |stored: &mut Thread| {

@@ -37,10 +37,10 @@
 //! A call of the wake hook between the announcement and the sleep must end the sleep at once, like
 //! `unpark` or a write to an eventfd.
 //!
-//! If there is a wake hook, the owner's first call of `PreparedSleep::park` sets the flag `PARKS`,
-//! and returns at once. This call must not block: the current announcement lacks the flag, so a
-//! wake-up would call only the hook. In later announcements, the flag tells a waking thread to
-//! unpark the owner too.
+//! If there is a wake hook, the owner's first call of `PreparedSleep::park` sets the flag
+//! `OWNER_HAS_PARKED`, and returns at once. This call must not block: the current announcement
+//! lacks the flag, so a wake-up would call only the hook. In later announcements, the flag tells a
+//! waking thread to unpark the owner too.
 //!
 //! # Models
 //!
@@ -55,20 +55,20 @@ pub(crate) struct Parker {
     sleep_word: AtomicU64,
     /// The time at which the most recently announced sleep ends at the latest, in nanoseconds of
     /// the clock.
-    until: AtomicU64,
+    sleep_until_nanos: AtomicU64,
 }
 
 /// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// Set if the sleep may outlast `Config::drop_within`. While set, a remote cancel that leaves a
-/// payload to the owner must wake the owner.
+/// Set if the sleep may outlast `Config::drop_cancelled_within`. While set, a remote cancel that
+/// leaves a payload to the owner must wake the owner.
 const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
 /// waking the owner, other threads publish their requested deadlines.
 const UNDRIVEN: u64 = 4;
 /// Set for ever when an owner with a wake hook first parks. While set, each wake-up also unparks
 /// the owner.
-const PARKS: u64 = 8;
+const OWNER_HAS_PARKED: u64 = 8;
 const SLEEP_NUMBER_STEP: u64 = 16;
 
 /// Identifies one announced sleep. Ending this sleep does not affect a later sleep.
@@ -92,14 +92,15 @@ impl Parker {
 
     #[inline]
     fn begin_sleep(&self, until: u64, flag: u64) -> SleepId {
-        // Relaxed: the swap below publishes `until`.
-        self.until.store(until, Ordering::Relaxed);
+        // Relaxed: the swap below publishes `sleep_until_nanos`.
+        self.sleep_until_nanos.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement = previous + SLEEP_NUMBER_STEP + ASLEEP + flag;
-        // Release: publishes `until` to `sleeps_past`. A waking thread that ends an earlier sleep
-        // cannot clear this announcement, because its compare-exchange expects the earlier word.
+        // Release: publishes `sleep_until_nanos` to `sleeps_past`. A waking thread that ends an
+        // earlier sleep cannot clear this announcement, because its compare-exchange expects the
+        // earlier word.
         self.sleep_word.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -117,17 +118,17 @@ impl Parker {
         }
     }
 
-    /// Sets [`PARKS`], so that each wake-up from a later sleep unparks the owner. Only the owner
-    /// calls this. An announced sleep's id becomes invalid, which at worst causes spurious
-    /// wake-ups.
-    pub(crate) fn set_owner_parks(&self) {
+    /// Sets [`OWNER_HAS_PARKED`], so that each wake-up from a later sleep unparks the owner. Only
+    /// the owner calls this. An announced sleep's id becomes invalid, which at worst causes
+    /// spurious wake-ups.
+    pub(crate) fn set_owner_has_parked(&self) {
         // Relaxed: the next announcement publishes the flag.
-        self.sleep_word.fetch_or(PARKS, Ordering::Relaxed);
+        self.sleep_word.fetch_or(OWNER_HAS_PARKED, Ordering::Relaxed);
     }
 
-    pub(crate) fn owner_parks(&self) -> bool {
+    pub(crate) fn owner_has_parked(&self) -> bool {
         // Relaxed: the owner calls this, and only the owner sets the flag.
-        self.sleep_word.load(Ordering::Relaxed) & PARKS != 0
+        self.sleep_word.load(Ordering::Relaxed) & OWNER_HAS_PARKED != 0
     }
 
     pub(crate) fn is_undriven(&self) -> bool {
@@ -178,7 +179,7 @@ impl Parker {
     /// The caller's last atomic operation must be the swap that made the request: on x86, this swap
     /// serves as the fence F2. A request that failed because the shard has ended needs no fence.
     #[inline]
-    pub(crate) fn sleep_in_progress_after_request(&self) -> Option<SleepId> {
+    pub(crate) fn sleep_in_progress_after_swap(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `sleeps_past` then reads the end of this sleep or of a later sleep. Before a
@@ -187,10 +188,11 @@ impl Parker {
     }
 
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
-    /// [`sleep_in_progress_after_request`](Self::sleep_in_progress_after_request) before.
+    /// [`sleep_in_progress_after_swap`](Self::sleep_in_progress_after_swap) before.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: the Acquire load in `sleep_in_progress_after_request` has made `until` visible.
-        deadline < self.until.load(Ordering::Relaxed)
+        // Relaxed: the Acquire load in `sleep_in_progress_after_swap` has made `sleep_until_nanos`
+        // visible.
+        deadline < self.sleep_until_nanos.load(Ordering::Relaxed)
     }
 }
 
@@ -201,8 +203,8 @@ impl SleepId {
     }
 
     /// Returns true if a wake-up from this sleep must unpark the owner despite a wake hook.
-    pub(crate) fn owner_parks(self) -> bool {
-        self.0 & PARKS != 0
+    pub(crate) fn owner_has_parked(self) -> bool {
+        self.0 & OWNER_HAS_PARKED != 0
     }
 
     /// Returns true if a remote cancel that leaves a payload to the owner must end the sleep.
@@ -225,7 +227,7 @@ mod tests {
 
     /// Returns the sleep in progress if it ends after `deadline`.
     fn sleep_past(parker: &Parker, deadline: u64) -> Option<SleepId> {
-        parker.sleep_in_progress_after_request().filter(|_| parker.sleeps_past(deadline))
+        parker.sleep_in_progress_after_swap().filter(|_| parker.sleeps_past(deadline))
     }
 
     #[test]
@@ -295,12 +297,12 @@ mod tests {
         let parker = Parker::default();
         let before = parker.announce(7, false);
         parker.clear_announcement(before);
-        parker.set_owner_parks();
+        parker.set_owner_has_parked();
         let after = parker.announce(7, true);
-        assert_eq!([before, after].map(SleepId::owner_parks), [false, true]);
+        assert_eq!([before, after].map(SleepId::owner_has_parked), [false, true]);
         assert_eq!(parker.sleep_in_progress(), Some(after));
         parker.clear_announcement(after);
-        assert_eq!((parker.sleep_in_progress(), parker.owner_parks()), (None, true));
+        assert_eq!((parker.sleep_in_progress(), parker.owner_has_parked()), (None, true));
     }
 
     #[test]

@@ -12,10 +12,10 @@ use crate::{
     },
     error::ConfigError,
     limits::{OWNER_GENERATION_MAX, SHARDS_MAX},
-    util::sync::{constant, lock},
+    util::sync::{const_static, lock},
 };
 
-constant! {
+const_static! {
     static REGISTRY: Registry = Registry {
         shards: EpochArc::empty_array(),
         free_numbers: Mutex::new(FreeNumbers {

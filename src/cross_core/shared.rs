@@ -5,7 +5,7 @@ use std::{panic::RefUnwindSafe, sync::Arc, thread, time::Duration};
 
 use crate::{
     clock::{
-        BOUNDS_GAP_MAX_NANOS, Clock, Reading,
+        Clock, READING_WIDTH_MAX_NANOS, Reading,
         tick::{TickLength, TimerSchedule, saturating_nanos},
     },
     cross_core::{
@@ -127,7 +127,7 @@ impl Shared {
     /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
     /// the owner must consume messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
-        let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_parks());
+        let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_has_parked());
         let announcement = self.parker.announce(until, ends_on_cancel);
         if is_reachable && !self.mailbox.must_not_sleep(WAKE_AT_QUEUED_MESSAGES, ends_on_cancel) {
             return Some(announcement);
@@ -153,7 +153,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn report_undriven_if_overdue(&self) {
-        if let Some(due) = self.turn_state_with_remote_due().next_turn_due() {
+        if let Some(due) = self.turn_state_with_undriven_due().pending_turn_due() {
             self.report_overdue_timer(self.clock.nanos().saturating_sub(due));
         }
     }
@@ -189,7 +189,7 @@ impl Shared {
 
     /// Returns the owner's turn state. If no loop drives the wheel, `next_due` includes the
     /// deadlines of remote requests.
-    pub(crate) fn turn_state_with_remote_due(&self) -> TurnState {
+    pub(crate) fn turn_state_with_undriven_due(&self) -> TurnState {
         let mut turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
             turns.next_due = turns.next_due.min(self.gauges.remote_due_while_undriven());
@@ -224,7 +224,7 @@ impl Shared {
     /// Adds a timer from a remote thread. A zero period means one-shot. If `beyond_limit` is true,
     /// ignores the limit of live timers.
     #[inline(always)]
-    pub(crate) fn add<C: IntoCallback<Closure: Send> + Send>(
+    pub(crate) fn add_remote<C: IntoCallback<Closure: Send> + Send>(
         &self,
         schedule: TimerSchedule,
         call_site: CallSite,
@@ -272,9 +272,9 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // No node is reused after the shard's end, so the node is not freed. If another
-                // thread has changed the timer, `disarm` returns no closure, and the add counts as
-                // successful. For example, the owner's sweep has handed the timer back (`state`).
-                armed.disarm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
+                // thread has changed the timer, `undo_arm` returns no closure, and the add counts
+                // as successful. For example, `StateWord::end_at_close` has handed the timer back.
+                armed.undo_arm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
             }
@@ -294,12 +294,12 @@ impl Shared {
     pub(crate) fn deadline_nanos(&self, when: When) -> u64 {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
-                let (now, delay) = (self.reading(), saturating_nanos(delay));
+                let (now, delay) = (self.read_clock(), saturating_nanos(delay));
                 let from = if delay == 0 { now.min } else { now.max };
                 self.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
-            _ => self.deadline_nanos_with_slack(when, self.reading()),
+            _ => self.general_deadline_nanos(when, self.read_clock()),
         }
     }
 
@@ -307,29 +307,29 @@ impl Shared {
     /// in later turns are at least the lower bound of this reading. So the next turn fires a timer
     /// that is due at this bound.
     #[inline]
-    fn reading(&self) -> Reading {
+    fn read_clock(&self) -> Reading {
         let max = self.nanos_after(0);
-        let width = if self.clock.is_inexact() { BOUNDS_GAP_MAX_NANOS } else { 0 };
+        let width = if self.clock.is_inexact() { READING_WIDTH_MAX_NANOS } else { 0 };
         Reading { min: max.saturating_sub(width), max }
     }
 
     /// Returns the deadline of a timer that is reset now, and the start of its next period if the
     /// timer is periodic, in nanoseconds of the clock. An elapsed deadline is backdated
     /// (`backdate_if_elapsed`), but the start of the period is not.
-    pub(crate) fn reset_due_and_period_base(&self, when: When) -> (u64, u64) {
+    pub(crate) fn reset_due_and_period_start(&self, when: When) -> (u64, u64) {
         if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
         }
-        let now = self.reading();
-        let nanos = self.deadline_nanos_with_slack(when, now);
-        (nanos, self.tick.period_base_after_reset(nanos, now.min, now.max))
+        let now = self.read_clock();
+        let nanos = self.general_deadline_nanos(when, now);
+        (nanos, self.tick.period_start_after_reset(nanos, now.min, now.max))
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. Among future ticks within
     /// the slack, chooses the tick that is divisible by the largest power of two, so that timers
     /// share ticks.
     #[inline(never)]
-    pub(crate) fn deadline_nanos_with_slack(&self, when: When, now: Reading) -> u64 {
+    pub(crate) fn general_deadline_nanos(&self, when: When, now: Reading) -> u64 {
         let spread_offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
         let deadline_plus = |offset: Duration| match when.deadline {
             RequestedTime::After(delay) => {
@@ -371,7 +371,7 @@ impl Shared {
         ends_any_sleep: bool,
         nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
-        let sleep = self.parker.sleep_in_progress_after_request()?;
+        let sleep = self.parker.sleep_in_progress_after_swap()?;
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {
@@ -410,16 +410,17 @@ impl Protected<'_, Shared> {
     /// Cancels an owner-added timer by one CAS and one push. Returns `None` unless the state word
     /// is `Armed` without flags (`state`).
     #[inline]
-    pub(crate) fn try_cancel_fast(
+    pub(crate) fn try_cancel_remote_fast(
         &self,
         index: u32,
         generation: u64,
     ) -> Option<RemoteOutcome<Cancel>> {
         let node = self.node(index)?;
-        if !node.state.try_cancel_fast(generation) {
+        if !node.state.try_cancel_remote_fast(generation) {
             return None;
         }
-        let sleep_to_interrupt = self.push_cancelled(index, node.link, MessageKind::Cancelled);
+        let sleep_to_interrupt =
+            self.push_cancelled(index, node.mailbox_link, MessageKind::Cancelled);
         Some(RemoteOutcome { answer: Cancel::Cancelled, sleep_to_interrupt })
     }
 
@@ -435,7 +436,7 @@ impl Protected<'_, Shared> {
         let Some(node) = self.node(index) else {
             return RemoteOutcome::no_wake_needed(Cancel::Ended);
         };
-        let (answer, mut next_step) = node.state.cancel(generation);
+        let (answer, mut next_step) = node.state.cancel_remote(generation);
         if next_step == StepAfterCancelOrReset::TakePayload {
             next_step = node.take_remote_payload(payload_out);
         }
@@ -446,7 +447,7 @@ impl Protected<'_, Shared> {
                 } else {
                     MessageKind::Cancelled
                 };
-                self.push_cancelled(index, node.link, kind)
+                self.push_cancelled(index, node.mailbox_link, kind)
             }
             // A message about an add or reset is queued or about to be pushed. Ends a sleep that is
             // marked `ends_on_cancel`, so that the owner drops the payload in time.
@@ -458,14 +459,14 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, sleep_to_interrupt }
     }
 
-    /// Resets a timer to the deadline that `due_and_period_base` returns, in nanoseconds of the
+    /// Resets a timer to the deadline that `due_and_period_start` returns, in nanoseconds of the
     /// clock. A periodic timer counts its period from the second value.
     #[inline(always)]
     pub(crate) fn reset(
         &self,
         index: u32,
         generation: u64,
-        due_and_period_base: impl FnOnce() -> (u64, u64),
+        due_and_period_start: impl FnOnce() -> (u64, u64),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::no_wake_needed(false) };
@@ -473,7 +474,7 @@ impl Protected<'_, Shared> {
         prefetch(node.state);
         prefetch(node.requested_deadline());
         prefetch(node.linked_deadline());
-        let (nanos, period_base) = due_and_period_base();
+        let (nanos, period_start) = due_and_period_start();
         match node.state.begin_reset(generation) {
             BeginResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
             BeginResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),
@@ -482,7 +483,7 @@ impl Protected<'_, Shared> {
                 node.requested_deadline().store_nanos(nanos);
                 // A *postponable* timer (`state`) is never periodic.
                 if !postponable && node.state.is_periodic() {
-                    node.linked_deadline().store_nanos(period_base);
+                    node.linked_deadline().store_nanos(period_start);
                 }
                 if needs_no_message && node.state.end_reset_without_message() {
                     return RemoteOutcome::no_wake_needed(true);
@@ -497,14 +498,16 @@ impl Protected<'_, Shared> {
         if payload_out.is_some() {
             // Another thread cancelled the timer during the reset, and this thread has taken the
             // payload.
-            let push = || self.push_cancelled(index, node.link, MessageKind::CancelledPayloadTaken);
+            let push = || {
+                self.push_cancelled(index, node.mailbox_link, MessageKind::CancelledPayloadTaken)
+            };
             let sleep_to_interrupt =
                 (next_step == Some(StepAfterCancelOrReset::Push)).then(push).flatten();
             return RemoteOutcome { answer, sleep_to_interrupt };
         }
         let mut ends_any_sleep = false;
         if next_step == Some(StepAfterCancelOrReset::Push) {
-            match self.mailbox.push(index, node.link, MessageKind::AddedOrReset) {
+            match self.mailbox.push(index, node.mailbox_link, MessageKind::AddedOrReset) {
                 PushOutcome::Queued { depth, .. } => {
                     ends_any_sleep = is_multiple_of_wake_depth(depth);
                 }
@@ -535,8 +538,8 @@ impl Protected<'_, Shared> {
         match self.mailbox.push(index, link, kind) {
             // The first message that leaves a payload to the owner ends a sleep that is marked
             // `ends_on_cancel`, so that the owner drops the payload in time.
-            PushOutcome::Queued { depth, is_first_payload }
-                if is_first_payload || is_multiple_of_wake_depth(depth) =>
+            PushOutcome::Queued { depth, has_set_payload_flag }
+                if has_set_payload_flag || is_multiple_of_wake_depth(depth) =>
             {
                 self.sleep_to_interrupt_after_cancel(is_multiple_of_wake_depth(depth))
             }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The wheel that holds a future's timer. Only two types implement this trait: [`LocalTimer`], this
-/// thread's wheel, and [`Remote`](super::Remote), a wheel of [`Timers`](super::Timers).
+/// thread's wheel, and [`SharedWheel`](super::SharedWheel), a wheel of [`Timers`](super::Timers).
 ///
 /// # Examples
 ///
@@ -56,7 +56,7 @@ pub trait BackendOps: Debug + Unpin {
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason>;
 
     /// Returns `period` in nanoseconds, but at least one tick of the wheel.
-    fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
+    fn clamp_period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
     /// Adds a timer with the deadline `nanos` and the callback `waker`. If another wheel of the
     /// `Timers` accepts the timer, makes `self` refer to that wheel, and converts `nanos` to that
@@ -110,7 +110,7 @@ impl BackendOps for LocalTimer {
         ThreadWheel::with_current_engine(|engine| engine.has_elapsed(nanos))
     }
 
-    fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
+    fn clamp_period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
         ThreadWheel::with(|local| local.shared.tick.clamp_period_nanos(period))
     }
 

@@ -2,14 +2,14 @@
 //!
 //! A claimable wheel is a shard whose owner changes. A thread claims the wheel by one
 //! compare-and-swap, acts as the owner, and releases the wheel. A *worker* is a thread that adds,
-//! cancels or resets a timer. The *watcher* is the thread that turns the wheels.
+//! cancels or resets a timer. The *driver* is the thread that turns the wheels.
 //!
 //! ```text
-//! a worker                                    the watcher
+//! a worker                                    the driver
 //! claim: free -> claimed (Acquire)            claim and turn each wheel, release it to run a waker
 //! add, cancel or reset a timer                claim each wheel, announce a sleep, release it
 //! release: claimed -> free (Release)          sleep until the earliest announced end
-//! wake the watcher if it sleeps beyond the new deadline
+//! wake the driver if it sleeps beyond the new deadline
 //! ```
 //!
 //! # The claim
@@ -18,36 +18,36 @@
 //! writes of all previous owners. While a wheel is claimed, no user code runs except the function
 //! of a `Clock::from_fn`. Wakers are cloned before the claim, and called or dropped after the
 //! release. So a claim is short and never nested. If a worker cannot claim the wheel in a few
-//! attempts, the worker acts as a remote thread. Only the watcher waits for a claim: after each
+//! attempts, the worker acts as a remote thread. Only the driver waits for a claim: after each
 //! callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
-//! Only the watcher turns wheels, so it must wake up for each deadline. The watcher holds the claim
+//! Only the driver turns wheels, so it must wake up for each deadline. The driver holds the claim
 //! while it announces its sleep, and a worker holds the claim while it adds a timer. So either the
 //! add or the announcement comes first:
 //!
 //! - If the add comes first, the announcement includes the new deadline.
-//! - If the announcement comes first, the worker reads `announced_until`, and wakes the watcher if
-//!   the announced sleep ends after the new deadline. A watcher that is already awake sees the new
+//! - If the announcement comes first, the worker reads `announced_until`, and wakes the driver if
+//!   the announced sleep ends after the new deadline. A driver that is already awake sees the new
 //!   timer at its next announcement.
 //!
-//! A remote request needs no claim, and wakes the watcher as it wakes any sleeping owner (see
+//! A remote request needs no claim, and wakes the driver as it wakes any sleeping owner (see
 //! `cross_core/parker.rs`).
 //!
-//! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel, and sleeps
+//! If a worker has claimed a wheel, the driver cannot announce its sleep on this wheel, and sleeps
 //! at most `UNANNOUNCED_SLEEP_MAX`.
 //!
-//! A worker that wakes the watcher for a deadline lowers `sleep_limit` to this deadline. Until
-//! `sleep_limit` has elapsed, the watcher announces no sleep beyond it, even if the timer was
-//! cancelled. So adds with later deadlines do not wake the watcher. For example, if a program keeps
-//! adding and cancelling timeouts of 5 s, one add per wheel wakes the watcher about every 5 s.
+//! A worker that wakes the driver for a deadline lowers `latest_sleep_end` to this deadline. Until
+//! `latest_sleep_end` has elapsed, the driver announces no sleep beyond it, even if the timer was
+//! cancelled. So adds with later deadlines do not wake the driver. For example, if a program keeps
+//! adding and cancelling timeouts of 5 s, one add per wheel wakes the driver about every 5 s.
 //!
 //! # The end
 //!
-//! Dropping the last clone or future of the `Timers` sets `is_stopping` and wakes the watcher, so
-//! that `Watcher::run` returns. Dropping the `Watcher` ends each wheel. An ended wheel refuses
-//! adds, and drops its pending callbacks, which wakes their tasks.
+//! Dropping the last clone or future of the `Timers` sets `is_stopping` and wakes the driver, so
+//! that `TimersDriver::run` returns. Dropping the `TimersDriver` ends each wheel. An ended wheel
+//! refuses adds, and drops its pending callbacks, which wakes their tasks.
 //!
 //! # Models
 //!
@@ -77,7 +77,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
-    limits::{LONG_OVERDUE_GRACE_NANOS, PER_WORKER_CLAIM_TRIES, UNANNOUNCED_SLEEP_MAX},
+    limits::{LONG_OVERDUE_GRACE_NANOS, UNANNOUNCED_SLEEP_MAX, WHEEL_CLAIM_TRIES},
     local::{ShardRef, ThreadWheel},
     shard::{Engine, PreparedSleep, UserCodeStep},
     util::sync::{AtomicBool, Exclusive, Ordering, yield_now},
@@ -94,13 +94,13 @@ pub(super) struct ClaimableWheel {
 /// The part of a wheel that a thread may use only while it has claimed the wheel.
 struct OwnerState {
     engine: Engine<Callback>,
-    /// The end of the watcher's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
+    /// The end of the driver's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
     announced_until: u64,
-    /// The earliest deadline for which an add or reset has called `wake_watcher`; `u64::MAX` if
+    /// The earliest deadline for which an add or reset has called `wake_driver`; `u64::MAX` if
     /// there is none. No newly announced sleep ends after this deadline. Once the deadline has
     /// elapsed, the next announcement resets the value to `u64::MAX`.
-    sleep_limit: u64,
+    latest_sleep_end: u64,
 }
 
 // SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` require. An
@@ -156,7 +156,7 @@ impl ClaimableWheel {
             claimed_state: Exclusive::new(UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
-                sleep_limit: u64::MAX,
+                latest_sleep_end: u64::MAX,
             })),
             shared,
         })
@@ -183,17 +183,17 @@ impl ClaimableWheel {
     #[cold]
     #[inline(never)]
     fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
-        (1..PER_WORKER_CLAIM_TRIES).find_map(|_| {
+        (1..WHEEL_CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
         })
     }
 
-    /// Wakes the watcher if it is still asleep. Before this call, the caller must claim the wheel,
+    /// Wakes the driver if it is still asleep. Before this call, the caller must claim the wheel,
     /// find that the announced sleep ends too late, and release the wheel.
     #[cold]
     #[inline(never)]
-    fn wake_watcher(&self) {
+    fn wake_driver(&self) {
         // This thread claimed the wheel after the announcement, so it sees the announcement without
         // a fence.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
@@ -230,7 +230,7 @@ impl ClaimableWheel {
         let OwnerState { engine, .. } = &mut *guard;
         let mut overdue_nanos = None;
         if !engine.has_add_allowance()
-            && let Err(reason) = Self::grant_add_allowance(engine, &mut overdue_nanos)
+            && let Err(reason) = Self::renew_add_allowance(engine, &mut overdue_nanos)
         {
             return Some(Err(reason));
         }
@@ -240,11 +240,11 @@ impl ClaimableWheel {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
             engine.publish_live_count();
-            let due = engine.owner_deadline_nanos(handle.index());
+            let due = engine.applied_deadline_nanos(handle.index());
             if overdue_nanos.is_some() {
-                let _ = engine.publish_for_undriven_wheel();
+                let _ = engine.publish_and_get_next_due();
             }
-            self.release_and_wake_watcher_for(guard, due);
+            self.release_and_wake_driver_for(guard, due);
         } else {
             drop(guard);
         }
@@ -255,33 +255,33 @@ impl ClaimableWheel {
     }
 
     /// Renews the number of adds that the engine allows before the next check. Returns an error if
-    /// the wheel is full or has ended. If the watcher has not run yet, also publishes the counts
-    /// and the next deadline, and sets `overdue_nanos` to the lateness of this deadline.
+    /// the wheel is full or has ended. If the driver has not run yet, also publishes the counts and
+    /// the next deadline, and sets `overdue_nanos` to the lateness of this deadline.
     #[cold]
     #[inline(never)]
-    fn grant_add_allowance(
+    fn renew_add_allowance(
         engine: &mut Engine<Callback>,
         overdue_nanos: &mut Option<u64>,
     ) -> Result<(), AddErrorReason> {
         if engine.loop_has_begun() {
             return engine.grant_add_allowance(u64::MAX);
         }
-        let (next, _) = engine.publish_for_undriven_wheel();
+        let (next, _) = engine.publish_and_get_next_due();
         *overdue_nanos = Some(engine.now_nanos().saturating_sub(next));
         engine.grant_add_allowance(engine.adds_until_loop_check())
     }
 
-    /// Releases the wheel. If the watcher's announced sleep ends after the deadline `due`, lowers
-    /// `sleep_limit` to at most `due`, and wakes the watcher.
+    /// Releases the wheel. If the driver's announced sleep ends after the deadline `due`, lowers
+    /// `latest_sleep_end` to at most `due`, and wakes the driver.
     #[inline]
-    fn release_and_wake_watcher_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
+    fn release_and_wake_driver_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
         let sleep_ends_late = due < guard.announced_until;
         if sleep_ends_late {
-            guard.sleep_limit = guard.sleep_limit.min(due);
+            guard.latest_sleep_end = guard.latest_sleep_end.min(due);
         }
         drop(guard);
         if sleep_ends_late {
-            self.wake_watcher();
+            self.wake_driver();
         }
     }
 
@@ -325,7 +325,7 @@ impl ClaimableWheel {
         let mut guard = self.claim_with_retries()?;
         let is_reset = guard.engine.reset_to_nanos(handle, nanos);
         if is_reset {
-            self.release_and_wake_watcher_for(guard, self.shared.tick.round_up(nanos));
+            self.release_and_wake_driver_for(guard, self.shared.tick.round_up(nanos));
         }
         Some(is_reset)
     }
@@ -385,16 +385,16 @@ impl ClaimableWheel {
         }
     }
 
-    /// Announces the watcher's sleep, and frees spare memory if the sleep is long. Returns `None`
-    /// if another thread has claimed the wheel.
+    /// Announces the driver's sleep, and frees spare memory if the sleep is long. Returns `None` if
+    /// another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
         let (until, ends_on_cancel, _) = guard.engine.sleep_end_after_trim();
-        let OwnerState { engine, announced_until, sleep_limit } = &mut *guard;
-        if engine.has_elapsed(*sleep_limit) {
-            *sleep_limit = u64::MAX;
+        let OwnerState { engine, announced_until, latest_sleep_end } = &mut *guard;
+        if engine.has_elapsed(*latest_sleep_end) {
+            *latest_sleep_end = u64::MAX;
         }
-        *announced_until = until.unwrap_or(u64::MAX).min(*sleep_limit);
+        *announced_until = until.unwrap_or(u64::MAX).min(*latest_sleep_end);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
         let timeout = engine.publish_wake_up_time(until);
         Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
@@ -406,14 +406,14 @@ impl ClaimableWheel {
         if guard.engine.loop_has_begun() {
             guard.engine.publish_counts();
         } else {
-            let _ = guard.engine.publish_for_undriven_wheel();
+            let _ = guard.engine.publish_and_get_next_due();
         }
     }
 
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
-        let swept = self.wait_for_claim().engine.close();
-        for timer in swept.drop_cancelled_payloads(&self.shared) {
+        let ended = self.wait_for_claim().engine.close();
+        for timer in ended.drop_cancelled_payloads(&self.shared) {
             self.shared.hooks.drop_catching_panic(timer.payload);
         }
     }
@@ -450,11 +450,11 @@ impl ClaimableWheels {
         self.wheels.iter().map(|wheel| ShardRef { shared: Arc::clone(&wheel.shared) })
     }
 
-    pub(super) fn stop_watcher(&self) {
+    pub(super) fn stop_driver(&self) {
         // Relaxed: the fence in `fenced_sleep_in_progress` comes between this store and the load of
         // the announcement. So either `fenced_sleep_in_progress` sees the announced sleep, or the
-        // watcher reads this `true` before it sleeps. A watcher that could not announce its sleep
-        // on this wheel sleeps at most `UNANNOUNCED_SLEEP_MAX`.
+        // driver reads this `true` before it sleeps. A driver that could not announce its sleep on
+        // this wheel sleeps at most `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.fenced_sleep_in_progress() {
@@ -466,7 +466,7 @@ impl ClaimableWheels {
 /// Fires the timers of all wheels of [`Timers::per_worker_with`](super::Timers::per_worker_with),
 /// on one thread.
 ///
-/// Dropping the watcher ends the wheels and wakes the futures that wait on them. These futures then
+/// Dropping the driver ends the wheels and wakes the futures that wait on them. These futures then
 /// find that [no timer is available](super#without-a-timer).
 ///
 /// # Examples
@@ -476,20 +476,20 @@ impl ClaimableWheels {
 /// use std::{pin::pin, task::{Context, Waker}, time::Duration};
 ///
 /// let clock = ManualClock::new();
-/// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new().clock(&clock))?;
+/// let (timers, mut driver) = Timers::per_worker_with(2, |_| Config::new().clock(&clock))?;
 /// let mut sleep = pin!(timers.sleep(Duration::from_millis(5)));
 /// let mut context = Context::from_waker(Waker::noop());
 /// assert!(sleep.as_mut().poll(&mut context).is_pending());
 ///
 /// clock.advance(Duration::from_millis(5));
-/// watcher.turn(); // wakes the task
+/// driver.turn(); // wakes the task
 /// assert!(sleep.as_mut().poll(&mut context).is_ready());
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
-#[must_use = "timers wait until the watcher runs; dropping it ends the wheels"]
-pub struct Watcher(pub(super) Arc<ClaimableWheels>);
+#[must_use = "timers wait until the driver runs; dropping it ends the wheels"]
+pub struct TimersDriver(pub(super) Arc<ClaimableWheels>);
 
-impl Watcher {
+impl TimersDriver {
     /// Fires the due timers of all wheels. Skips a wheel that another thread is using; its timers
     /// fire in a later turn.
     ///
@@ -498,8 +498,8 @@ impl Watcher {
     /// ```
     /// use corewheel::{Config, future::Timers};
     ///
-    /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// watcher.turn(); // fires the due timers
+    /// let (timers, mut driver) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// driver.turn(); // fires the due timers
     /// # drop(timers);
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
@@ -512,7 +512,7 @@ impl Watcher {
     ///
     /// If a request to a wheel must [end the sleep](crate::LocalTimer::prepare_sleep) during
     /// `wait`, the requesting thread calls the wheel's wake hook
-    /// ([`Config::on_wake`](crate::Config::on_wake)). The thread that drops the last clone or
+    /// ([`Config::wake_hook`](crate::Config::wake_hook)). The thread that drops the last clone or
     /// future of the `Timers` calls the hook of the first wheel. By default, the hook unparks the
     /// thread that announced the sleep.
     ///
@@ -524,9 +524,9 @@ impl Watcher {
     /// use corewheel::{Config, future::Timers};
     /// use std::{thread, time::Duration};
     ///
-    /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// let (timers, mut driver) = Timers::per_worker_with(2, |_| Config::new())?;
     /// drop(timers); // otherwise the timeout would be `None`, since no timer is pending
-    /// watcher.sleep_with(|timeout| {
+    /// driver.sleep_with(|timeout| {
     ///     assert_eq!(timeout, Some(Duration::ZERO)); // no clone is left
     ///     timeout.map_or_else(thread::park, thread::park_timeout);
     /// });
@@ -548,15 +548,15 @@ impl Watcher {
     /// ```
     /// use corewheel::{Config, future::Timers};
     ///
-    /// let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// assert!(!watcher.is_stopping());
+    /// let (timers, driver) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// assert!(!driver.is_stopping());
     /// drop(timers);
-    /// assert!(watcher.is_stopping());
+    /// assert!(driver.is_stopping());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
-        // see `stop_watcher`. At other times, a stale value does no harm.
+        // Relaxed: before a sleep, the driver reads the flag after the fence of its announcement;
+        // see `stop_driver`. At other times, a stale value does no harm.
         self.0.is_stopping.load(Ordering::Relaxed)
     }
 
@@ -572,31 +572,31 @@ impl Watcher {
     /// use corewheel::{Config, future::Timers};
     /// use std::thread;
     ///
-    /// let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// let thread = thread::spawn(move || watcher.run());
+    /// let (timers, driver) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// let thread = thread::spawn(move || driver.run());
     /// drop(timers);
     /// thread.join().unwrap();
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn run(mut self) {
-        self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_owner_parks());
+        self.0.wheels.iter().for_each(|wheel| wheel.shared.parker.set_owner_has_parked());
         while !self.is_stopping() {
             self.turn();
-            ThreadWheel::report_own_timer_of_watcher();
+            ThreadWheel::report_own_timer_of_timers_driver();
             self.sleep_with(PreparedSleep::park_within);
         }
     }
 }
 
-impl Drop for Watcher {
+impl Drop for TimersDriver {
     fn drop(&mut self) {
         with_wake_on_drop(true, || self.0.wheels.iter().for_each(ClaimableWheel::close));
     }
 }
 
-impl fmt::Debug for Watcher {
+impl fmt::Debug for TimersDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watcher").field(&self.0.shards().collect::<Vec<_>>()).finish()
+        f.debug_tuple("TimersDriver").field(&self.0.shards().collect::<Vec<_>>()).finish()
     }
 }
 
@@ -624,11 +624,11 @@ mod tests {
     /// The test drops each sleep while the wheel is claimed. So a later turn, or a later add to the
     /// full wheel, drops the sleep's waker.
     #[test]
-    fn a_cancelled_sleep_is_not_woken_by_a_watcher_on_a_drained_thread() {
+    fn a_cancelled_sleep_is_not_woken_by_a_driver_on_a_drained_thread() {
         let test = || {
             drop(local_timer().drain());
             let config = |_| Config::new().limit(1);
-            let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+            let (timers, mut driver) = Timers::per_worker_with(1, config).expect("valid");
             let wakes = Arc::new(Wakes::default());
             let waker = Waker::from(Arc::clone(&wakes));
             let wakers_and_wakes =
@@ -643,11 +643,11 @@ mod tests {
                 let _claimed = wheels.wheels[0].try_claim().expect("no other thread");
                 drop(sleep);
             };
-            drop_sleep_while_claimed(&watcher.0);
+            drop_sleep_while_claimed(&driver.0);
             assert_eq!(wakers_and_wakes(), (1, 0));
-            watcher.turn();
+            driver.turn();
             assert_eq!(wakers_and_wakes(), (0, 0));
-            drop_sleep_while_claimed(&watcher.0);
+            drop_sleep_while_claimed(&driver.0);
             assert_eq!(wakers_and_wakes(), (1, 0));
             let _makes_room = pending_sleep();
             assert_eq!(wakers_and_wakes(), (1, 0));

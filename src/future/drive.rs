@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future::poll_fn, mem, pin::pin, task::Poll, time::Duration};
 
 use crate::{
-    limits::FUTURE_TURN_BUDGET,
+    limits::DRIVE_TURN_BUDGET,
     local::{DriverRegistration, DriverTaskId, ThreadWheel, local_timer},
     shard::PreparedSleep,
 };
@@ -23,7 +23,7 @@ const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 /// [`sleep`](super::sleep). The driving task turns the wheel, lets other tasks run, turns the wheel
 /// again, and sleeps at most until the next deadline. A request that must [end a
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
-/// [`Config::on_wake`](crate::Config::on_wake).
+/// [`Config::wake_hook`](crate::Config::wake_hook).
 ///
 /// The call of `drive`, not the first poll, registers the [driver](super#without-a-driver).
 /// Dropping the future unregisters the driver. Several tasks may drive one wheel.
@@ -61,11 +61,11 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             _registration: registration,
         };
         loop {
-            local_timer().turn_within(FUTURE_TURN_BUDGET);
+            local_timer().turn_within(DRIVE_TURN_BUDGET);
             wait_until_repolled(None::<S>, true).await;
             // If this turn fires timers, more timers may come due while the woken tasks run. So the
             // sleep before the next turn is short.
-            let fired_timers = local_timer().turn_within(FUTURE_TURN_BUDGET).fired > 0;
+            let fired_timers = local_timer().turn_within(DRIVE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
                 let prepare = |id| {

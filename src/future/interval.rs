@@ -313,7 +313,7 @@ impl<B: Backend> Interval<B> {
     /// assert_eq!(task.take().unwrap().map(|tick| tick.as_secs()), [1, 11]);
     /// ```
     pub fn set_period(&mut self, period: Duration) {
-        let nanos = self.sleep.backend.period_nanos(period);
+        let nanos = self.sleep.backend.clamp_period_nanos(period);
         // Without a wheel, no tick length is known, so the minimum period is a nanosecond.
         self.period_nanos = nanos.unwrap_or_else(|_| saturating_nanos(period).max(1));
     }

@@ -38,7 +38,7 @@
 //!   the waker is reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
 //!   dropped at once, but may stay until a later turn: see
-//!   [`Config::drop_within`](crate::Config::drop_within).
+//!   [`Config::drop_cancelled_within`](crate::Config::drop_cancelled_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
 //!   on another live wheel, if there is one. [`LocalTimer::drain`](crate::LocalTimer::drain) wakes
 //!   no future: run or drop the returned timers to wake their futures.
@@ -68,7 +68,8 @@
 //! - A [`Sleep`] or an [`Interval`] panics. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`]
 //!   return an error instead.
 //! - A [`Timeout`] ends with [`TimeoutError::NoTimer`]. With
-//!   [`even_without_timer`](Timeout::even_without_timer), it waits for its future without a timer.
+//!   [`keep_waiting_without_timer`](Timeout::keep_waiting_without_timer), it waits for its future
+//!   without a timer.
 //!
 //! For a `Timers`, the error's reason is [`ShutDown`](crate::AddErrorReason::ShutDown) only if
 //! every wheel has ended.
@@ -92,12 +93,12 @@ use std::time::{Duration, Instant};
 
 pub use self::{
     backend::Backend,
-    claimable_wheels::Watcher,
+    claimable_wheels::TimersDriver,
     drive::drive,
     interval::{Interval, MissedTickBehavior},
     sleep::Sleep,
     timeout::{Timeout, TimeoutError},
-    timers::{Remote, Timers},
+    timers::{SharedWheel, Timers},
     virtual_time::{JoinHandle, VirtualTime},
 };
 use crate::{clock::tick::saturating_nanos, local::local_timer};

@@ -15,7 +15,7 @@ use crate::{
     clock::tick::saturating_nanos,
     cross_core::{call_site::CallSite, handle::TimerHandle},
     error::AddErrorReason,
-    limits::FIRST_POLL_CHECK_MAX_NANOS,
+    limits::ELAPSED_CHECK_MAX_SLEEP_NANOS,
     local::LocalTimer,
 };
 
@@ -69,8 +69,8 @@ pub struct Sleep<B: Backend = LocalTimer> {
 /// Determines the action of a sleep's next poll.
 #[derive(Clone, Copy, Debug)]
 enum SleepState {
-    /// The duration exceeds [`FIRST_POLL_CHECK_MAX_NANOS`], and no poll has tried to add a timer.
-    /// The first poll adds a timer without comparing the deadline with the clock.
+    /// The duration exceeds [`ELAPSED_CHECK_MAX_SLEEP_NANOS`], and no poll has tried to add a
+    /// timer. The first poll adds a timer without comparing the deadline with the clock.
     LongUnpolled,
     /// The delay is zero: the next poll is ready, even without a wheel.
     ZeroDelay,
@@ -93,7 +93,7 @@ impl<B: Backend> Sleep<B> {
         let deadline = backend.nanos_after(delay_nanos);
         let state = match delay_nanos {
             0 => SleepState::ZeroDelay,
-            1..=FIRST_POLL_CHECK_MAX_NANOS => SleepState::Unarmed,
+            1..=ELAPSED_CHECK_MAX_SLEEP_NANOS => SleepState::Unarmed,
             _ => SleepState::LongUnpolled,
         };
         Self::new(backend, deadline, state)

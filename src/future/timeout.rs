@@ -47,7 +47,7 @@ pin_project! {
         #[pin]
         future: F,
         sleep: Sleep<B>,
-        even_without_timer: bool,
+        keep_waiting_without_timer: bool,
     }
 }
 
@@ -75,7 +75,7 @@ pub enum TimeoutError {
 
 impl<F, B: Backend> Timeout<F, B> {
     pub(super) fn new(future: F, sleep: Sleep<B>) -> Self {
-        Self { future, sleep, even_without_timer: false }
+        Self { future, sleep, keep_waiting_without_timer: false }
     }
 
     /// Keeps waiting for the future even while [no timer is available](super#without-a-timer). Use
@@ -97,12 +97,12 @@ impl<F, B: Backend> Timeout<F, B> {
     /// let mut refused = pin!(timeout(Duration::from_secs(5), pending::<()>()));
     /// assert!(matches!(refused.as_mut().poll(&mut context), Poll::Ready(Err(TimeoutError::NoTimer(_)))));
     ///
-    /// let mut runs = pin!(timeout(Duration::from_secs(5), pending::<()>()).even_without_timer());
+    /// let mut runs = pin!(timeout(Duration::from_secs(5), pending::<()>()).keep_waiting_without_timer());
     /// assert!(runs.as_mut().poll(&mut context).is_pending());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
-    pub fn even_without_timer(mut self) -> Self {
-        self.even_without_timer = true;
+    pub fn keep_waiting_without_timer(mut self) -> Self {
+        self.keep_waiting_without_timer = true;
         self
     }
 
@@ -184,7 +184,7 @@ impl<F: Future, B: Backend> Future for Timeout<F, B> {
         }
         match ready!(this.sleep.poll_elapsed(cx)) {
             Ok(()) => Poll::Ready(Err(TimeoutError::Elapsed)),
-            Err(_) if *this.even_without_timer => Poll::Pending,
+            Err(_) if *this.keep_waiting_without_timer => Poll::Pending,
             Err(reason) => Poll::Ready(Err(TimeoutError::NoTimer(reason))),
         }
     }

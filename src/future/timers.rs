@@ -13,7 +13,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    claimable_wheels::{ClaimableWheel, ClaimableWheels, Watcher},
+    claimable_wheels::{ClaimableWheel, ClaimableWheels, TimersDriver},
     waker_callback::{WakerCallback, with_wake_on_drop},
 };
 #[cfg(feature = "cores")]
@@ -24,7 +24,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{OneShotClosure, RunOnce},
-        handle::{Cancel, ThreadWheelAccess, TimerHandle},
+        handle::{Cancel, ThisThreadWheel, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
     local::{ShardRef, ThreadWheel},
@@ -89,7 +89,7 @@ struct WheelSet {
     shards: Arc<[ShardRef]>,
     /// `None` if the wheels belong to threads: only [`Timers::per_worker`] makes claimable wheels.
     claimable_wheels: Option<Arc<ClaimableWheels>>,
-    /// Stops the threads or the watcher, if any, when the last clone of this `Arc` is dropped.
+    /// Stops the threads or the driver, if any, when the last clone of this `Arc` is dropped.
     _stop_on_drop: Arc<dyn Send + Sync>,
 }
 
@@ -112,12 +112,12 @@ impl<F: Fn()> Drop for CallOnDrop<F> {
 /// # Examples
 ///
 /// ```
-/// use corewheel::future::{Remote, Sleep, Timers};
+/// use corewheel::future::{SharedWheel, Sleep, Timers};
 /// use std::time::Duration;
 ///
 /// /// A connection whose task may move between threads.
 /// struct Connection {
-///     idle: Sleep<Remote>,
+///     idle: Sleep<SharedWheel>,
 /// }
 ///
 /// let timers = Timers::per_worker()?;
@@ -125,7 +125,7 @@ impl<F: Fn()> Drop for CallOnDrop<F> {
 /// assert!(!connection.idle.is_elapsed());
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct Remote {
+pub struct SharedWheel {
     wheel_set: Arc<WheelSet>,
     wheel_index: usize,
 }
@@ -185,22 +185,22 @@ impl Timers {
     }
 
     /// Makes a wheel for each CPU on which the calling thread may run. A separate thread, the
-    /// *watcher*, fires the timers of all wheels, even while workers are busy or blocked. To add
+    /// *driver*, fires the timers of all wheels, even while workers are busy or blocked. To add
     /// callbacks, see [`shards`](Self::shards).
     ///
-    /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
-    /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
-    /// configure the wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called
-    /// `worker 0`, `worker 1` and so on.
+    /// The driver ends when all clones and futures of the `Timers` have been dropped. The last drop
+    /// does not wait for the driver. Use [`per_worker_with`](Self::per_worker_with) to configure
+    /// the wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called `worker 0`,
+    /// `worker 1` and so on.
     ///
     /// Cost: an add, reset or cancel claims the timer's wheel by one compare-and-swap. If several
     /// attempts fail because other threads use the wheel, the thread usually sends a message to the
-    /// watcher. An add or reset may wake the watcher if the new deadline is the earliest of the
+    /// driver. An add or reset may wake the driver if the new deadline is the earliest of the
     /// wheel.
     ///
     /// # Errors
     ///
-    /// Fails if the watcher cannot be started, or 16,384 shards, the maximum, exist.
+    /// Fails if the driver cannot be started, or 16,384 shards, the maximum, exist.
     ///
     /// # Examples
     ///
@@ -217,15 +217,15 @@ impl Timers {
     pub fn per_worker() -> io::Result<Self> {
         let wheels = thread::available_parallelism().map_or(1, NonZero::get);
         let config = |index| Config::new().name(format!("worker {index}"));
-        let (timers, watcher) = Self::per_worker_with(wheels, config)?;
-        let thread = thread::Builder::new().name("corewheel-watcher".to_owned());
-        thread.spawn(move || watcher.run())?;
+        let (timers, driver) = Self::per_worker_with(wheels, config)?;
+        let thread = thread::Builder::new().name("corewheel-driver".to_owned());
+        thread.spawn(move || driver.run())?;
         Ok(timers)
     }
 
-    /// Makes `wheels` wheels, at least one, and a [`Watcher`], which the caller must run. `config`
-    /// returns the configuration of the wheel with the given index. If the watcher never runs, a
-    /// later add may [report](crate::metrics#wheels-without-a-loop) an overdue timer. See
+    /// Makes `wheels` wheels, at least one, and a [`TimersDriver`], which the caller must run.
+    /// `config` returns the configuration of the wheel with the given index. If the driver never
+    /// runs, a later add may [report](crate::metrics#wheels-without-a-loop) an overdue timer. See
     /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
@@ -239,20 +239,20 @@ impl Timers {
     /// use std::{thread, time::Duration};
     ///
     /// let config = |_| Config::new().tick(Duration::from_micros(100));
-    /// let (timers, watcher) = Timers::per_worker_with(4, config)?;
-    /// let watcher = thread::spawn(move || watcher.run());
-    /// drop(timers); // no future is left either, so the watcher ends
-    /// watcher.join().unwrap();
+    /// let (timers, driver) = Timers::per_worker_with(4, config)?;
+    /// let driver = thread::spawn(move || driver.run());
+    /// drop(timers); // no future is left either, so the driver ends
+    /// driver.join().unwrap();
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn per_worker_with(
         wheels: usize,
         config: impl FnMut(usize) -> Config,
-    ) -> Result<(Self, Watcher), ConfigError> {
+    ) -> Result<(Self, TimersDriver), ConfigError> {
         let wheels = ClaimableWheels::new(wheels, config)?;
-        let watcher = Watcher(Arc::clone(&wheels));
+        let driver = TimersDriver(Arc::clone(&wheels));
         let (shards, claimable_wheels) = (wheels.shards().collect(), Some(Arc::clone(&wheels)));
-        Ok((Self::from_shards(shards, claimable_wheels, move || wheels.stop_watcher()), watcher))
+        Ok((Self::from_shards(shards, claimable_wheels, move || wheels.stop_driver()), driver))
     }
 
     /// Makes a `Timers` of existing wheels, from [`Cores::shards`](crate::Cores::shards) or
@@ -296,10 +296,10 @@ impl Timers {
     /// Returns the wheels, at least one. Use them to add callbacks and to read
     /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel.
     ///
-    /// With [`per_worker`](Self::per_worker), the watcher runs all callbacks, so a callback that
+    /// With [`per_worker`](Self::per_worker), the driver runs all callbacks, so a callback that
     /// blocks delays the timers of all wheels. In a callback, [`local_timer`](crate::local_timer)
-    /// is the watcher's own wheel, which usually has no driver. To add another timer, capture a
-    /// clone of the [`ShardRef`]. The period of a periodic timer cannot be changed with
+    /// is the own wheel of the driver's thread, which usually no loop turns. To add another timer,
+    /// capture a clone of the [`ShardRef`]. The period of a periodic timer cannot be changed with
     /// `per_worker`.
     ///
     /// Keep a clone of the `Timers` while you use its wheels: otherwise, its threads may end and
@@ -335,7 +335,7 @@ impl Timers {
     /// assert_eq!(time.elapsed(), Duration::from_secs(5));
     /// ```
     #[track_caller]
-    pub fn sleep(&self, duration: Duration) -> Sleep<Remote> {
+    pub fn sleep(&self, duration: Duration) -> Sleep<SharedWheel> {
         Sleep::after(self.choose_wheel(), saturating_nanos(duration))
     }
 
@@ -356,7 +356,7 @@ impl Timers {
     /// assert_eq!(time.elapsed(), Duration::from_secs(5));
     /// ```
     #[track_caller]
-    pub fn sleep_until(&self, deadline: Instant) -> Sleep<Remote> {
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep<SharedWheel> {
         Sleep::until(self.choose_wheel(), deadline)
     }
 
@@ -381,7 +381,7 @@ impl Timers {
         &self,
         duration: Duration,
         future: F,
-    ) -> Timeout<F::IntoFuture, Remote> {
+    ) -> Timeout<F::IntoFuture, SharedWheel> {
         Timeout::new(future.into_future(), self.sleep(duration))
     }
 
@@ -407,7 +407,7 @@ impl Timers {
         &self,
         deadline: Instant,
         future: F,
-    ) -> Timeout<F::IntoFuture, Remote> {
+    ) -> Timeout<F::IntoFuture, SharedWheel> {
         Timeout::new(future.into_future(), self.sleep_until(deadline))
     }
 
@@ -429,7 +429,7 @@ impl Timers {
     /// assert_eq!(time.elapsed(), Duration::from_secs(10));
     /// ```
     #[track_caller]
-    pub fn interval(&self, period: Duration) -> Interval<Remote> {
+    pub fn interval(&self, period: Duration) -> Interval<SharedWheel> {
         Interval::new(self.sleep(Duration::ZERO), period)
     }
 
@@ -453,7 +453,7 @@ impl Timers {
     /// assert_eq!(time.elapsed(), Duration::from_secs(13));
     /// ```
     #[track_caller]
-    pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<Remote> {
+    pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<SharedWheel> {
         Interval::new(self.sleep_until(start), period)
     }
 
@@ -479,19 +479,19 @@ impl Timers {
     }
 
     #[inline]
-    fn choose_wheel(&self) -> Remote {
+    fn choose_wheel(&self) -> SharedWheel {
         let own = if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
-        let wheel_index = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
-        Remote { wheel_set: Arc::clone(&self.0[wheel_index]), wheel_index }
+        let wheel_index = own.unwrap_or_else(|| wheel_selector() % self.0.len());
+        SharedWheel { wheel_set: Arc::clone(&self.0[wheel_index]), wheel_index }
     }
 
     fn own_wheel_index(&self) -> Option<usize> {
-        ThreadWheelAccess::number()?; // skips the search on a thread without a wheel
+        ThisThreadWheel::current_shard()?; // skips the search on a thread without a wheel
         self.0[0].shards.iter().position(ShardRef::is_of_this_thread)
     }
 }
 
-impl Remote {
+impl SharedWheel {
     fn shard(&self) -> &ShardRef {
         &self.wheel_set.shards[self.wheel_index]
     }
@@ -566,7 +566,7 @@ impl Remote {
     }
 }
 
-impl BackendOps for Remote {
+impl BackendOps for SharedWheel {
     #[inline]
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason> {
         Ok(self.shard().shared.nanos_after(delay_nanos))
@@ -588,7 +588,7 @@ impl BackendOps for Remote {
         Ok(self.shard().shared.has_elapsed(nanos))
     }
 
-    fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
+    fn clamp_period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
         Ok(self.shard().shared.tick.clamp_period_nanos(period))
     }
 
@@ -608,8 +608,8 @@ impl BackendOps for Remote {
         self.try_add_to_any_wheel(nanos, call_site, callback)
     }
 
-    /// Reports a panic of the callback's destructor through the wheel of this `Remote`, because the
-    /// calling thread may have no wheel.
+    /// Reports a panic of the callback's destructor through the wheel of this `SharedWheel`,
+    /// because the calling thread may have no wheel.
     #[cold]
     fn drop_refused_callback<F>(&self, callback: F) {
         with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));
@@ -645,29 +645,30 @@ impl BackendOps for Remote {
 
 per_thread! {
     /// The number that selects the wheel for this thread's futures; 0 if no number is assigned yet.
-    static THREAD_NUMBER: Cell<usize> = Cell::new(0);
+    static WHEEL_SELECTOR: Cell<usize> = Cell::new(0);
 }
 
-/// Sets this thread's number, which must be at least 1. Threads with equal numbers select the same
-/// wheel.
-pub(super) fn set_number_of_this_thread(number: usize) {
+/// Sets this thread's wheel selector, which must be at least 1. Threads with equal selectors use
+/// the same wheel.
+pub(super) fn set_wheel_selector(selector: usize) {
     // Ignores the error that occurs while the thread-locals are being destroyed.
-    let _ = THREAD_NUMBER.try_with(|cell| cell.set(number));
+    let _ = WHEEL_SELECTOR.try_with(|cell| cell.set(selector));
 }
 
-/// Returns this thread's number. A thread without a number gets the next number of a counter.
-fn number_of_this_thread() -> usize {
-    static LAST_THREAD_NUMBER: Mutex<usize> = Mutex::new(0);
-    let number = THREAD_NUMBER.try_with(|number| {
-        if number.get() == 0 {
-            let mut last = lock(&LAST_THREAD_NUMBER);
+/// Returns this thread's wheel selector. A thread without a selector gets the next number of a
+/// counter.
+fn wheel_selector() -> usize {
+    static LAST_WHEEL_SELECTOR: Mutex<usize> = Mutex::new(0);
+    let selector = WHEEL_SELECTOR.try_with(|selector| {
+        if selector.get() == 0 {
+            let mut last = lock(&LAST_WHEEL_SELECTOR);
             *last += 1;
-            number.set(*last);
+            selector.set(*last);
         }
-        number.get()
+        selector.get()
     });
     // A thread whose thread-locals are destroyed uses the first wheel.
-    number.unwrap_or(0)
+    selector.unwrap_or(0)
 }
 
 impl fmt::Debug for Timers {
@@ -676,8 +677,8 @@ impl fmt::Debug for Timers {
     }
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for SharedWheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Remote").field(self.shard()).finish()
+        f.debug_tuple("SharedWheel").field(self.shard()).finish()
     }
 }

@@ -67,7 +67,7 @@ fn cell_index_of(nanos: u64) -> usize {
 }
 
 /// Returns the largest value of a cell. The last cell is unbounded, so its result means nothing.
-fn cell_end_nanos(cell: usize) -> u64 {
+fn cell_max_nanos(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) = (
         HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
@@ -204,7 +204,7 @@ impl Histogram {
         if cell == HISTOGRAM_CELLS - 1 {
             self.max()
         } else {
-            Duration::from_nanos(cell_end_nanos(cell))
+            Duration::from_nanos(cell_max_nanos(cell))
         }
     }
 
@@ -283,15 +283,15 @@ mod tests {
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
             let cell = cell_index_of(nanos);
-            assert!(nanos <= cell_end_nanos(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
-            assert!(cell == 0 || nanos > cell_end_nanos(cell - 1), "{nanos}");
+            assert!(nanos <= cell_max_nanos(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
+            assert!(cell == 0 || nanos > cell_max_nanos(cell - 1), "{nanos}");
             assert!(
                 cell == 0
-                    || cell_end_nanos(cell) - cell_end_nanos(cell - 1) <= cell_end_nanos(cell) / 4,
+                    || cell_max_nanos(cell) - cell_max_nanos(cell - 1) <= cell_max_nanos(cell) / 4,
                 "{nanos}: the range is too wide"
             );
         }
-        assert!(cell_end_nanos(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
+        assert!(cell_max_nanos(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(crate) struct TurnState {
 impl TurnState {
     /// Returns the due time of the next turn. Returns `None` during a turn, if no turn is needed,
     /// or if the next turn's due time is not published yet.
-    pub(crate) fn next_turn_due(self) -> Option<u64> {
+    pub(crate) fn pending_turn_due(self) -> Option<u64> {
         let Self { is_in_turn, latest_turn_began_at, next_due, .. } = self;
         (!is_in_turn && latest_turn_began_at < next_due && next_due < u64::MAX).then_some(next_due)
     }
@@ -103,14 +103,14 @@ impl Gauges {
 
     /// Returns true, except for a shard without a name in a loom model.
     #[inline]
-    fn must_publish(&self) -> bool {
+    fn is_publishing(&self) -> bool {
         !IS_LOOM || self.shard_has_name
     }
 
     /// Records the beginning of a turn that may fire timers or consume messages.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, turn_number: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: the Release store below publishes this value.
             self.turn_began_at.store(now, Ordering::Relaxed);
             // Release: publishes `turn_began_at`, and the `turns_ended` of earlier turns. Pairs
@@ -122,7 +122,7 @@ impl Gauges {
     /// Records the beginning of an idle turn, so that readers do not consider the loop late.
     #[inline]
     pub(crate) fn record_idle_turn(&self, now: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: an independent word. An idle turn publishes only this time, so a reader may
             // combine the time with the number of an earlier turn.
             self.turn_began_at.store(now, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn record_turn_end(&self, turn_number: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: an independent word. For a thread that sees this store late, the turn
             // appears slightly longer.
             self.turns_ended.store(turn_number, Ordering::Relaxed);
@@ -140,14 +140,14 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn publish(&self, counts: Counts) {
-        if self.must_publish() {
+        if self.is_publishing() {
             self.counts.publish(&counts.to_words());
         }
     }
 
     #[inline]
     pub(crate) fn set_next_due(&self, next_due: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
@@ -155,7 +155,7 @@ impl Gauges {
 
     /// Forgets the deadlines that other threads requested when the shard last had no loop.
     pub(crate) fn reset_remote_due_while_undriven(&self) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: an independent word.
             self.remote_due_while_undriven.store(u64::MAX, Ordering::Relaxed);
         }
@@ -163,7 +163,7 @@ impl Gauges {
 
     /// Sets the grace period of overdue timers. Also enables reports of a missing loop again.
     pub(crate) fn set_overdue_grace(&self, nanos: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: an independent word.
             self.overdue_grace_nanos.store(nanos, Ordering::Relaxed);
         }
@@ -172,7 +172,7 @@ impl Gauges {
     /// Raises the grace period of overdue timers to `LONG_OVERDUE_GRACE_NANOS`, unless the report
     /// is disabled.
     pub(crate) fn extend_overdue_grace(&self) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: an independent word.
             self.overdue_grace_nanos.fetch_max(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
         }
@@ -197,7 +197,7 @@ impl Gauges {
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
         // Both `Relaxed`: no other data depends on this word. If several threads swap, only one of
         // them gets the grace period.
-        self.must_publish()
+        self.is_publishing()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
@@ -206,7 +206,7 @@ impl Gauges {
     /// latest turn has handled all deadlines up to its beginning. So an earlier deadline is raised
     /// to 1 ns after this beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             // Relaxed: the caller is the owner, or has acquired the store in
             // `Parker::set_undriven`.
             let turn_began_at = self.turn_began_at.load(Ordering::Relaxed);
@@ -224,20 +224,20 @@ impl Gauges {
     #[inline]
     pub(crate) fn raise_longest_turn(&self, nanos: u64) {
         // Relaxed: an independent word that only the owner writes.
-        if self.must_publish() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
+        if self.is_publishing() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
             self.longest_turn_nanos.store(nanos, Ordering::Relaxed);
         }
     }
 
     #[inline]
     pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             self.lateness_by_cause[cause as usize].add(nanos);
         }
     }
 
     pub(crate) fn record_callback_duration(&self, nanos: u64) {
-        if self.must_publish() {
+        if self.is_publishing() {
             self.callback_durations.add(nanos);
         }
     }

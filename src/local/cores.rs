@@ -42,7 +42,7 @@ use crate::{
 /// let wakers = polls.iter().map(waker).collect::<Result<Vec<_>, _>>()?;
 /// let config = move |index: usize| {
 ///     let waker = Arc::clone(&wakers[index]);
-///     Config::new().on_wake(move || waker.wake().expect("the poll is open"))
+///     Config::new().wake_hook(move || waker.wake().expect("the poll is open"))
 /// };
 ///
 /// let cores = Cores::builder().config(config).start_with(Vec::from(polls), |core, mut poll| {
@@ -109,7 +109,7 @@ struct CoresShared {
 struct StopState {
     /// True once the thread's stop request was processed or dropped.
     is_processed: AtomicBool,
-    /// The wakers of the futures of [`Core::stopped`], keyed by `StopWaiter::number`.
+    /// The wakers of the futures of [`Core::stopped`], keyed by `StopWaiter::waker_key`.
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
@@ -163,7 +163,7 @@ impl Drop for ThreadStopRequest {
 /// Keeps the waker of a [`Core::stopped`] future registered until this value is dropped.
 struct StopWaiter<'c> {
     core: &'c Core,
-    number: Option<u64>,
+    waker_key: Option<u64>,
 }
 
 impl StopWaiter<'_> {
@@ -174,8 +174,8 @@ impl StopWaiter<'_> {
             return Poll::Ready(());
         }
         let next = || wakers.last_key_value().map_or(0, |(last, _)| last + 1);
-        let number = *self.number.get_or_insert_with(next);
-        let previous = wakers.insert(number, waker);
+        let waker_key = *self.waker_key.get_or_insert_with(next);
+        let previous = wakers.insert(waker_key, waker);
         // A waker's destructor is user code, so it runs without the lock.
         drop(wakers);
         self.drop_catching_panic(previous);
@@ -189,8 +189,8 @@ impl StopWaiter<'_> {
 
 impl Drop for StopWaiter<'_> {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let waker = lock(&self.core.stop_state().wakers).remove(&number);
+        if let Some(waker_key) = self.waker_key {
+            let waker = lock(&self.core.stop_state().wakers).remove(&waker_key);
             self.drop_catching_panic(waker);
         }
     }
@@ -350,7 +350,7 @@ impl Core {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub async fn stopped(&self) {
-        let mut waiter = StopWaiter { core: self, number: None };
+        let mut waiter = StopWaiter { core: self, waker_key: None };
         poll_fn(|cx| waiter.poll(cx)).await;
     }
 

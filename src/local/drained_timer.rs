@@ -63,7 +63,7 @@ impl DrainedTimer {
 
     /// Runs the callback, only once even if the timer is periodic. During the run, the timer counts
     /// as ended. A panic of the callback propagates to the caller. Does nothing if the timer
-    /// belongs to a dropped [`OwnedTimer`](crate::OwnedTimer).
+    /// belongs to a dropped [`ReusableTimer`](crate::ReusableTimer).
     ///
     /// # Examples
     ///

@@ -7,7 +7,7 @@ mod client;
 #[cfg(feature = "cores")]
 pub(crate) mod cores;
 pub(crate) mod drained_timer;
-pub(crate) mod owned_timer;
+pub(crate) mod reusable_timer;
 mod shard_ref;
 mod thread_wheel;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
@@ -31,7 +31,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, OneShotClosure, PeriodicClosure},
-        handle::{LocalHandle, ThreadWheelAccess, TimerHandle},
+        handle::{LocalHandle, ThisThreadWheel, TimerHandle},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -410,7 +410,7 @@ impl LocalTimer {
     /// local_timer().add(When::at(now + Duration::from_secs(30)), || println!("idle"));
     /// ```
     pub fn turn_at(self, now: Instant) -> Turn {
-        match ThreadWheel::try_idle_turn_slow(Some(now)) {
+        match ThreadWheel::try_turn_without_pass_slow(Some(now)) {
             Some(live) => Turn { live, ..Turn::default() },
             None => ThreadWheel::run_pass(usize::MAX),
         }
@@ -460,12 +460,12 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread by
-    /// the hook of [`Config::on_wake`]. Without a hook, or if the thread has ever called
+    /// the hook of [`Config::wake_hook`]. Without a hook, or if the thread has ever called
     /// [`PreparedSleep::park`], urgent requests unpark the thread. The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
-    ///   [`Config::drop_within`].
+    ///   [`Config::drop_cancelled_within`].
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
     /// - A remote add that a full wheel refuses, unless the wheel's mailbox is empty.
     /// - An add or reset by this thread, with a deadline before the end of the announced sleep.
@@ -507,7 +507,7 @@ impl LocalTimer {
     ///
     /// let mut poll = Poll::new()?;
     /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
-    /// Config::new().on_wake(move || waker.wake().expect("the poll is alive")).install().expect("the first use");
+    /// Config::new().wake_hook(move || waker.wake().expect("the poll is alive")).install().expect("the first use");
     ///
     /// let mut events = Events::with_capacity(1024);
     /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
@@ -577,7 +577,7 @@ impl LocalTimer {
         let (mut registration, mut still_since) = (None, None);
         while !is_over() && has_wheel() {
             assert!(
-                !ThreadWheelAccess::is_in_turn(),
+                !ThisThreadWheel::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
             registration.get_or_insert_with(|| DriverRegistration::new(true));
@@ -826,13 +826,14 @@ impl LocalTimer {
     ///     local_timer().add(Duration::from_secs(3_600), || ());
     /// }
     /// local_timer().add(Duration::from_secs(1), || ());
-    /// let report = local_timer().live_report();
+    /// let report = local_timer().live_timers_by_call_site();
     /// println!("{report}"); // first line: 100 timers, and where they were added
     /// assert_eq!(report.by_live_count()[0].live, 100);
     /// ```
     #[cfg(feature = "origins")]
-    pub fn live_report(self) -> crate::metrics::LiveReport {
-        ThreadWheel::with_current_engine(|engine| engine.live_report()).unwrap_or_default()
+    pub fn live_timers_by_call_site(self) -> crate::metrics::LiveTimersByCallSite {
+        ThreadWheel::with_current_engine(|engine| engine.live_timers_by_call_site())
+            .unwrap_or_default()
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. The deadline
@@ -985,8 +986,7 @@ impl LocalTimer {
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<DrainedTimer> {
         // A drain inside a turn would be unsound: it would replace the state `InTurn`, which
-        // `Drop for ThreadWheel` checks. So the assertion reads this state, not
-        // `ThreadWheelAccess`.
+        // `Drop for ThreadWheel` checks. So the assertion reads this state, not `ThisThreadWheel`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"
@@ -1037,7 +1037,7 @@ impl Config {
     ///
     /// Config::new().tick(Duration::from_micros(100)).name("acceptor").install()?;
     /// local_timer().add(Duration::from_micros(300), || println!("on the configured wheel"));
-    /// assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning)); // once per thread
+    /// assert_eq!(Config::new().install(), Err(ConfigError::ThreadHasWheel)); // once per thread
     /// # Ok::<(), ConfigError>(())
     /// ```
     pub fn install(self) -> Result<(), ConfigError> {

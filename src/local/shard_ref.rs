@@ -12,7 +12,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{IntoCallback, OneShotClosure, PeriodicClosure},
-        handle::{ThreadWheelAccess, TimerHandle},
+        handle::{ThisThreadWheel, TimerHandle},
         shared::{RemoteOutcome, RemotelyAddedId, Shared},
         state::TimerKind,
     },
@@ -277,7 +277,7 @@ impl ShardRef {
     ) -> bool {
         let due_at_once = TimerSchedule { due: 0, period: 0 };
         let added =
-            self.shared.add(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
+            self.shared.add_remote(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
         let is_added = added.is_ok();
         let wake = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
@@ -285,7 +285,7 @@ impl ShardRef {
                 // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
                 // see the flag before it sleeps, or wake up.
                 drop(refused);
-                self.shared.mailbox.knock();
+                self.shared.mailbox.request_turn();
                 self.shared.parker.fenced_sleep_in_progress().filter(|asleep| !asleep.is_undriven())
             }
         };
@@ -420,7 +420,7 @@ impl ShardRef {
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
-        ThreadWheelAccess::number() == Some(self.shared.number)
+        ThisThreadWheel::current_shard() == Some(self.shared.number)
             && ThreadWheel::with(is_same).unwrap_or(false)
     }
 
@@ -433,7 +433,7 @@ impl ShardRef {
         call_site: CallSite,
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
-        match self.shared.add(schedule, call_site, callback, false) {
+        match self.shared.add_remote(schedule, call_site, callback, false) {
             Ok(RemoteOutcome {
                 answer: RemotelyAddedId { index, generation },
                 sleep_to_interrupt,

@@ -22,10 +22,10 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackPtr, OneShotClosure},
-        handle::{Cancel, LocalHandle, OwnerHandleVTable, ThreadWheelAccess, TimerHandle},
+        handle::{Cancel, LocalHandle, OwnerHandleVTable, ThisThreadWheel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
-        slab::{ClaimedTimer, NodeRef, OwnerSlab, Slab},
+        slab::{ClaimedTimer, OwnerNodeRef, OwnerSlab, Slab},
         state::{FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
@@ -60,7 +60,7 @@ enum DriverState {
     Expected,
     /// The wheel has no driver, and none is expected. Also the state while a driving task polls its
     /// own sleep.
-    Undriven,
+    NoDriverExpected,
     /// The wheel was drained.
     Ended,
 }
@@ -103,8 +103,8 @@ struct DriverPollGuard;
 impl Drop for DriverPollGuard {
     fn drop(&mut self) {
         let _ = ThreadWheel::with(|local| {
-            if let DriverState::Undriven = local.driver.get() {
-                local.driver.set(DriverState::BetweenTurns);
+            if let DriverState::NoDriverExpected = local.driver_state.get() {
+                local.driver_state.set(DriverState::BetweenTurns);
             }
         });
     }
@@ -119,7 +119,7 @@ pub(crate) struct ThreadWheel {
     /// Never borrowed while the user's code runs, except the function of a `Clock::from_fn`.
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
-    driver: Cell<DriverState>,
+    driver_state: Cell<DriverState>,
     /// The number of cancels in progress that drop a callback in its timer's node.
     in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s, tasks and calls of `run_until` that drive the wheel.
@@ -140,8 +140,8 @@ pub(crate) struct ThreadWheel {
     trim_requested: Cell<bool>,
     /// The end of the latest announced sleep, in nanoseconds of the clock, or [`KNOWN_AWAKE`].
     /// Unless the value is `KNOWN_AWAKE`, this thread's adds and resets call
-    /// `wake_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`, so
-    /// that adds and resets check for an overdue timer.
+    /// `end_sleep_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
+    /// so that adds and resets check for an overdue timer.
     announced_until: Cell<u64>,
     sampler: CallbackSampler,
 }
@@ -176,7 +176,7 @@ impl ThreadWheel {
         let local = Self {
             engine: RefCell::new(engine),
             shared,
-            driver: Cell::new(DriverState::Undriven),
+            driver_state: Cell::new(DriverState::NoDriverExpected),
             in_place_drop_count: Cell::new(0),
             driver_count: Cell::new(0),
             driver_task_wakers: RefCell::default(),
@@ -196,13 +196,13 @@ impl ThreadWheel {
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
         let installed = THREAD_WHEEL.try_with(|cell| {
             if cell.get().is_some() {
-                return Err(ConfigError::AlreadyRunning);
+                return Err(ConfigError::ThreadHasWheel);
             }
             let local = Self::set_current(cell, Self::new(config)?);
-            local.leave_undriven_state(DriverState::Expected);
+            local.expect_loop(DriverState::Expected);
             Ok(())
         });
-        installed.unwrap_or(Err(ConfigError::AlreadyRunning))
+        installed.unwrap_or(Err(ConfigError::ThreadHasWheel))
     }
 
     /// Calls `action` with this thread's wheel, which the first call creates. Returns an error if
@@ -247,7 +247,7 @@ impl ThreadWheel {
     /// `Clock::from_fn` has used corewheel, which is forbidden.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
-        ThreadWheelAccess::set(Some(ThreadWheelAccess {
+        ThisThreadWheel::set(Some(ThisThreadWheel {
             shard: local.shared.number,
             ops: &OWNER_HANDLE_VTABLE,
         }));
@@ -257,20 +257,20 @@ impl ThreadWheel {
     }
 
     pub(super) fn is_in_turn() -> bool {
-        Self::with(|local| matches!(local.driver.get(), DriverState::InTurn)) == Ok(true)
+        Self::with(|local| matches!(local.driver_state.get(), DriverState::InTurn)) == Ok(true)
     }
 
     /// Returns true if the thread's wheel was drained, or the exiting thread has begun to drop it.
     #[inline]
     pub(crate) fn has_ended() -> bool {
         // `number` costs one load, and returns `Some` if the thread owns a live wheel.
-        ThreadWheelAccess::number().is_none() && Self::has_ended_slow()
+        ThisThreadWheel::current_shard().is_none() && Self::has_ended_slow()
     }
 
     #[cold]
     fn has_ended_slow() -> bool {
         let has_ended = |cell: &OnceCell<Self>| {
-            cell.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
+            cell.get().is_some_and(|local| matches!(local.driver_state.get(), DriverState::Ended))
         };
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
@@ -365,14 +365,14 @@ impl ThreadWheel {
 
     pub(super) fn register_loop(&self) {
         self.has_user_loop.set(true);
-        self.leave_undriven_state(DriverState::Registered);
+        self.expect_loop(DriverState::Registered);
     }
 
     fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_user_loop.set(self.has_user_loop.get() || self.is_driven_or_ended());
         }
-        self.leave_undriven_state(DriverState::Registered);
+        self.expect_loop(DriverState::Registered);
     }
 
     /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
@@ -384,7 +384,8 @@ impl ThreadWheel {
         }
         self.driver_count.update(|drivers| drivers - 1);
         let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
-        if !no_driver_left || matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended)
+        if !no_driver_left
+            || matches!(self.driver_state.get(), DriverState::InTurn | DriverState::Ended)
         {
             return;
         }
@@ -392,7 +393,7 @@ impl ThreadWheel {
             self.enter_undriven_state(DriverState::Registered);
             self.shared.gauges.extend_overdue_grace();
         } else {
-            self.enter_undriven_state(DriverState::Undriven);
+            self.enter_undriven_state(DriverState::NoDriverExpected);
             self.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
         }
     }
@@ -400,14 +401,14 @@ impl ThreadWheel {
     /// Returns true if a loop drives the wheel, or the wheel was drained.
     fn is_driven_or_ended(&self) -> bool {
         use DriverState::{BetweenTurns, Ended, InTurn};
-        matches!(self.driver.get(), BetweenTurns | InTurn | Ended)
+        matches!(self.driver_state.get(), BetweenTurns | InTurn | Ended)
     }
 
     /// Enters the state `undriven` after the wheel has lost its last driver. Publishes this state,
     /// and the earliest deadline of the remote adds and resets that wait for a turn.
     fn enter_undriven_state(&self, undriven: DriverState) {
-        self.driver.set(undriven);
-        let (_, now) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
+        self.driver_state.set(undriven);
+        let (_, now) = self.with_engine(|engine| engine.publish_and_get_next_due());
         self.mark_undriven();
         // A remote thread that has not seen `mark_undriven` does not publish its deadline. But
         // after the fence F1 (see `parker`), this thread sees the request of the remote thread.
@@ -437,11 +438,11 @@ impl ThreadWheel {
         }
     }
 
-    /// Replaces the state `Undriven` or `Expected` by `new_state`, which is `Expected` or
+    /// Replaces the state `NoDriverExpected` or `Expected` by `new_state`, which is `Expected` or
     /// `Registered`.
-    fn leave_undriven_state(&self, new_state: DriverState) {
-        if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
-            self.driver.set(new_state);
+    fn expect_loop(&self, new_state: DriverState) {
+        if let DriverState::NoDriverExpected | DriverState::Expected = self.driver_state.get() {
+            self.driver_state.set(new_state);
             self.shared.gauges.extend_overdue_grace();
         }
     }
@@ -456,7 +457,7 @@ impl ThreadWheel {
 
     #[inline]
     pub(crate) fn assert_driven(&self) {
-        if let DriverState::Undriven | DriverState::Expected = self.driver.get() {
+        if let DriverState::NoDriverExpected | DriverState::Expected = self.driver_state.get() {
             panic_without_driver();
         }
     }
@@ -465,8 +466,8 @@ impl ThreadWheel {
     /// the same wheel, because the task would wait for its own turn.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
-            if let DriverState::BetweenTurns = local.driver.get() {
-                local.driver.set(DriverState::Undriven);
+            if let DriverState::BetweenTurns = local.driver_state.get() {
+                local.driver_state.set(DriverState::NoDriverExpected);
             }
         });
         let _restored = DriverPollGuard;
@@ -476,16 +477,17 @@ impl ThreadWheel {
     /// Records that a loop drives the wheel. Returns false inside a turn, and after a drain.
     #[inline]
     pub(super) fn try_mark_driven(&self) -> bool {
-        matches!(self.driver.get(), DriverState::BetweenTurns) || self.try_begin_driving_slow()
+        matches!(self.driver_state.get(), DriverState::BetweenTurns)
+            || self.try_begin_driving_slow()
     }
 
     #[cold]
     #[inline(never)]
     fn try_begin_driving_slow(&self) -> bool {
-        if let DriverState::InTurn | DriverState::Ended = self.driver.get() {
+        if let DriverState::InTurn | DriverState::Ended = self.driver_state.get() {
             return false;
         }
-        self.driver.set(DriverState::BetweenTurns);
+        self.driver_state.set(DriverState::BetweenTurns);
         self.shared.parker.set_driven();
         self.announced_until.set(KNOWN_AWAKE);
         true
@@ -494,56 +496,55 @@ impl ThreadWheel {
     /// In the state `Registered` or `Expected`, reports a timer that has been overdue for too long.
     /// Returns the number of adds until the next check.
     fn check_for_missing_loop(&self) -> u64 {
-        let (DriverState::Registered | DriverState::Expected) = self.driver.get() else {
+        let (DriverState::Registered | DriverState::Expected) = self.driver_state.get() else {
             return u64::MAX;
         };
-        let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_and_get_next_due());
         self.shared.report_overdue_timer(self.shared.clock.nanos().saturating_sub(next_due));
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Reports that this thread runs a `Watcher` and that its own wheel has a timer, unless a loop
-    /// drives this wheel. Creates no wheel.
+    /// Reports that this thread runs a `TimersDriver` and that its own wheel has a timer, unless a
+    /// loop drives this wheel. Creates no wheel.
     #[cfg(feature = "futures")]
     #[inline]
-    pub(crate) fn report_own_timer_of_watcher() {
-        if ThreadWheelAccess::number().is_some() {
-            let _ = Self::with(Self::report_own_timer_of_watcher_slow);
+    pub(crate) fn report_own_timer_of_timers_driver() {
+        if ThisThreadWheel::current_shard().is_some() {
+            let _ = Self::with(Self::report_own_timer_of_timers_driver_slow);
         }
     }
 
     #[cfg(feature = "futures")]
     #[cold]
-    fn report_own_timer_of_watcher_slow(&self) {
+    fn report_own_timer_of_timers_driver_slow(&self) {
         if self.is_driven_or_ended() {
             return;
         }
-        let (next_due, _) = self.with_engine(|engine| engine.publish_for_undriven_wheel());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_and_get_next_due());
         if next_due < u64::MAX {
             // `u64::MAX` skips the grace period, because the timer will never fire.
-            self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnWatcher);
+            self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnTimersDriver);
         }
     }
 
     /// Handles a deadline that this thread has set while no announced sleep is in progress. If no
-    /// loop drives the wheel, publishes the wheel's next deadline. In the state `Undriven`, also
-    /// reports a timer that has been overdue for too long.
+    /// loop drives the wheel, publishes the wheel's next deadline. In the state `NoDriverExpected`,
+    /// also reports a timer that has been overdue for too long.
     fn publish_deadline_if_undriven(&self, new_deadline: u64) {
-        match self.driver.get() {
+        match self.driver_state.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
                 self.announced_until.set(KNOWN_AWAKE);
             }
             DriverState::Registered | DriverState::Expected => {
                 self.announced_until.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
-                    let _ = engine.publish_for_undriven_wheel();
+                    let _ = engine.publish_and_get_next_due();
                     // The next add does not check for an overdue timer, but the add after it does.
                     let _ = engine.grant_add_allowance(1);
                 });
             }
-            DriverState::Undriven => {
-                let (next_due, now) =
-                    self.with_engine(|engine| engine.publish_for_undriven_wheel());
+            DriverState::NoDriverExpected => {
+                let (next_due, now) = self.with_engine(|engine| engine.publish_and_get_next_due());
                 // The new timer itself is not reported, even if its deadline has already elapsed.
                 if next_due < new_deadline {
                     self.shared.report_overdue_timer(now.saturating_sub(next_due));
@@ -563,15 +564,15 @@ impl ThreadWheel {
         {
             return engine.finish_turn_if_idle().then(|| engine.len());
         }
-        Self::try_idle_turn_slow(None)
+        Self::try_turn_without_pass_slow(None)
     }
 
     /// Tries a turn without a pass at `now`, or at a new reading of the clock.
     #[inline(never)]
-    pub(super) fn try_idle_turn_slow(now: Option<Instant>) -> Option<usize> {
+    pub(super) fn try_turn_without_pass_slow(now: Option<Instant>) -> Option<usize> {
         let is_idle = |local: &Self| {
             let mut engine = local.engine.borrow_mut();
-            match (now, local.driver.get()) {
+            match (now, local.driver_state.get()) {
                 (None, _) => _ = engine.read_clock(),
                 // Nested turns and turns after a drain ignore `now`.
                 (_, DriverState::InTurn | DriverState::Ended) => {}
@@ -592,8 +593,8 @@ impl ThreadWheel {
         if !local.try_mark_driven() {
             return local.refused_turn();
         }
-        local.driver.set(DriverState::InTurn);
-        let _turn_guard = TurnGuard(&local.driver);
+        local.driver_state.set(DriverState::InTurn);
+        let _turn_guard = TurnGuard(&local.driver_state);
         let (touched_before, has_urgent) =
             local.with_engine(|engine| (engine.wheel.touched, engine.begin_pass(budget)));
         let (mut fired, mut collected) = (0, 0);
@@ -629,7 +630,7 @@ impl ThreadWheel {
     #[cold]
     #[inline(never)]
     fn refused_turn(&self) -> Turn {
-        if let DriverState::InTurn = self.driver.get() {
+        if let DriverState::InTurn = self.driver_state.get() {
             let live = self.with_engine(|engine| engine.len());
             return Turn { live, nested: true, ..Turn::default() };
         }
@@ -704,8 +705,8 @@ impl ThreadWheel {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();
-            if let DriverState::Undriven = self.driver.get() {
-                let _ = engine.publish_for_undriven_wheel();
+            if let DriverState::NoDriverExpected = self.driver_state.get() {
+                let _ = engine.publish_and_get_next_due();
             }
         });
     }
@@ -767,7 +768,7 @@ impl ThreadWheel {
     /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
     /// spare memory.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        if !self.try_mark_driven() && matches!(self.driver.get(), DriverState::Ended) {
+        if !self.try_mark_driven() && matches!(self.driver_state.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
         let (until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
@@ -783,8 +784,8 @@ impl ThreadWheel {
         self.flush_clients();
         // `close` frees this shard's number for reuse. This thread must not seem to own a later
         // shard with this number.
-        ThreadWheelAccess::set(None);
-        self.driver.set(DriverState::Ended);
+        ThisThreadWheel::set(None);
+        self.driver_state.set(DriverState::Ended);
         let pending =
             self.with_engine(Engine::close).drop_cancelled_payloads(&self.shared).into_iter();
         let to_pending = |TimerAtClose { handle, due, payload: callback }| DrainedTimer {
@@ -801,7 +802,7 @@ impl ThreadWheel {
         &self,
         client: Weak<dyn WheelClient>,
     ) -> Result<ClientId, AddErrorReason> {
-        match self.driver.get() {
+        match self.driver_state.get() {
             DriverState::Ended => Err(AddErrorReason::ShutDown),
             _ => Ok(self.clients.borrow_mut().add(client)),
         }
@@ -881,8 +882,8 @@ impl ThreadWheel {
 
     #[cold]
     pub(super) fn end_sleep_for_timer(&self, timer: TimerHandle) {
-        self.wake_for_deadline_slow(
-            self.with_engine(|engine| engine.owner_deadline_nanos(timer.index())),
+        self.end_sleep_for_deadline_slow(
+            self.with_engine(|engine| engine.applied_deadline_nanos(timer.index())),
         );
     }
 
@@ -890,12 +891,12 @@ impl ThreadWheel {
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
         if self.may_be_asleep() {
-            self.wake_for_deadline_slow(nanos);
+            self.end_sleep_for_deadline_slow(nanos);
         }
     }
 
     #[cold]
-    fn wake_for_deadline_slow(&self, nanos: u64) {
+    fn end_sleep_for_deadline_slow(&self, nanos: u64) {
         let sleep = self.shared.parker.sleep_in_progress().filter(|sleep| !sleep.is_undriven());
         let Some(sleep) = sleep else {
             return self.publish_deadline_if_undriven(nanos);
@@ -945,7 +946,8 @@ impl ThreadWheel {
     /// the client must call [`engine_with_room`](Self::engine_with_room). While the timer is
     /// pending, the client must not reuse `client_index`. After the add, the client must end the
     /// borrow of its state. The client must then call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer), which may call the wake hook.
+    /// [`end_sleep_for_client_timer`](Self::end_sleep_for_client_timer), which may call the wake
+    /// hook.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -971,7 +973,7 @@ impl ThreadWheel {
     }
 
     #[inline]
-    pub(crate) fn wake_for_client_timer(timer: LocalHandle) {
+    pub(crate) fn end_sleep_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|local| {
             if local.may_be_asleep() {
                 local.end_sleep_for_timer(timer.handle);
@@ -990,7 +992,7 @@ impl ThreadWheel {
         // SAFETY: as in `with`.
         let local = unsafe { Self::get_or_create().ok()?.as_ref() };
         let mut engine = local.engine.borrow_mut();
-        let take = |node: NodeRef<'_, _>| take(OwnerSlab::cancelled_callback(node));
+        let take = |node: OwnerNodeRef<'_, _>| take(OwnerSlab::cancelled_callback(node));
         let taken = engine.cancel_private(handle, take);
         drop(engine);
         if taken.is_some() {
@@ -1042,17 +1044,19 @@ fn panic_without_driver() -> ! {
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(None));
-        if matches!(self.driver.get(), DriverState::InTurn) || self.in_place_drop_count.get() > 0 {
+        if matches!(self.driver_state.get(), DriverState::InTurn)
+            || self.in_place_drop_count.get() > 0
+        {
             // A callback or its destructor has called `process::exit`. Scoped threads that it
             // started may still use the captures in the timer's node, so the nodes are leaked. The
             // state is `InTurn` whenever a callback runs, because `drain` is refused during a turn.
             mem::forget(Arc::clone(&self.shared));
         }
-        if let DriverState::Expected = self.driver.get() {
+        if let DriverState::Expected = self.driver_state.get() {
             self.shared.gauges.shorten_overdue_grace();
         }
         // From here on, destructors on this thread use handles as a remote thread does.
-        ThreadWheelAccess::set(None);
+        ThisThreadWheel::set(None);
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {
             self.shared.hooks.drop_catching_panic(waker);

@@ -26,7 +26,7 @@ use std::{
 
 use super::{DriverRegistration, LocalTimer, Turn, local_timer, thread_wheel::ThreadWheel};
 use crate::{
-    cross_core::descriptor::{Descriptor, TimerFdError},
+    cross_core::descriptor::{TimerDescriptor, TimerFdError},
     shard::{Engine, PreparedSleep},
 };
 
@@ -46,7 +46,7 @@ use crate::{
 /// by another thread. An add by this thread outside of a turn, with a deadline before the armed
 /// deadline, costs a system call and a turn. A loop that can give its poll a timeout is cheaper
 /// with [`prepare_sleep`](LocalTimer::prepare_sleep) and
-/// [`Config::on_wake`](crate::Config::on_wake).
+/// [`Config::wake_hook`](crate::Config::wake_hook).
 ///
 /// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor. A
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
@@ -77,26 +77,29 @@ use crate::{
 /// ```
 #[must_use = "a dropped `TimerFd` no longer drives the wheel"]
 pub struct TimerFd {
-    descriptor: Arc<Descriptor>,
+    descriptor: Arc<TimerDescriptor>,
     /// A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.
     announced_sleep: Cell<Option<PreparedSleep<'static>>>,
     _driver: DriverRegistration,
 }
 
 impl ThreadWheel {
-    fn get_or_open_descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
+    fn get_or_open_descriptor(&self) -> Result<Arc<TimerDescriptor>, TimerFdError> {
         let cell = &self.shared.hooks.descriptor.0;
         if let Some(descriptor) = cell.get() {
             return Ok(Arc::clone(descriptor));
         }
         let clock = self.shared.clock.kernel_clock();
-        let opened = Descriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
+        let opened = TimerDescriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
         let opened = Arc::new(opened.map_err(TimerFdError::Io)?);
         Ok(Arc::clone(cell.get_or_init(|| opened)))
     }
 
     /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.
-    fn arm_and_announce_sleep(&self, descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
+    fn arm_and_announce_sleep(
+        &self,
+        descriptor: &TimerDescriptor,
+    ) -> Option<PreparedSleep<'static>> {
         self.flush_clients();
         if Self::has_ended() {
             return None;
@@ -115,7 +118,8 @@ impl LocalTimer {
     /// Returns a file descriptor that is readable when this thread's wheel needs a turn.
     ///
     /// [Arm](TimerFd::arm) the descriptor before the first poll. A wake of this thread makes the
-    /// descriptor readable, and also calls the hook of [`Config::on_wake`](crate::Config::on_wake).
+    /// descriptor readable, and also calls the hook of
+    /// [`Config::wake_hook`](crate::Config::wake_hook).
     ///
     /// # Errors
     ///

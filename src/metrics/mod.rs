@@ -10,8 +10,8 @@
 //! A [`Watchdog`] reports a loop that hangs in a turn, or whose next turn is late. The feature
 //! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds error events
 //! for caught panics and [wheels without a loop](#wheels-without-a-loop), and warning events for
-//! stalls. The feature `origins` adds `LocalTimer::live_report`, which lists the call sites that
-//! added the live timers.
+//! stalls. The feature `origins` adds `LocalTimer::live_timers_by_call_site`, which lists the call
+//! sites that added the live timers.
 //!
 //! # Wheels without a loop
 //!
@@ -24,12 +24,13 @@
 //! * A [`Shard`](crate::Shard).
 //! * The wheel of a thread with a registered driver or an installed [`Config`](crate::Config).
 //! * A wheel that only a finished `run_until` has driven.
-//! * A wheel of `Timers::per_worker_with` before its watcher's first turn or sleep.
+//! * A wheel of `Timers::per_worker_with` before the first turn or sleep of its `TimersDriver`.
 //!
 //! These cases are reported too:
 //!
 //! * A thread ends with pending timers, and its wheel never had a turn or a driver.
-//! * A thread runs [`Watcher::run`](crate::future::Watcher::run), and its own wheel has a timer.
+//! * A thread runs [`TimersDriver::run`](crate::future::TimersDriver::run), and its own wheel has a
+//!   timer.
 //! * A [`run_until`](crate::LocalTimer::run_until) waits for a timer, but the virtual clock has
 //!   stood still for a second.
 //!
@@ -68,7 +69,7 @@
 #[cfg(feature = "metrics")]
 mod export;
 #[cfg(feature = "origins")]
-mod live_report;
+mod live_timers;
 mod watchdog;
 
 use std::time::Duration;
@@ -76,7 +77,7 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 pub use self::export::Exporter;
 #[cfg(feature = "origins")]
-pub use self::live_report::{LiveCallSite, LiveReport};
+pub use self::live_timers::{CallSiteTimers, LiveTimersByCallSite};
 pub use self::watchdog::{Stall, Watchdog};
 pub use crate::gauges::{Counts, Histogram};
 use crate::{
@@ -181,8 +182,8 @@ impl ShardMetrics {
         // Reads the clock before the turn state, so that a delay between the two readings makes
         // `overdue` too short, never too long.
         let now = shared.clock.nanos();
-        let turns = shared.turn_state_with_remote_due();
-        let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());
+        let turns = shared.turn_state_with_undriven_due();
+        let pending_turn_due = turns.pending_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
             uncollected: published.uncollected + u64::from(shared.mailbox.cancelled_count()),
             queued: published.queued + u64::from(shared.mailbox.depth()),
@@ -204,7 +205,9 @@ impl ShardMetrics {
             loop_lateness: gauges.lateness_by_cause[LateCause::Loop as usize].read(),
             leftover_lateness: gauges.lateness_by_cause[LateCause::LeftOver as usize].read(),
             longest_turn: Duration::from_nanos(gauges.longest_turn_nanos()),
-            overdue: Duration::from_nanos(next_turn_due.map_or(0, |due| now.saturating_sub(due))),
+            overdue: Duration::from_nanos(
+                pending_turn_due.map_or(0, |due| now.saturating_sub(due)),
+            ),
             callback_durations: gauges.callback_durations.read(),
             levels: levels.map(level).collect(),
             stalls: gauges.stalls(),

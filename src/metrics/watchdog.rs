@@ -52,7 +52,8 @@ pub struct Stall {
     /// [`Shard::turn`](crate::Shard::turn).
     pub has_turned: bool,
     /// True if a remote add, reset or closure waits, although the loop is awake or was woken.
-    /// Perhaps no [`Config::on_wake`](crate::Config::on_wake) hook ends the loop's I/O poll.
+    /// Perhaps no wake hook ([`Config::wake_hook`](crate::Config::wake_hook)) ends the loop's I/O
+    /// poll.
     pub requests_wait: bool,
 }
 
@@ -148,9 +149,9 @@ impl Drop for Watchdog {
 struct ShardCheck {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
     /// stall lasts until these values change.
-    state: (u64, u64, bool),
-    /// The time of the first check that found this `state` and a waiting request, in nanoseconds of
-    /// the shard's clock.
+    observed_turn: (u64, u64, bool),
+    /// The time of the first check that found this `observed_turn` and a waiting request, in
+    /// nanoseconds of the shard's clock.
     requests_wait_since: Option<u64>,
     is_stalled: bool,
 }
@@ -198,18 +199,19 @@ fn check_shard(
     // Reads the clock before the turn state, so that a delay between the two readings makes the
     // stall seem too short, never too long.
     let now = shared.clock.nanos();
-    let turns = shared.turn_state_with_remote_due();
+    let turns = shared.turn_state_with_undriven_due();
     let has_turned = turns.turns_begun > 0;
-    let state = (shared.serial, turns.turns_begun, turns.is_in_turn);
-    let previous = previous.filter(|previous| previous.state == state);
+    let observed_turn = (shared.serial, turns.turns_begun, turns.is_in_turn);
+    let previous = previous.filter(|previous| previous.observed_turn == observed_turn);
     let has_begun = has_turned || shared.parker.has_announcing_loop();
     let requests_wait = has_begun && !turns.is_in_turn && shared.is_awake_with_requests();
     let requests_wait_since = requests_wait
         .then(|| previous.and_then(|previous| previous.requests_wait_since).unwrap_or(now));
-    let since = turns.stalled_since().into_iter().chain(requests_wait_since).min();
+    let since = turns.turn_or_wait_start().into_iter().chain(requests_wait_since).min();
     let lasted = since.map(|since| Duration::from_nanos(now.saturating_sub(since)));
     let lasted = lasted.filter(|&lasted| lasted > limit);
-    let observation = ShardCheck { state, requests_wait_since, is_stalled: lasted.is_some() };
+    let observation =
+        ShardCheck { observed_turn, requests_wait_since, is_stalled: lasted.is_some() };
     let is_new = !previous.is_some_and(|previous| previous.is_stalled);
     let stall = lasted.filter(|_| is_new).map(|lasted| Stall {
         number: shared.number,
@@ -224,9 +226,9 @@ fn check_shard(
 
 impl TurnState {
     /// Returns the time at which the turn in progress began, in nanoseconds of the shard's clock.
-    /// Between turns, returns [`next_turn_due`](Self::next_turn_due).
-    fn stalled_since(self) -> Option<u64> {
-        if self.is_in_turn { Some(self.latest_turn_began_at) } else { self.next_turn_due() }
+    /// Between turns, returns [`pending_turn_due`](Self::pending_turn_due).
+    fn turn_or_wait_start(self) -> Option<u64> {
+        if self.is_in_turn { Some(self.latest_turn_began_at) } else { self.pending_turn_due() }
     }
 }
 
@@ -240,7 +242,7 @@ impl fmt::Display for Stall {
         };
         let name = if name.is_empty() { "an unnamed thread" } else { name };
         write!(f, "shard {number} ({name}) {what} for {lasted:?}")?;
-        let advice = "; if its loop polls, does the hook of `Config::on_wake` end the poll?";
+        let advice = "; if its loop polls, does the hook of `Config::wake_hook` end the poll?";
         f.write_str(if *requests_wait { advice } else { "" })
     }
 }
@@ -250,9 +252,10 @@ mod tests {
     use super::TurnState;
 
     #[test]
-    fn stalled_since_returns_the_turn_begin_or_the_due_time() {
+    fn turn_or_wait_start_returns_the_turn_begin_or_the_due_time() {
         let since = |is_in_turn, latest_turn_began_at, next_due| {
-            TurnState { turns_begun: 3, is_in_turn, latest_turn_began_at, next_due }.stalled_since()
+            TurnState { turns_begun: 3, is_in_turn, latest_turn_began_at, next_due }
+                .turn_or_wait_start()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));

@@ -93,11 +93,11 @@ pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 struct Group<K> {
     core_of: Box<KeyToCoreFn<K>>,
     /// Set by the first core that joins.
-    cores: SetOnce<Box<[Core]>>,
+    cores: SetOnce<Box<[GroupCore]>>,
 }
 
 /// A core of a group.
-struct Core {
+struct GroupCore {
     shard: ShardRef,
     /// True once this core's purgatory has ended.
     has_left: AtomicBool,
@@ -117,7 +117,7 @@ impl<F> Drop for CatchDropPanic<F> {
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates a group that spreads the keys over the cores by a hash with a [random
     /// secret](crate::purgatory::Purgatory#keys). To choose the core of each key, use
-    /// [`by`](Self::by).
+    /// [`partitioned_by`](Self::partitioned_by).
     ///
     /// # Examples
     ///
@@ -137,7 +137,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn new() -> Self {
         let hasher = BuildKeyHasher::new();
-        Self::by(move |key| hasher.hash_u32(key) as usize)
+        Self::partitioned_by(move |key| hasher.hash_u32(key) as usize)
     }
 
     /// Creates a group in which `core_of` returns the core of a key, modulo the number of cores.
@@ -151,7 +151,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     #[doc = include_str!("example.txt")]
-    /// let group = PurgatoryGroup::by(|topic: &&str| topic.len());
+    /// let group = PurgatoryGroup::partitioned_by(|topic: &&str| topic.len());
     /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// is_met.set(true);
@@ -159,7 +159,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// assert!(purgatory.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
+    pub fn partitioned_by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
         let core_of = CatchDropPanic(Some(core_of));
         let core_of = move |key: &K| core_of.0.as_ref().map_or(0, |core_of| core_of(key));
         Self(Arc::new(Group { core_of: Box::new(core_of), cores: SetOnce::new() }))
@@ -218,7 +218,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             "shard {index} is not this thread's wheel, or has ended; join on that core's thread"
         );
         let new_core =
-            |shard: &ShardRef| Core { shard: shard.clone(), has_left: AtomicBool::new(false) };
+            |shard: &ShardRef| GroupCore { shard: shard.clone(), has_left: AtomicBool::new(false) };
         let cores = self.0.cores.get_or_init(|| shards.iter().map(new_core).collect());
         let (count, others) = (shards.len(), cores.len());
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
@@ -232,7 +232,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             own_core: index as u32,
             core_count: count,
-            is_connected: Cell::new(false),
+            has_receiver: Cell::new(false),
             unsent_batch_by_core: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
         }
@@ -241,7 +241,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
 impl<K: Send + 'static> Group<K> {
     /// Returns all cores, if a core has joined.
-    fn cores_if_joined(&self) -> Option<&[Core]> {
+    fn cores_if_joined(&self) -> Option<&[GroupCore]> {
         let cores = self.cores.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
             // first, the load below finds the cores. Otherwise this thread's fence comes first.
@@ -331,7 +331,7 @@ pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     own_core: u32,
     core_count: usize,
-    is_connected: Cell<bool>,
+    has_receiver: Cell<bool>,
     /// For each core, the batch that is being filled.
     unsent_batch_by_core: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
@@ -397,7 +397,7 @@ impl<K: Send + 'static> Member<K> {
 
     /// If this core's purgatory was registered as a receiver, records that it has ended.
     pub(super) fn leave(&self) {
-        if self.is_connected.get()
+        if self.has_receiver.get()
             && let Some(cores) = self.group.cores_if_joined()
         {
             // Relaxed: the flag affects only the value that `PurgatoryGroup::notify` returns.
@@ -434,7 +434,7 @@ impl<K: Send + 'static> Member<K> {
         });
         // An exiting thread receives nothing.
         let watches = watches.unwrap_or_else(|| Some(Vec::new()));
-        self.is_connected.set(watches.is_some());
+        self.has_receiver.set(watches.is_some());
         // Panics outside the closure, because the panic hook is user code, which may run a turn.
         watches.expect(
             "this thread has joined the group before; use a group for each type of operation",
@@ -487,7 +487,9 @@ impl<K: Send + 'static> Batch<K> {
         if let Some(receiver) = receiver.flatten() {
             // The budget of the turn already counts the batch as one message.
             let others = self.len().saturating_sub(1);
-            let _ = ThreadWheel::with_current_engine(|engine| engine.backlog.charge_batch(others));
+            let _ = ThreadWheel::with_current_engine(|engine| {
+                engine.backlog.charge_rest_of_batch(others);
+            });
             receiver.receive(self);
         }
     }

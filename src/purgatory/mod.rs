@@ -279,7 +279,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         when: impl Into<When>,
     ) -> Result<WatchOutcome, AddError<Op>> {
         let (inner, when) = (&self.0, when.into());
-        let changes_before_check = inner.change_count.get();
+        let changes_before_check = inner.condition_change_count.get();
         if call_try_complete(&mut operation) {
             inner.complete_unparked(operation);
             ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
@@ -288,7 +288,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         let mut keys = keys.into_iter();
         let first = keys.next();
         let is_own = first.as_ref().is_some_and(|key| inner.other_core_of(key).is_none());
-        let (mut key, remote_key) = if is_own { (first, None) } else { (None, first) };
+        let (mut key, key_of_other_core) = if is_own { (first, None) } else { (None, first) };
         if let Some(client) = inner.client_id.get()
             && key.is_some()
         {
@@ -299,9 +299,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         }
         let When { deadline, slack, spread_range } = when;
         match inner.park_making_room(operation, key, (deadline, slack, spread_range)) {
-            Ok(id) => Ok(inner.watch_remaining(id, changes_before_check, remote_key, keys)),
+            Ok(id) => Ok(inner.watch_remaining(id, changes_before_check, key_of_other_core, keys)),
             Err((reason, (operation, key))) => {
-                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(remote_key)));
+                ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(key_of_other_core)));
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
                 Err(AddError::new(reason, operation))
             }
@@ -319,8 +319,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// `key` may be any borrowed form of the purgatory's keys, as in a
     /// [`HashMap`](std::collections::HashMap).
     ///
-    /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message for each watch
-    /// on the key.
+    /// Cost: one lookup in a hash table, and a [`try_complete`](Self::try_complete) or a message
+    /// for each watch on the key.
     ///
     /// # Examples
     ///
@@ -351,7 +351,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// A call inside the operation's own `try_complete` returns false, and may cause one more call
     /// of `try_complete`.
     ///
-    /// Cost: one call of `try_complete`. A completion also takes constant time per key.
+    /// Cost: one call of the operation's `try_complete`. A completion also takes constant time per
+    /// key.
     ///
     /// # Examples
     ///
@@ -376,13 +377,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// let join = JoinRequest(Rc::clone(&is_there));
     /// let outcome = purgatory.try_complete_else_watch(join, ["group 1"], Duration::from_secs(5))?;
     /// let WatchOutcome::Waits(id) = outcome else { panic!("nobody is there yet") };
-    /// assert!(!purgatory.check(id));
+    /// assert!(!purgatory.try_complete(id));
     /// is_there.set(true);
-    /// assert!(purgatory.check(id)); // and no other operation of that key is checked
-    /// assert!(!purgatory.check(id)); // the operation has already completed
+    /// assert!(purgatory.try_complete(id)); // and no other operation of that key is checked
+    /// assert!(!purgatory.try_complete(id)); // the operation has already completed
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn check(&self, id: OperationId) -> bool {
+    pub fn try_complete(&self, id: OperationId) -> bool {
         self.0.check_by_id(id.0)
     }
 
@@ -546,10 +547,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     #[doc = include_str!("example.txt")]
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
-    /// assert_eq!((purgatory.watched(&"topic"), purgatory.watched(&"other")), (1, 0));
+    /// assert_eq!((purgatory.watch_count(&"topic"), purgatory.watch_count(&"other")), (1, 0));
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn watched<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
+    pub fn watch_count<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
     {
@@ -611,8 +612,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn counts(&self) -> PurgatoryCounts {
-        let unsent = self.0.member.as_ref().map_or(0, Member::unsent_message_count);
-        PurgatoryCounts { unsent, ..self.0.table.borrow().counts() }
+        let unsent_messages = self.0.member.as_ref().map_or(0, Member::unsent_message_count);
+        PurgatoryCounts { unsent_messages, ..self.0.table.borrow().counts() }
     }
 }
 
@@ -693,7 +694,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     hash_builder: BuildKeyHasher,
     /// Incremented at each event, and whenever a parked operation ends without an event. If the
     /// count changes during an add, the add checks the condition again.
-    change_count: Cell<u64>,
+    condition_change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
@@ -710,7 +711,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Rc::new(Self {
             table: RefCell::new(Table::new()),
             hash_builder: BuildKeyHasher::new(),
-            change_count: Cell::new(0),
+            condition_change_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred_completions: RefCell::default(),
             member,
@@ -739,7 +740,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let id = table.insert_parked(index, operation, timer, entry);
         drop(table);
         self.drop_unneeded_keys();
-        ThreadWheel::wake_for_client_timer(timer);
+        ThreadWheel::end_sleep_for_client_timer(timer);
         Ok(id)
     }
 
@@ -769,26 +770,27 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds watches on an operation's remaining keys: `remote_key`, the first key if it belongs to
-    /// another core, and `keys`, which may belong to any core. Then checks the condition again if
-    /// `change_count` differs from `changes_before_check`, even if the iterator or a key panics.
+    /// Adds watches on an operation's remaining keys: `key_of_other_core`, the first key if it
+    /// belongs to another core, and `keys`, which may belong to any core. Then checks the condition
+    /// again if `condition_change_count` differs from `changes_before_check`, even if the iterator
+    /// or a key panics.
     #[inline(always)]
     fn watch_remaining(
         &self,
         id: Id,
         changes_before_check: u64,
-        remote_key: Option<K>,
+        key_of_other_core: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> WatchOutcome {
         let second_check = SecondCheckGuard { inner: self, id, changes_before_check };
-        let mut keys = remote_key.into_iter().chain(keys);
+        let mut keys = key_of_other_core.into_iter().chain(keys);
         // Stops early if the iterator's own code has completed or removed the operation.
         let waits = keys.all(|key| self.try_watch(id, key));
         ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
         drop(second_check);
         // The second check, or the iterator's own code, may have ended the operation.
         let waits = waits
-            && (self.change_count.get() == changes_before_check
+            && (self.condition_change_count.get() == changes_before_check
                 || self.table.borrow_mut().is_parked(id));
         if waits { WatchOutcome::Waits(OperationId(id)) } else { WatchOutcome::Completed }
     }
@@ -832,7 +834,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     where
         K: Borrow<Q>,
     {
-        self.change_count.update(|count| count + 1);
+        self.condition_change_count.update(|count| count + 1);
         let hash = self.hash_builder.hash_u32(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
@@ -873,7 +875,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
                 None => (),
             }
-            if !event.is_suspended {
+            if !event.has_cursor {
                 return completed;
             }
         }
@@ -885,7 +887,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let operation = self.table.borrow_mut().check_out_by_id(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
         if has_completed {
-            self.change_count.update(|count| count + 1);
+            self.condition_change_count.update(|count| count + 1);
         }
         has_completed
     }
@@ -940,7 +942,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
-        self.change_count.update(|count| count + 1);
+        self.condition_change_count.update(|count| count + 1);
         let last_watch_on_other_core_index = table.remove(index);
         self.finish_removal(table, last_watch_on_other_core_index);
     }
@@ -952,7 +954,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         drop(table);
         self.drop_unneeded_keys();
         if last_watch_on_other_core_index != NONE {
-            self.unwatch_remote(last_watch_on_other_core_index);
+            self.unwatch_on_other_cores(last_watch_on_other_core_index);
         }
     }
 
@@ -973,7 +975,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return;
         }
         self.completion_depth.set(outer_depth + 1);
-        ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
+        ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(how));
         if outer_depth == 0 && !self.deferred_completions.borrow().is_empty() {
             self.run_deferred_completions();
         }
@@ -985,7 +987,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let next = self.deferred_completions.borrow_mut().pop_front();
             let Some((operation, how)) = next else { break };
-            ThreadWheel::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
+            ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(how));
         }
         self.deferred_completions.borrow_mut().shrink_to(DEFERRED_COMPLETIONS_CAPACITY_MAX);
     }
@@ -1049,38 +1051,40 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
         let reply = if message.is_watch() { message.nondelivery_reply() } else { None };
         let handle = || self.handle_message(sender_core, message);
-        if ThreadWheel::catch_panic(PanicPlace::Operation, handle).is_none()
+        if ThreadWheel::catch_panic(PanicPlace::DelayedOperation, handle).is_none()
             && let Some(reply) = reply
         {
             self.add_message_to_batch(sender_core, reply);
         }
     }
 
-    /// Sends messages that remove an operation's watches on other cores. `remote_watch_index` is
-    /// the index of the operation's latest [`WatchOnOtherCore`].
-    fn unwatch_remote(&self, mut remote_watch_index: u32) {
-        while remote_watch_index != NONE {
-            let taken = self.table.borrow_mut().take_watch_on_other_core(remote_watch_index);
+    /// Sends messages that remove an operation's watches on other cores.
+    /// `last_watch_on_other_core_index` is the index of the operation's latest
+    /// [`WatchOnOtherCore`].
+    fn unwatch_on_other_cores(&self, mut last_watch_on_other_core_index: u32) {
+        while last_watch_on_other_core_index != NONE {
+            let taken =
+                self.table.borrow_mut().take_watch_on_other_core(last_watch_on_other_core_index);
             let WatchOnOtherCore { core, watch, previous_index } = taken;
             self.add_message_to_batch(core, Message::Unwatch { watch });
-            remote_watch_index = previous_index;
+            last_watch_on_other_core_index = previous_index;
         }
     }
 }
 
-/// When dropped at the end of an add, checks the operation again if the change count has changed:
-/// an event may have preceded a watch.
+/// When dropped at the end of an add, checks the operation again if the condition change count has
+/// changed: an event may have preceded a watch.
 struct SecondCheckGuard<'a, K: WatchKey, Op: DelayedOperation> {
     inner: &'a Inner<K, Op>,
     id: Id,
-    /// The change count before the first check.
+    /// The condition change count before the first check.
     changes_before_check: u64,
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheckGuard<'_, K, Op> {
     #[inline]
     fn drop(&mut self) {
-        if self.inner.change_count.get() != self.changes_before_check {
+        if self.inner.condition_change_count.get() != self.changes_before_check {
             self.inner.check_by_id(self.id);
         }
     }
@@ -1090,7 +1094,9 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
         let on_event = |key: K| {
-            ThreadWheel::catch_panic(PanicPlace::Operation, move || self.check_and_complete(&key));
+            ThreadWheel::catch_panic(PanicPlace::DelayedOperation, move || {
+                self.check_and_complete(&key)
+            });
         };
         member.consume(batch, on_event, |sender_core, message| {
             self.handle_message_catching_panic(sender_core, message);
@@ -1151,5 +1157,6 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 /// Calls `try_complete`. A panic counts as false.
 #[inline]
 fn call_try_complete<Op: DelayedOperation>(operation: &mut Op) -> bool {
-    ThreadWheel::catch_panic(PanicPlace::Operation, || operation.try_complete()).unwrap_or(false)
+    ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.try_complete())
+        .unwrap_or(false)
 }

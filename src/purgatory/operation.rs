@@ -40,9 +40,10 @@ pub trait DelayedOperation: 'static {
     /// [`on_complete`](Self::on_complete). A panic counts as false.
     ///
     /// The purgatory calls `try_complete` when the operation is added, at events on its keys, when
-    /// [`check`](crate::purgatory::Purgatory::check) is called, and sometimes at other times. There
-    /// is no call at the timeout: the operation expires even if its condition holds. Before
-    /// you report an event, write the state that `try_complete` reads: there may be no later check.
+    /// [`Purgatory::try_complete`](crate::purgatory::Purgatory::try_complete) is called, and
+    /// sometimes at other times. There is no call at the timeout: the operation expires even if its
+    /// condition holds. Before you report an event, write the state that `try_complete` reads:
+    /// there may be no later check.
     ///
     /// `try_complete` must be quick, and must not call `turn`.
     ///
@@ -165,7 +166,7 @@ pub enum WatchOutcome {
 ///     WatchOutcome::Completed => None,
 /// };
 /// is_met.set(true);
-/// assert!(waiting.is_some_and(|id| purgatory.check(id)));
+/// assert!(waiting.is_some_and(|id| purgatory.try_complete(id)));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,5 +221,5 @@ pub struct PurgatoryCounts {
     /// Keys that are watched on this core.
     pub keys: u64,
     /// Events and other messages that are queued for other cores.
-    pub unsent: u64,
+    pub unsent_messages: u64,
 }

@@ -8,7 +8,7 @@
 use std::mem;
 
 use crate::{
-    limits::{PURGATORY_PAGE_BITS, SPARE_RECORD_PAGES_MAX},
+    limits::{PURGATORY_PAGE_BITS, PURGATORY_SPARE_PAGES_MAX},
     util::pages,
 };
 
@@ -205,7 +205,7 @@ impl<T: Record> Records<T> {
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
     /// Returns true if the page now has no record in use. The page then becomes a spare page. At
-    /// most [`SPARE_RECORD_PAGES_MAX`] spare pages are kept.
+    /// most [`PURGATORY_SPARE_PAGES_MAX`] spare pages are kept.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
@@ -216,7 +216,7 @@ impl<T: Record> Records<T> {
         if page.used_count == 0 {
             self.pages_with_room.retain(|&other| other != number);
             self.spare_pages.push(number);
-            self.free_spare_pages(SPARE_RECORD_PAGES_MAX);
+            self.free_spare_pages(PURGATORY_SPARE_PAGES_MAX);
             return true;
         }
         if page.used_count == PAGE_LEN_U32 - 1 {
@@ -301,10 +301,10 @@ mod tests {
     }
 
     fn free(records: &mut Records<TestRecord>, index: u32) -> Option<u64> {
-        let (record, unlisted_index) = records.occupied_record(index).free();
+        let (record, index_for_free_list) = records.occupied_record(index).free();
         let number = record.0.take();
-        if unlisted_index != NONE {
-            let _ = records.put_in_free_list(unlisted_index);
+        if index_for_free_list != NONE {
+            let _ = records.put_in_free_list(index_for_free_list);
         }
         number
     }
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(times(&records.spare_pages), usize::from(is_spare), "page {number}");
             assert_eq!(times(&records.pages_with_room), usize::from(has_room), "page {number}");
         }
-        assert!(records.spare_pages.len() <= SPARE_RECORD_PAGES_MAX);
+        assert!(records.spare_pages.len() <= PURGATORY_SPARE_PAGES_MAX);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! One record holds an operation, its timer and its *inline watch*, the operation's first watch on
 //! this core. While the purgatory checks the operation's condition, the operation is *checked out*
-//! of its record. An *extra watch* is a separate record: a further watch of an operation, or a
+//! of its record. A *separate watch* is a record of its own: a further watch of an operation, or a
 //! watch of another core's operation.
 //!
 //! The watches of a key form a ring, oldest watch first. The first watch holds the key. An event
@@ -27,9 +27,9 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        CHAIN_BYTES_FREED_PER_TURN, CHAINS_CREATED_PER_ADD_MAX, CHAINS_REMOVED_PER_TURN,
-        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
-        SPARE_CHAINS_MAX,
+        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX,
+        PURGATORY_CHAINS_CREATED_PER_ADD_MAX, PURGATORY_CHAINS_REMOVED_PER_TURN_MAX,
+        PURGATORY_SPARE_CHAINS_MAX, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
     },
     local::ThreadWheel,
 };
@@ -37,7 +37,7 @@ use crate::{
 /// The operations of one core, and the watches on its keys.
 pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
-    extra_watches: Records<ExtraWatch<K>>,
+    separate_watches: Records<SeparateWatch<K>>,
     watches_on_other_cores: Records<WatchOnOtherCore>,
     /// For each chain, the first watch of the chain's first key.
     chain_heads: Vec<WatchIndex>,
@@ -96,7 +96,7 @@ struct FreedRecordContents<K> {
     last_watch_on_other_core_index: u32,
     /// The index that must still be passed to [`put_in_free_list`](Records::put_in_free_list), or
     /// [`NONE`].
-    unlisted_index: u32,
+    index_for_free_list: u32,
 }
 
 /// A watch on a key of this core.
@@ -110,26 +110,26 @@ struct Watch<K> {
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous_in_ring: WatchIndex,
     next_in_ring: WatchIndex,
-    next_extra_of_operation: WatchIndex,
+    next_separate_of_operation: WatchIndex,
 }
 
-/// The record of an extra watch. A free record has no key.
-struct ExtraWatch<K> {
+/// The record of a separate watch. A free record has no key.
+struct SeparateWatch<K> {
     /// If the watch belongs to an operation of this core, the number in the operation's [`Id`].
     /// Otherwise, the number in the watch's own `Id`. `None` if the record is free.
     id_number: Option<NonZeroU64>,
     operation: Id,
-    /// The core of the operation, or [`LOCAL_OPERATION`]. In a free record, the index of the next
-    /// free record.
+    /// The core of the operation, or [`LOCAL_CORE`]. In a free record, the index of the next free
+    /// record.
     operation_core: u32,
     watch: Watch<K>,
 }
 
-/// The index of the record that contains a watch. [`EXTRA_FLAG`] is set for an extra watch.
+/// The index of the record that contains a watch. [`SEPARATE_FLAG`] is set for a separate watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
-const EXTRA_FLAG: u32 = 1 << 31;
+const SEPARATE_FLAG: u32 = 1 << 31;
 
 impl WatchIndex {
     const NONE: Self = Self(NONE);
@@ -140,23 +140,23 @@ impl WatchIndex {
     }
 
     #[inline]
-    fn extra(index: u32) -> Self {
-        Self(index | EXTRA_FLAG)
+    fn separate(index: u32) -> Self {
+        Self(index | SEPARATE_FLAG)
     }
 
-    /// Returns true for an extra watch and for [`NONE`](Self::NONE).
+    /// Returns true for a separate watch and for [`NONE`](Self::NONE).
     #[inline]
-    fn is_extra(self) -> bool {
-        self.0 & EXTRA_FLAG != 0
+    fn is_separate(self) -> bool {
+        self.0 & SEPARATE_FLAG != 0
     }
 
     #[inline]
     fn index(self) -> u32 {
-        self.0 & !EXTRA_FLAG
+        self.0 & !SEPARATE_FLAG
     }
 }
 
-const LOCAL_OPERATION: u32 = u32::MAX;
+const LOCAL_CORE: u32 = u32::MAX;
 
 impl<K> Watch<K> {
     const UNLINKED: Self = Self {
@@ -165,7 +165,7 @@ impl<K> Watch<K> {
         next_in_chain: WatchIndex::NONE,
         previous_in_ring: WatchIndex::NONE,
         next_in_ring: WatchIndex::NONE,
-        next_extra_of_operation: WatchIndex::NONE,
+        next_separate_of_operation: WatchIndex::NONE,
     };
 
     /// Returns true if this is the first watch of `key`.
@@ -218,7 +218,7 @@ pub(super) enum FoundWatchers<Op> {
     /// and the caller must check its condition.
     Single(u32, Op),
     /// Any case but `Unwatched` and `Single`. The caller must call [`Table::step`] until the
-    /// event's `is_suspended` is false.
+    /// event's `has_cursor` is false.
     Walk(EventWalk),
 }
 
@@ -260,11 +260,11 @@ impl<K> FreedRecordContents<K> {
     #[inline(always)]
     fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
         let last_watch_on_other_core_index = occupied.record.last_watch_on_other_core_index;
-        let (parked, unlisted_index) = occupied.free();
+        let (parked, index_for_free_list) = occupied.free();
         debug_assert!(parked.operation.is_none(), "the operation would stay in a free record");
         parked.id_number = None;
         let inline_watch = parked.inline_watch.copy_and_take_key();
-        Self { inline_watch, last_watch_on_other_core_index, unlisted_index }
+        Self { inline_watch, last_watch_on_other_core_index, index_for_free_list }
     }
 }
 
@@ -272,7 +272,7 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
             operations: Records::new(),
-            extra_watches: Records::new(),
+            separate_watches: Records::new(),
             watches_on_other_cores: Records::new(),
             chain_heads: Vec::new(),
             chain_mask: 0,
@@ -384,21 +384,24 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees the records of its extra watches.
+    /// Unlinks an operation's watches on this core, and frees the records of its separate watches.
     /// `freed` has the contents of the operation's own record. Returns
     /// `freed.last_watch_on_other_core_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedRecordContents<K>) -> u32 {
-        let FreedRecordContents { inline_watch, last_watch_on_other_core_index, unlisted_index } =
-            freed;
+        let FreedRecordContents {
+            inline_watch,
+            last_watch_on_other_core_index,
+            index_for_free_list,
+        } = freed;
         if inline_watch.next_in_ring != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
-                next = self.remove_extra_watch(next.index());
+                next = self.remove_separate_watch(next.index());
             }
         }
-        if unlisted_index != NONE {
-            self.put_operation_in_free_list(unlisted_index);
+        if index_for_free_list != NONE {
+            self.put_operation_in_free_list(index_for_free_list);
         }
         last_watch_on_other_core_index
     }
@@ -410,15 +413,17 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes an extra watch, and returns the next extra watch of the same operation.
-    fn remove_extra_watch(&mut self, index: u32) -> WatchIndex {
-        let (extra, unlisted_index) = self.extra_watches.occupied_record(index).free();
-        extra.id_number = None;
-        let watch = extra.watch.copy_and_take_key();
-        if unlisted_index != NONE && self.extra_watches.put_in_free_list(unlisted_index) {
+    /// Removes a separate watch, and returns the next separate watch of the same operation.
+    fn remove_separate_watch(&mut self, index: u32) -> WatchIndex {
+        let (separate, index_for_free_list) = self.separate_watches.occupied_record(index).free();
+        separate.id_number = None;
+        let watch = separate.watch.copy_and_take_key();
+        if index_for_free_list != NONE
+            && self.separate_watches.put_in_free_list(index_for_free_list)
+        {
             self.request_trim();
         }
-        self.unlink(WatchIndex::extra(index), watch)
+        self.unlink(WatchIndex::separate(index), watch)
     }
 
     /// Records an operation's watch on another core. Returns false if the operation has ended.
@@ -440,8 +445,10 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn take_watch_on_other_core(&mut self, index: u32) -> WatchOnOtherCore {
         let occupied = self.watches_on_other_cores.occupied_record(index);
         let watch = *occupied.record;
-        let (_, unlisted_index) = occupied.free();
-        if unlisted_index != NONE && self.watches_on_other_cores.put_in_free_list(unlisted_index) {
+        let (_, index_for_free_list) = occupied.free();
+        if index_for_free_list != NONE
+            && self.watches_on_other_cores.put_in_free_list(index_for_free_list)
+        {
             self.request_trim();
         }
         watch
@@ -449,16 +456,16 @@ impl<K, Op> Table<K, Op> {
 
     /// Removes a watch of another core's operation, unless the watch was removed before.
     pub(super) fn remove_remote_watch(&mut self, watch: Id) {
-        let found = self.extra_watches.get(watch.index);
+        let found = self.separate_watches.get(watch.index);
         if found.is_some_and(|found| found.id_number == Some(watch.number)) {
-            self.remove_extra_watch(watch.index);
+            self.remove_separate_watch(watch.index);
         }
     }
 
     #[inline]
     fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
-        if index.is_extra() {
-            self.extra_watches.get(index.index()).map(|extra| &extra.watch)
+        if index.is_separate() {
+            self.separate_watches.get(index.index()).map(|separate| &separate.watch)
         } else {
             self.operations.get(index.0).map(|parked| &parked.inline_watch)
         }
@@ -466,8 +473,8 @@ impl<K, Op> Table<K, Op> {
 
     #[inline]
     fn watch_mut(&mut self, index: WatchIndex) -> &mut Watch<K> {
-        if index.is_extra() {
-            &mut self.extra_watches.record_mut(index.index()).watch
+        if index.is_separate() {
+            &mut self.separate_watches.record_mut(index.index()).watch
         } else {
             &mut self.operations.record_mut(index.0).inline_watch
         }
@@ -483,7 +490,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Unlinks a watch from its ring. The record of the watch is already free. If the watch holds
     /// the key, moves the key to the next watch. Removes the key if there is no other watch.
-    /// Returns the next extra watch of the same operation.
+    /// Returns the next separate watch of the same operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.totals.watches -= 1;
@@ -496,7 +503,7 @@ impl<K, Op> Table<K, Op> {
             next_in_chain,
             previous_in_ring,
             next_in_ring,
-            next_extra_of_operation,
+            next_separate_of_operation,
         } = watch;
         let is_only_watch = next_in_ring == index;
         if !is_only_watch {
@@ -523,7 +530,7 @@ impl<K, Op> Table<K, Op> {
                 (first.key, first.hash, first.next_in_chain) = (Some(key), hash, next_in_chain);
             }
         }
-        next_extra_of_operation
+        next_separate_of_operation
     }
 
     /// Moves the cursors at the watch `index` to the next watch.
@@ -544,12 +551,12 @@ impl<K, Op> Table<K, Op> {
 
     /// Takes all keys out of a table without operations. The table must not be used afterwards.
     pub(super) fn take_all_keys(&mut self) -> Vec<K> {
-        self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
+        self.separate_watches.iter_mut().filter_map(|separate| separate.watch.key.take()).collect()
     }
 
     pub(super) fn pop_key_to_drop(&mut self) -> Option<K> {
         let key = self.keys_to_drop.pop();
-        if key.is_none() && self.keys_to_drop.capacity() > SPARE_CHAINS_MAX {
+        if key.is_none() && self.keys_to_drop.capacity() > PURGATORY_SPARE_CHAINS_MAX {
             self.keys_to_drop = Vec::new();
         }
         key
@@ -599,7 +606,7 @@ impl<K, Op> Table<K, Op> {
             self.add_chain();
         }
         while !self.chain_heads.len().is_power_of_two()
-            && self.chain_heads.len() < chains + CHAINS_CREATED_PER_ADD_MAX
+            && self.chain_heads.len() < chains + PURGATORY_CHAINS_CREATED_PER_ADD_MAX
         {
             self.add_chain();
         }
@@ -637,18 +644,18 @@ impl<K, Op> Table<K, Op> {
         self.chain_mask = kept.next_power_of_two() - 1;
     }
 
-    /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
+    /// Returns true if the table has more than [`PURGATORY_SPARE_CHAINS_MAX`] chains, and more than
     /// [`SHRINK_ABOVE_CHAINS_PER_KEY`] per key.
     fn has_surplus_chains(&self) -> bool {
         SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count < self.chain_heads.len()
-            && self.chain_heads.len() > SPARE_CHAINS_MAX
+            && self.chain_heads.len() > PURGATORY_SPARE_CHAINS_MAX
     }
 
     /// Begins to remove chains if there were surplus chains during the whole trim interval that
     /// ends now. To detect this, lowers `grow_threshold` at the end of each interval with surplus
     /// chains. If the number of keys reaches the lowered threshold, an add replaces the threshold.
     /// If the threshold is still lowered at the next interval's end, the surplus has lasted.
-    fn end_hash_chain_trim_interval(&mut self) {
+    fn end_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
             self.is_removing_chains |= (1..regular).contains(&self.grow_threshold);
@@ -659,9 +666,9 @@ impl<K, Op> Table<K, Op> {
     /// Removes at most `max_chains` chains. Then shrinks the array of chains by at most
     /// `max_bytes`. The removal is complete when there are no [surplus
     /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
-    fn remove_hash_chains(&mut self, max_chains: usize, max_bytes: usize) {
+    fn remove_surplus_chains(&mut self, max_chains: usize, max_bytes: usize) {
         let chains = self.chain_heads.len();
-        let needed = SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
+        let needed = PURGATORY_SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
         let surplus = chains - (1 << chains.min(needed).ilog2());
         let chains = chains - surplus.min(max_chains);
         self.keep_chains(chains);
@@ -682,12 +689,12 @@ impl<K, Op> Table<K, Op> {
     /// no watch remains, or if all remaining watches were added after the event began.
     #[inline]
     pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchingOperation> {
-        if mem::take(&mut event.is_suspended) {
+        if mem::take(&mut event.has_cursor) {
             event.next_watch = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
         let watcher = self.next_watcher(event);
         if event.next_watch != WatchIndex::NONE {
-            event.is_suspended = true;
+            event.has_cursor = true;
             self.cursors.push(event.next_watch);
         }
         watcher
@@ -696,11 +703,11 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn next_watcher(&self, event: &mut EventWalk) -> Option<WatchingOperation> {
         let reached = mem::replace(&mut event.next_watch, WatchIndex::NONE);
-        let (number, watcher, watch) = if reached.is_extra() {
-            let extra = self.extra_watches.get(reached.index())?;
-            let (number, &ExtraWatch { operation, operation_core: core, .. }) =
-                (extra.id_number?, extra);
-            let watcher = if core == LOCAL_OPERATION {
+        let (number, watcher, watch) = if reached.is_separate() {
+            let separate = self.separate_watches.get(reached.index())?;
+            let (number, &SeparateWatch { operation, operation_core: core, .. }) =
+                (separate.id_number?, separate);
+            let watcher = if core == LOCAL_CORE {
                 WatchingOperation::Local(operation.index)
             } else {
                 WatchingOperation::Remote {
@@ -709,7 +716,7 @@ impl<K, Op> Table<K, Op> {
                     watch: Id { number, index: reached.index() },
                 }
             };
-            (number, watcher, &extra.watch)
+            (number, watcher, &separate.watch)
         } else {
             let parked = self.operations.get(reached.index())?;
             (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
@@ -724,9 +731,9 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the operations of other cores that watch this core's keys, once for each watch.
     pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
-        let watches = self.extra_watches.iter().map(|(_, watch)| watch);
-        let others = watches
-            .filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_OPERATION);
+        let watches = self.separate_watches.iter().map(|(_, watch)| watch);
+        let others =
+            watches.filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_CORE);
         others.map(|watch| (watch.operation_core, watch.operation))
     }
 
@@ -778,23 +785,23 @@ impl<K, Op> Table<K, Op> {
         if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
             self.turns_in_trim_interval = 0;
             self.operations.end_trim_interval(is_long_sleep);
-            self.extra_watches.end_trim_interval(is_long_sleep);
+            self.separate_watches.end_trim_interval(is_long_sleep);
             self.watches_on_other_cores.end_trim_interval(is_long_sleep);
-            self.end_hash_chain_trim_interval();
+            self.end_chain_trim_interval();
         }
         self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
         if self.is_removing_chains {
             let (chains, bytes) = if is_long_sleep {
                 (usize::MAX, usize::MAX)
             } else {
-                (CHAINS_REMOVED_PER_TURN, CHAIN_BYTES_FREED_PER_TURN)
+                (PURGATORY_CHAINS_REMOVED_PER_TURN_MAX, PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX)
             };
-            self.remove_hash_chains(chains, bytes);
+            self.remove_surplus_chains(chains, bytes);
         }
         self.trim_is_requested = self.has_surplus_chains()
             || self.is_removing_chains
             || self.operations.has_spare_page()
-            || self.extra_watches.has_spare_page()
+            || self.separate_watches.has_spare_page()
             || self.watches_on_other_cores.has_spare_page();
         self.trim_is_requested
     }
@@ -804,7 +811,7 @@ impl<K, Op> Table<K, Op> {
 pub(super) struct EventWalk {
     next_watch: WatchIndex,
     /// True while a cursor of the table points to the event's next watch.
-    pub(super) is_suspended: bool,
+    pub(super) has_cursor: bool,
     /// The latest id number that the table had assigned when the event began.
     last_id_number_at_start: NonZeroU64,
 }
@@ -816,7 +823,7 @@ impl<K: Eq, Op> Table<K, Op> {
         K: Borrow<Q>,
     {
         let mut index = self.chain_head(hash);
-        // `get` returns `None` for an extra watch, because the flag makes its index too large.
+        // `get` returns `None` for a separate watch, because the flag makes its index too large.
         while index != WatchIndex::NONE {
             let Some(parked) = self.operations.get(index.0) else {
                 return self.find_key_slow(index, hash, key);
@@ -830,7 +837,7 @@ impl<K: Eq, Op> Table<K, Op> {
         index
     }
 
-    /// Searches a chain for a key, from the extra watch `index` on.
+    /// Searches a chain for a key, from the separate watch `index` on.
     #[inline(never)]
     fn find_key_slow<Q: Eq + ?Sized>(&self, mut index: WatchIndex, hash: u32, key: &Q) -> WatchIndex
     where
@@ -887,11 +894,13 @@ impl<K: Eq, Op> Table<K, Op> {
             let inline_watch = self.link_new_watch(WatchIndex::inline(operation.index), entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
         } else {
-            let index = self.add_extra_watch(operation.number, LOCAL_OPERATION, operation, entry);
+            let index = self.add_separate_watch(operation.number, LOCAL_CORE, operation, entry);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
-            let next =
-                mem::replace(&mut inline_watch.next_extra_of_operation, WatchIndex::extra(index));
-            self.extra_watches.record_mut(index).watch.next_extra_of_operation = next;
+            let next = mem::replace(
+                &mut inline_watch.next_separate_of_operation,
+                WatchIndex::separate(index),
+            );
+            self.separate_watches.record_mut(index).watch.next_separate_of_operation = next;
         }
         true
     }
@@ -904,22 +913,22 @@ impl<K: Eq, Op> Table<K, Op> {
         key: K,
     ) -> Id {
         let (entry, number) = (self.look_up_key(hash, key), self.next_id_number());
-        Id { number, index: self.add_extra_watch(number, operation_core, operation, entry) }
+        Id { number, index: self.add_separate_watch(number, operation_core, operation, entry) }
     }
 
-    fn add_extra_watch(
+    fn add_separate_watch(
         &mut self,
         id_number: NonZeroU64,
         operation_core: u32,
         operation: Id,
         entry: KeyEntry<K>,
     ) -> u32 {
-        let index = self.extra_watches.vacant_index();
-        let new_watch = self.link_new_watch(WatchIndex::extra(index), entry);
-        let extra = self.extra_watches.occupy(index);
-        (extra.id_number, extra.operation_core) = (Some(id_number), operation_core);
-        extra.operation = operation;
-        extra.watch = new_watch;
+        let index = self.separate_watches.vacant_index();
+        let new_watch = self.link_new_watch(WatchIndex::separate(index), entry);
+        let separate = self.separate_watches.occupy(index);
+        (separate.id_number, separate.operation_core) = (Some(id_number), operation_core);
+        separate.operation = operation;
+        separate.watch = new_watch;
         index
     }
 
@@ -980,7 +989,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 {
                     return FoundWatchers::Single(index.0, operation);
                 }
-                return FoundWatchers::Walk(self.start_walk_at(index));
+                return FoundWatchers::Walk(self.begin_walk_at(index));
             }
             index = watch.next_in_chain;
         }
@@ -990,11 +999,11 @@ impl<K: Eq, Op> Table<K, Op> {
         if index == WatchIndex::NONE {
             return FoundWatchers::Unwatched;
         }
-        FoundWatchers::Walk(self.start_walk_at(index))
+        FoundWatchers::Walk(self.begin_walk_at(index))
     }
 
-    fn start_walk_at(&self, next_watch: WatchIndex) -> EventWalk {
-        EventWalk { next_watch, is_suspended: false, last_id_number_at_start: self.last_id_number }
+    fn begin_walk_at(&self, next_watch: WatchIndex) -> EventWalk {
+        EventWalk { next_watch, has_cursor: false, last_id_number_at_start: self.last_id_number }
     }
 
     /// Returns the operations that watch a key, one for each watch, oldest watch first.
@@ -1006,7 +1015,7 @@ impl<K: Eq, Op> Table<K, Op> {
     where
         K: Borrow<Q>,
     {
-        let mut event = self.start_walk_at(self.find_key(hash, key));
+        let mut event = self.begin_walk_at(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
 }
@@ -1028,7 +1037,7 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
     }
 }
 
-impl<K> Record for ExtraWatch<K> {
+impl<K> Record for SeparateWatch<K> {
     const FREE_RECORD: Self =
         Self { id_number: None, operation: Id::NONE, operation_core: NONE, watch: Watch::UNLINKED };
 
@@ -1039,7 +1048,7 @@ impl<K> Record for ExtraWatch<K> {
 }
 
 impl Record for WatchOnOtherCore {
-    const FREE_RECORD: Self = Self { core: LOCAL_OPERATION, watch: Id::NONE, previous_index: NONE };
+    const FREE_RECORD: Self = Self { core: LOCAL_CORE, watch: Id::NONE, previous_index: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
         &mut self.previous_index
@@ -1093,7 +1102,7 @@ mod tests {
     #[test]
     fn records_are_small() {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
-        assert_eq!(size_of::<ExtraWatch<u64>>(), size_of::<Watch<u64>>() + 24);
+        assert_eq!(size_of::<SeparateWatch<u64>>(), size_of::<Watch<u64>>() + 24);
         assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 64);
         assert_eq!(size_of::<WatchOnOtherCore>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
@@ -1159,7 +1168,7 @@ mod tests {
     }
 
     fn begin_walk(table: &TestTable) -> EventWalk {
-        table.start_walk_at(table.find_key(hash(9), &9))
+        table.begin_walk_at(table.find_key(hash(9), &9))
     }
 
     /// Takes a step of an event, checks the operation in, and returns its index.
@@ -1183,10 +1192,10 @@ mod tests {
             remove(&mut table, ids[gone]);
             let late = add(&mut table, &[9]);
             let mut seen_inside = vec![ids[0].index];
-            while inner.is_suspended {
+            while inner.has_cursor {
                 seen_inside.extend(step(&mut table, &mut inner));
             }
-            while outer.is_suspended {
+            while outer.has_cursor {
                 seen.extend(step(&mut table, &mut outer));
             }
             let indices = ids.iter().map(|id| id.index).enumerate();
@@ -1205,7 +1214,7 @@ mod tests {
     }
 
     fn capacities(table: &TestTable) -> [usize; 3] {
-        [table.operations.capacity(), table.extra_watches.capacity(), table.chain_heads.len()]
+        [table.operations.capacity(), table.separate_watches.capacity(), table.chain_heads.len()]
     }
 
     #[test]
@@ -1238,7 +1247,7 @@ mod tests {
     /// The first page of each kind has room for four records: a `Vec` begins with this capacity.
     fn assert_only_spare_memory(table: &TestTable) {
         let [operations, watches, chains] = capacities(table);
-        assert!(operations <= 4 && watches <= 4 && chains <= SPARE_CHAINS_MAX);
+        assert!(operations <= 4 && watches <= 4 && chains <= PURGATORY_SPARE_CHAINS_MAX);
     }
 
     #[test]
@@ -1252,7 +1261,7 @@ mod tests {
             let mut turns = 1;
             let mut chains = table.chain_heads.len();
             while table.trim(is_long_sleep) {
-                assert!(table.chain_heads.len() + CHAINS_REMOVED_PER_TURN >= chains);
+                assert!(table.chain_heads.len() + PURGATORY_CHAINS_REMOVED_PER_TURN_MAX >= chains);
                 (turns, chains) = (turns + 1, table.chain_heads.len());
             }
             assert_eq!(turns == 1, is_long_sleep);
@@ -1272,7 +1281,7 @@ mod tests {
         for key in keys.clone() {
             let chains = table.chain_heads.len();
             assert!(table.try_watch(id, hash(key), key));
-            assert!(table.chain_heads.len() <= chains + CHAINS_CREATED_PER_ADD_MAX);
+            assert!(table.chain_heads.len() <= chains + PURGATORY_CHAINS_CREATED_PER_ADD_MAX);
             assert!(table.chain_heads.len() >= table.key_count);
         }
         let remove_chain = |table: &mut TestTable| table.keep_chains(table.chain_heads.len() - 1);
@@ -1293,10 +1302,13 @@ mod tests {
         let mut capacity = table.chain_heads.capacity();
         while table.trim(false) {
             let freed = (capacity - table.chain_heads.capacity()) * size_of::<WatchIndex>();
-            assert!(freed <= CHAIN_BYTES_FREED_PER_TURN, "{freed} of {capacity} chains");
+            assert!(
+                freed <= PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX,
+                "{freed} of {capacity} chains"
+            );
             capacity = table.chain_heads.capacity();
         }
-        assert!(capacity <= 4 * SPARE_CHAINS_MAX, "{capacity}");
+        assert!(capacity <= 4 * PURGATORY_SPARE_CHAINS_MAX, "{capacity}");
     }
 
     #[test]
@@ -1308,7 +1320,7 @@ mod tests {
         let two = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
         let chains = table.chain_heads.len();
-        assert!(chains > SPARE_CHAINS_MAX && !table.trim_is_requested, "{chains}");
+        assert!(chains > PURGATORY_SPARE_CHAINS_MAX && !table.trim_is_requested, "{chains}");
         for id in two {
             remove(&mut table, id);
         }

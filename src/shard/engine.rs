@@ -24,21 +24,21 @@ use crate::{
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
-        mailbox::{Backlog, MessageKind, PassPhase},
+        mailbox::{Backlog, MessageKind, MessagePhase},
         reclaim::{self, pin},
         registry,
         shared::Shared,
-        slab::{self, ClaimedTimer, NodeRef, NodeView, OwnerSlab, Slab},
+        slab::{self, ClaimedTimer, NodeView, OwnerNodeRef, OwnerSlab, Slab},
         state::{
-            BeginResetOutcome, Cancel, ClaimOutcome, ConsumedMessage, FreeWhen, ResetBy,
-            StepAfterCancelOrReset, SweepOutcome, TimerKind,
+            BeginResetOutcome, Cancel, ClaimOutcome, CloseOutcome, ConsumedMessage, FreeWhen,
+            ResetBy, StepAfterCancelOrReset, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        ELAPSED_REMOTE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        OWNER_GENERATION_MAX, PUBLISH_INTERVAL_TURNS, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+        COUNTS_PUBLISH_INTERVAL_TURNS, ELAPSED_REMOTE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS,
+        MESSAGES_PER_TURN_MAX, OWNER_GENERATION_MAX, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
         SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, WAKE_AT_QUEUED_MESSAGES,
     },
     metrics::ShardMetrics,
@@ -56,16 +56,16 @@ pub(crate) struct Engine<T> {
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
     /// [`grant_add_allowance`](Self::grant_add_allowance).
-    added_count_limit: u64,
+    add_allowance_end: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerSlab<T>,
-    pub(crate) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
+    pub(crate) wheel: RawWheel<SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) clock: ShardClock,
-    /// [`Config::drop_within`] in nanoseconds.
-    drop_within_nanos: u64,
-    /// Before this time, each sleep of the owner lasts at most `drop_within_nanos`, so that the
-    /// owner drops remotely cancelled payloads in time without a wake-up. `u64::MAX` if the owner
-    /// has dropped a remotely cancelled payload since the latest call of
+    /// [`Config::drop_cancelled_within`] in nanoseconds.
+    drop_cancelled_within_nanos: u64,
+    /// Before this time, each sleep of the owner lasts at most `drop_cancelled_within_nanos`, so
+    /// that the owner drops remotely cancelled payloads in time without a wake-up. `u64::MAX` if
+    /// the owner has dropped a remotely cancelled payload since the latest call of
     /// [`sleep_end`](Self::sleep_end).
     short_sleeps_until: Cell<u64>,
     live_limit: u32,
@@ -123,7 +123,7 @@ impl<T> Engine<T> {
         let shared = Shared::new(
             clock.clone(),
             tick,
-            Hooks::new(config.wake, config.panic),
+            Hooks::new(config.wake_hook, config.panic),
             live_limit,
             config.name,
             slab,
@@ -134,11 +134,11 @@ impl<T> Engine<T> {
             handle_template: TimerHandle::new(shared.number, 0, 0),
             shared,
             next_generation,
-            added_count_limit: 0,
+            add_allowance_end: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(shard_clock.turn_start)),
             clock: shard_clock,
-            drop_within_nanos: saturating_nanos(config.drop_within),
+            drop_cancelled_within_nanos: saturating_nanos(config.drop_cancelled_within),
             short_sleeps_until: Cell::new(0),
             live_limit,
             backlog: Backlog::default(),
@@ -239,7 +239,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn deadline_nanos_slow(&mut self, when: When) -> u64 {
         let now = self.read_clock();
-        self.shared.deadline_nanos_with_slack(when, now)
+        self.shared.general_deadline_nanos(when, now)
     }
 
     #[inline]
@@ -256,7 +256,7 @@ impl<T> Engine<T> {
     /// Otherwise the caller must first call `grant_add_allowance`.
     #[inline]
     pub(crate) fn has_add_allowance(&self) -> bool {
-        self.stats.counts.added < self.added_count_limit
+        self.stats.counts.added < self.add_allowance_end
     }
 
     /// Allows up to `max_adds` further adds, bounded by the limit of live timers and the unused
@@ -268,7 +268,7 @@ impl<T> Engine<T> {
         let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
         let generations_left = (OWNER_GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(generations_left).min(max_adds);
-        self.added_count_limit = self.stats.counts.added + adds;
+        self.add_allowance_end = self.stats.counts.added + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -315,7 +315,7 @@ impl<T> Engine<T> {
     pub(crate) fn cancel(
         &mut self,
         handle: TimerHandle,
-        wants_payload: impl FnOnce(NodeRef<'_, T>) -> bool,
+        wants_payload: impl FnOnce(OwnerNodeRef<'_, T>) -> bool,
     ) -> Result<Option<FreeWhen>, Cancel> {
         let (index, generation) = (handle.index(), handle.generation);
         if !self.nodes.try_adopt_page_of(index, generation) {
@@ -343,7 +343,7 @@ impl<T> Engine<T> {
     pub(crate) fn cancel_private<R>(
         &mut self,
         handle: TimerHandle,
-        take: impl FnOnce(NodeRef<'_, T>) -> R,
+        take: impl FnOnce(OwnerNodeRef<'_, T>) -> R,
     ) -> Option<R> {
         let node = self.nodes.entry(handle.index());
         if !node.state().cancel_private(handle.generation) {
@@ -435,7 +435,7 @@ impl<T> Engine<T> {
         self.wheel.reset_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
         if is_periodic {
             let Reading { min, max } = self.clock.latest;
-            let start = self.clock.tick.period_base_after_reset(due, min, max);
+            let start = self.clock.tick.period_start_after_reset(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
         true
@@ -459,7 +459,7 @@ impl<T> Engine<T> {
                 // not use `linked_deadline` before the timer is *postponable* (see the module
                 // `state`).
                 node.linked_deadline()
-                    .store_nanos(self.clock.tick.period_base_after_reset(due, min, max));
+                    .store_nanos(self.clock.tick.period_start_after_reset(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner)
                     == Some(StepAfterCancelOrReset::Push)
                 {
@@ -510,12 +510,12 @@ impl<T> Engine<T> {
         if node.state().has_new_deadline_if_pending(handle.generation)? {
             Some(self.clock.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
-            Some(self.owner_deadline_nanos(index))
+            Some(self.applied_deadline_nanos(index))
         }
     }
 
     /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
-    pub(crate) fn owner_deadline_nanos(&self, index: u32) -> u64 {
+    pub(crate) fn applied_deadline_nanos(&self, index: u32) -> u64 {
         self.clock.tick.tick_start_nanos(self.nodes.entry(index).deadline().get())
     }
 
@@ -605,14 +605,14 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Begins a pass: does housekeeping, and sets the tick at which the pass ends. Returns true if
-    /// the pass must consume urgent messages before the first due timer fires.
+    /// Begins a pass: reclaims nodes and pages, and sets the tick at which the pass ends. Returns
+    /// true if the pass must consume urgent messages before the first due timer fires.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
         if self.stats.in_pass {
             self.record_abandoned_pass();
         }
-        self.clock.previous_turn_start =
+        self.clock.turn_start_before_last_pass =
             mem::replace(&mut self.clock.turn_start, self.clock.latest.min);
         self.stats.counts.turns += 1;
         self.stats.in_pass = true;
@@ -620,7 +620,7 @@ impl<T> Engine<T> {
         self.stats.turn_length_is_unmeasured.set(true);
         self.nodes.trim_budget = SLAB_TRIMS_PER_PASS_MAX;
         self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
-        if self.nodes.needs_housekeeping() {
+        if self.nodes.needs_reclamation() {
             self.reclaim_nodes_and_pages();
         }
         self.publish_live_count();
@@ -664,7 +664,7 @@ impl<T> Engine<T> {
                     let due = self.clock.tick.tick_start_nanos(deadline);
                     self.stats.count_run(run.is_periodic());
                     self.stats.publish_lateness(due, &self.clock, &self.shared.gauges);
-                    return Some(node.claimed(run, due));
+                    return Some(node.to_claimed_timer(run, due));
                 }
                 ClaimOutcome::NewDeadline { periodic } => {
                     self.stats.counts.remote_resets += 1;
@@ -708,15 +708,16 @@ impl<T> Engine<T> {
         mut periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
         for _ in 0..ELAPSED_REMOTE_RESETS_MAX {
-            let deadline = self.adopt_requested_deadline(index, periodic);
+            let deadline = self.load_requested_deadline(index, periodic);
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    let claimed = node.claimed(run, self.clock.tick.tick_start_nanos(current));
-                    self.count_late_request_run(&claimed, deadline);
+                    let claimed =
+                        node.to_claimed_timer(run, self.clock.tick.tick_start_nanos(current));
+                    self.count_already_due_run(&claimed, deadline);
                     return Some(claimed);
                 }
                 ClaimOutcome::NewDeadline { periodic: is_periodic } => {
@@ -728,19 +729,19 @@ impl<T> Engine<T> {
         }
         // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
         // next pass.
-        let deadline = self.adopt_requested_deadline(index, periodic);
+        let deadline = self.load_requested_deadline(index, periodic);
         self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
     }
 
     /// Returns the tick of the requested deadline. For a periodic timer, also stores the time from
     /// which the timer now counts its period.
-    fn adopt_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
+    fn load_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
         let node = self.nodes.entry(index);
-        let (nanos, period_base) =
+        let (nanos, period_start) =
             (node.requested_deadline().load_nanos(), node.linked_deadline().load_nanos());
         if periodic {
-            self.nodes.schedule_mut(index).due = period_base;
+            self.nodes.schedule_mut(index).due = period_start;
         }
         self.clock.tick.deadline_tick(nanos)
     }
@@ -748,7 +749,7 @@ impl<T> Engine<T> {
     /// Counts the run of a timer whose remote add or reset requested the tick `deadline`, which the
     /// pass had already reached.
     #[inline]
-    fn count_late_request_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
+    fn count_already_due_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
         let deadline_nanos = self.clock.tick.tick_start_nanos(deadline);
@@ -797,7 +798,7 @@ impl<T> Engine<T> {
         {
             return Some(self.clock.turn_start);
         }
-        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.tick_start_nanos(tick));
+        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick.tick_start_nanos(tick));
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
@@ -830,14 +831,15 @@ impl<T> Engine<T> {
     /// true if a remote cancel must end this sleep, so that the owner drops the payload in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.clock.latest.min, self.next_turn_nanos());
-        let drop_within = self.drop_within_nanos;
-        if drop_within == u64::MAX {
+        let drop_cancelled_within = self.drop_cancelled_within_nanos;
+        if drop_cancelled_within == u64::MAX {
             return (next, false);
         }
         if self.short_sleeps_until.get() == u64::MAX {
-            self.short_sleeps_until.set(self.clock.turn_start.saturating_add(drop_within));
+            self.short_sleeps_until
+                .set(self.clock.turn_start.saturating_add(drop_cancelled_within));
         }
-        let short = now.saturating_add(drop_within);
+        let short = now.saturating_add(drop_cancelled_within);
         if now < self.short_sleeps_until.get() {
             return (Some(next.map_or(short, |next| next.min(short))), false);
         }
@@ -895,7 +897,7 @@ impl<T> Engine<T> {
                 && let Some(node) = self.shared.slab.node(waiting.first, &pinned)
             {
                 visit(waiting.first, &node);
-                waiting = waiting.without_first(node.link.get());
+                waiting = waiting.without_first(node.mailbox_link.get());
             }
         }
     }
@@ -906,9 +908,9 @@ impl<T> Engine<T> {
     }
 
     #[cfg(feature = "origins")]
-    pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
+    pub(crate) fn live_timers_by_call_site(&self) -> crate::metrics::LiveTimersByCallSite {
         let now = self.clock.now();
-        crate::metrics::LiveReport::new(self.nodes.creation_records(), now)
+        crate::metrics::LiveTimersByCallSite::new(self.nodes.add_records(), now)
     }
 
     /// Returns the counts except `uncollected` and `queued`, which are zero.
@@ -944,8 +946,8 @@ impl<T> Engine<T> {
     /// deadline, remote requests included, or `u64::MAX` if there is none. Also returns the lower
     /// bound of the latest clock reading.
     #[cold]
-    pub(crate) fn publish_for_undriven_wheel(&self) -> (u64, u64) {
-        let next = self.wheel.next_deadline().map(|tick| self.clock.tick.tick_start_nanos(tick));
+    pub(crate) fn publish_and_get_next_due(&self) -> (u64, u64) {
+        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick.tick_start_nanos(tick));
         self.publish_counts();
         self.stats.publish_at_turn.set(0);
         self.request_pass();
@@ -1014,7 +1016,7 @@ impl<T> Engine<T> {
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.count();
         let digest = (self.wheel.touched + self.clock.regressions + sum, queued);
-        self.stats.publish_at_turn.set(turns + PUBLISH_INTERVAL_TURNS);
+        self.stats.publish_at_turn.set(turns + COUNTS_PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_digest.replace(digest) != digest {
             let counts = Counts {
                 uncollected: self.backlog.cancelled_count().into(),
@@ -1042,7 +1044,7 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.added_count_limit = 0;
+        self.add_allowance_end = 0;
         self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
@@ -1062,25 +1064,25 @@ impl<T> Engine<T> {
 
     fn end_timer_at_close(&mut self, index: u32, found: &mut TimersAtClose<T>) {
         let node = self.nodes.entry(index);
-        let swept = node.state().sweep();
-        let has_payload = match swept {
-            SweepOutcome::NoPayload => return,
-            SweepOutcome::HandedBack { .. } => true,
-            SweepOutcome::Cancelled { has_payload } => has_payload,
+        let outcome = node.state().end_at_close();
+        let has_payload = match outcome {
+            CloseOutcome::NoPayload => return,
+            CloseOutcome::HandedBack { .. } => true,
+            CloseOutcome::Cancelled { has_payload } => has_payload,
         };
         let payload = has_payload.then(|| node.take_payload());
         if node.is_not_admitted() {
             self.stats.counts.added += 1;
             self.stats.live += 1;
         }
-        let due = match swept {
-            SweepOutcome::HandedBack { has_new_deadline: true } => {
+        let due = match outcome {
+            CloseOutcome::HandedBack { has_new_deadline: true } => {
                 self.clock.tick.round_up(node.requested_deadline().load_nanos())
             }
-            _ => self.owner_deadline_nanos(index),
+            _ => self.applied_deadline_nanos(index),
         };
         self.wheel.unlink_if_linked(&self.nodes, node);
-        if let SweepOutcome::Cancelled { .. } = swept {
+        if let CloseOutcome::Cancelled { .. } = outcome {
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += 1;
             found.cancelled_payloads.extend(payload);
@@ -1099,16 +1101,16 @@ impl<T> Engine<T> {
     }
 
     /// Consumes messages of the pass's current phase
-    /// ([`PassPhase`](crate::cross_core::mailbox::PassPhase)), within the budget. Returns the first
-    /// [`UserCodeStep`] that a message requires. If no message requires a step, ends the urgent
-    /// phase and returns `None`. Adds the number of remotely cancelled timers to `collected`. If
-    /// `wants_payload` returns false for a cancelled timer, frees the node without dropping the
-    /// payload.
+    /// ([`MessagePhase`](crate::cross_core::mailbox::MessagePhase)), within the budget. Returns the
+    /// first [`UserCodeStep`] that a message requires. If no message requires a step, ends the
+    /// urgent phase and returns `None`. Adds the number of remotely cancelled timers to
+    /// `collected`. If `wants_payload` returns false for a cancelled timer, frees the node without
+    /// dropping the payload.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
         collected: &mut usize,
-        wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
+        wants_payload: impl Fn(OwnerNodeRef<'_, T>) -> bool,
     ) -> Option<UserCodeStep<T>> {
         loop {
             // The owner adopted the node's page when it put the message into FIFO order.
@@ -1193,8 +1195,8 @@ impl<T> Engine<T> {
                         node.deadline().set(deadline);
                         if let ClaimOutcome::Fires(run) = node.state().claim() {
                             let due = self.clock.tick.tick_start_nanos(current);
-                            let claimed = node.claimed(run, due);
-                            self.count_late_request_run(&claimed, deadline);
+                            let claimed = node.to_claimed_timer(run, due);
+                            self.count_already_due_run(&claimed, deadline);
                             return Some(UserCodeStep::Due(claimed));
                         }
                     }
@@ -1237,9 +1239,9 @@ impl<T> Engine<T> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {
             // Consumes one low-priority message. A callback may add the timer during a pass, so the
             // phase of that pass is saved and restored.
-            let interrupted = mem::replace(&mut self.backlog.phase, PassPhase::low(1));
+            let interrupted = mem::replace(&mut self.backlog.phase, MessagePhase::low(1));
             let step = self.next_message_step();
-            let PassPhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
+            let MessagePhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
             if budget > 0 {
                 return Err(reason);
             }

@@ -42,7 +42,7 @@ pub struct Expired<T> {
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the shard's clock shows zero.
-    pub(super) origin: Instant,
+    pub(super) clock_origin: Instant,
     pub(super) due: u64,
     pub(super) turn_start: u64,
 }
@@ -71,7 +71,7 @@ impl<P> Expired<P> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.times.origin + Duration::from_nanos(self.times.due)
+        self.times.clock_origin + Duration::from_nanos(self.times.due)
     }
 
     /// Returns the time from [`deadline`](Self::deadline) to the beginning of the turn in which the

@@ -679,10 +679,10 @@ impl<T> Shard<T> {
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Also
     /// publishes the shard's [`metrics`](crate::metrics). Until the [`PreparedSleep`] is dropped,
-    /// these requests of other threads wake the owner ([`Config::on_wake`]):
+    /// these requests of other threads wake the owner ([`Config::wake_hook`]):
     ///
     /// - a reset to a deadline before the end of the sleep,
-    /// - the first cancel in a sleep longer than [`Config::drop_within`],
+    /// - the first cancel in a sleep longer than [`Config::drop_cancelled_within`],
     /// - 1,024 queued resets, or 1,024 queued cancels.
     ///
     /// After [`drain`](Self::drain), the timeout is zero. If the shard cannot free surplus memory
@@ -731,7 +731,7 @@ impl<T> Shard<T> {
     ///
     /// let mut poll = Poll::new()?;
     /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
-    /// let config = Config::new().on_wake(move || waker.wake().expect("the poll is alive"));
+    /// let config = Config::new().wake_hook(move || waker.wake().expect("the poll is alive"));
     /// let mut shard = Shard::with_config(config).expect("there are few shards");
     /// let mut events = Events::with_capacity(1024);
     /// shard.add(Duration::from_millis(5), "idle");
@@ -760,7 +760,7 @@ impl<T> Shard<T> {
     /// let waker = Arc::new(Waker::new(poll.registry(), Token(usize::MAX))?);
     /// let config = || {
     ///     let waker = Arc::clone(&waker);
-    ///     Config::new().on_wake(move || waker.wake().expect("the poll is alive"))
+    ///     Config::new().wake_hook(move || waker.wake().expect("the poll is alive"))
     /// };
     /// config().install()?;
     /// let mut shard = Shard::with_config(config())?;
@@ -1080,12 +1080,12 @@ impl<T> Shard<T> {
     ///
     /// let mut shard = Shard::new();
     /// shard.add(Duration::from_secs(30), "lease");
-    /// println!("{}", shard.live_report());
-    /// assert_eq!(shard.live_report().by_live_count()[0].live, 1);
+    /// println!("{}", shard.live_timers_by_call_site());
+    /// assert_eq!(shard.live_timers_by_call_site().by_live_count()[0].live, 1);
     /// ```
     #[cfg(feature = "origins")]
-    pub fn live_report(&self) -> crate::metrics::LiveReport {
-        self.engine.live_report()
+    pub fn live_timers_by_call_site(&self) -> crate::metrics::LiveTimersByCallSite {
+        self.engine.live_timers_by_call_site()
     }
 
     #[inline(always)]
@@ -1123,11 +1123,11 @@ impl<T> Shard<T> {
             self.make_room(u64::MAX)?;
             return self.engine.insert(schedule, kind, call_site, payload);
         }
-        let (next_due, now) = self.engine.publish_for_undriven_wheel();
+        let (next_due, now) = self.engine.publish_and_get_next_due();
         self.engine.shared.report_overdue_timer(now.saturating_sub(next_due));
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
-        let _ = self.engine.publish_for_undriven_wheel();
+        let _ = self.engine.publish_and_get_next_due();
         Ok(handle)
     }
 
@@ -1213,7 +1213,7 @@ impl<T> Shard<T> {
         let &ClaimedTimer { index, run, due, .. } = claimed;
         let handle = self.engine.handle_template.with_index_and_generation(index, run.generation());
         let times = ExpiryTimes {
-            origin: self.engine.clock.source.origin(),
+            clock_origin: self.engine.clock.source.origin(),
             due,
             turn_start: self.engine.clock.turn_start,
         };

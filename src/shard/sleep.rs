@@ -90,8 +90,8 @@ impl PreparedSleep<'_> {
     /// Between the announcement and this call, the thread must not park for any other reason, such
     /// as a wait for a channel or a lock. Another park could consume the wake-up.
     ///
-    /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up both calls the hook
-    /// and ends this sleep. With a hook, the first `park` of a wheel or shard returns at once.
+    /// If [`Config::wake_hook`](crate::Config::wake_hook) sets a hook, a wake-up both calls the
+    /// hook and ends this sleep. With a hook, the first `park` of a wheel or shard returns at once.
     ///
     /// # Examples
     ///
@@ -108,12 +108,12 @@ impl PreparedSleep<'_> {
     pub fn park(self) {
         let timeout = self.timeout;
         match &self.announcement {
-            // This sleep was announced before the first call of `set_owner_parks`. So a wake-up
-            // would call the hook, but not unpark this thread.
-            Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_parks()) => {
+            // This sleep was announced before the first call of `set_owner_has_parked`. So a
+            // wake-up would call the hook, but not unpark this thread.
+            Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_has_parked()) => {
                 let shared = Arc::clone(shared);
                 drop(self);
-                shared.parker.set_owner_parks();
+                shared.parker.set_owner_has_parked();
             }
             _ => Self::park_within(timeout),
         }

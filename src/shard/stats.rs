@@ -71,7 +71,7 @@ impl Stats {
         clock: &ShardClock,
         gauges: &Gauges,
     ) {
-        let cause = match (deadline_nanos > clock.previous_turn_start, self.was_behind) {
+        let cause = match (deadline_nanos > clock.turn_start_before_last_pass, self.was_behind) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // The timer was added or reset after its deadline, so the loop did not cause its

@@ -24,7 +24,7 @@ use crate::{
         state::{BeginResetOutcome, Cancel, ResetBy, StepAfterCancelOrReset},
     },
     error::AddErrorReason,
-    limits::{INDEX_MAX, OWNER_GENERATION_MAX, POSTPONED_PER_SLOT_MAX},
+    limits::{INDEX_MAX, OWNER_GENERATION_MAX, POSTPONABLE_PER_SLOT_MAX},
     local_timer,
     wheel::Storage,
 };
@@ -48,7 +48,7 @@ fn add_through_mailbox(
     callback: impl FnOnce() + Send + 'static,
 ) -> Result<RemoteOutcome<RemotelyAddedId>, AddErrorReason> {
     let schedule = TimerSchedule { due: nanos, period: 0 };
-    let added = shared.add(schedule, CallSite::caller(), OneShotClosure(callback), false);
+    let added = shared.add_remote(schedule, CallSite::caller(), OneShotClosure(callback), false);
     added.map_err(|refused| refused.reason())
 }
 
@@ -129,7 +129,7 @@ fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let (mut shard, clock) = shard();
     let schedule = TimerSchedule { due: 10_000_000, period: 10_000_000 };
     let added =
-        shard.engine.shared.add(schedule, CallSite::caller(), PeriodicClosure(|| ()), false);
+        shard.engine.shared.add_remote(schedule, CallSite::caller(), PeriodicClosure(|| ()), false);
     let armed = added.map_err(drop).expect("there is room").answer;
     let timer = TimerHandle::new(shard.engine.shared.number, armed.index, armed.generation);
     clock.set(Duration::from_micros(5_400));
@@ -191,7 +191,7 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
 fn a_slot_postpones_a_bounded_number_of_remote_resets() {
     let (mut shard, clock) = shard();
     let timers: Vec<_> = (0..20).map(|_| shard.add(TICK, callback())).collect();
-    for messages in [20, 20 - u64::from(POSTPONED_PER_SLOT_MAX)] {
+    for messages in [20, 20 - u64::from(POSTPONABLE_PER_SLOT_MAX)] {
         assert!(timers.iter().all(|&timer| reset_on_other_thread(timer, 2)));
         assert_eq!(shard.counts().queued, messages);
         assert_eq!(turn_and_count_fired(&mut shard), 0);
@@ -319,7 +319,8 @@ fn with_remote_reset(
         node.requested_deadline().store_nanos(3_000_000);
         let next = node.state.end_reset_or_cancel(ResetBy::OtherThread);
         if next == Some(StepAfterCancelOrReset::Push) {
-            let _ = shared.mailbox.push(timer.index(), node.link, MessageKind::AddedOrReset);
+            let _ =
+                shared.mailbox.push(timer.index(), node.mailbox_link, MessageKind::AddedOrReset);
         }
         next.is_some()
     });

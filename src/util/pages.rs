@@ -156,7 +156,7 @@ struct PageFreeList {
     /// This place and all later places were never in the list.
     first_never_used: u16,
     /// True if the page exists and belongs to this owner.
-    is_own: bool,
+    belongs_to_owner: bool,
     /// True if the page is in `pages_with_room`.
     is_in_pages_with_room: bool,
 }
@@ -181,7 +181,7 @@ impl PlaceAllocator {
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
         // Index 0 is never allocated.
-        self.free_lists_by_page.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
+        self.free_lists_by_page.iter().filter(|page| page.belongs_to_owner).count() * PAGE_LEN - 1
     }
 
     #[inline]
@@ -234,7 +234,7 @@ impl PlaceAllocator {
         page.used_count -= 1;
         self.current_page = number;
         let has_surplus_pages = (page.used_count == 0 || !page.is_in_pages_with_room)
-            && self.list_page_with_room(number);
+            && self.add_to_pages_with_room(number);
         (link, has_surplus_pages)
     }
 
@@ -242,7 +242,7 @@ impl PlaceAllocator {
     /// the page is empty, and the owner has surplus pages.
     #[cold]
     #[inline(never)]
-    fn list_page_with_room(&mut self, number: usize) -> bool {
+    fn add_to_pages_with_room(&mut self, number: usize) -> bool {
         let page = &mut self.free_lists_by_page[number];
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
@@ -262,7 +262,7 @@ impl PlaceAllocator {
             let number = number as usize;
             let page = &mut self.free_lists_by_page[number];
             let first = usize::from(page.first_never_used);
-            if page.first_free_plus_one == 0 && page.is_own && first < PAGE_LEN {
+            if page.first_free_plus_one == 0 && page.belongs_to_owner && first < PAGE_LEN {
                 page.first_never_used = as_u16(as_u32(PAGE_LEN.min(first + FREE_LIST_REFILL_MAX)));
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
@@ -292,8 +292,8 @@ impl PlaceAllocator {
         }
         let used = u16::from(number == 0);
         let page = &mut self.free_lists_by_page[number];
-        (page.first_never_used, page.used_count, page.is_own) = (used, used, true);
-        self.list_page_with_room(number);
+        (page.first_never_used, page.used_count, page.belongs_to_owner) = (used, used, true);
+        self.add_to_pages_with_room(number);
     }
 
     #[inline]
@@ -307,18 +307,20 @@ impl PlaceAllocator {
         if !self.has_surplus_pages() {
             return None;
         }
-        let number =
-            self.free_lists_by_page.iter().rposition(|page| page.is_own && page.used_count == 0)?;
+        let number = self
+            .free_lists_by_page
+            .iter()
+            .rposition(|page| page.belongs_to_owner && page.used_count == 0)?;
         self.empty_page_count -= 1;
         let page = &mut self.free_lists_by_page[number];
-        (page.is_own, page.first_free_plus_one) = (false, 0);
+        (page.belongs_to_owner, page.first_free_plus_one) = (false, 0);
         Some(number)
     }
 
     /// Returns a range that includes every place of page `number` used so far. If the page does not
     /// belong to this owner, returns all places of the page.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
-        let page = self.free_lists_by_page.get(number).filter(|page| page.is_own);
+        let page = self.free_lists_by_page.get(number).filter(|page| page.belongs_to_owner);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
     }
 
@@ -336,9 +338,9 @@ impl PlaceAllocator {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
-            let is_full = !page.is_own
+            let is_full = !page.belongs_to_owner
                 || page.first_free_plus_one == 0 && usize::from(page.first_never_used) == PAGE_LEN;
-            if page.is_own {
+            if page.belongs_to_owner {
                 assert_eq!(
                     page.used_count + free,
                     page.first_never_used,

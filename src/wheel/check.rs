@@ -51,8 +51,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             "`upper_counts_by_slot` differs from the entries of the upper levels"
         );
         assert_eq!(
-            self.upper_total, upper_entries,
-            "`upper_total` differs from the sum of `upper_counts_by_slot`"
+            self.upper_entry_count, upper_entries,
+            "`upper_entry_count` differs from the sum of `upper_counts_by_slot`"
         );
     }
 
@@ -67,7 +67,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         };
         if level == 0 {
             assert!(
-                count_at(Location::POSTPONABLE) <= self.slots.counted_since_empty(slot) as usize,
+                count_at(Location::POSTPONABLE) <= self.slots.postponable_count(slot) as usize,
                 "slot {slot} has more postponable entries than it has counted"
             );
         } else {
@@ -111,7 +111,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             );
         } else {
             assert!(self.idle_until <= start, "an idle pass would miss the slot");
-            assert!(self.first_start_min.get() <= start, "`next_deadline` would miss the slot");
+            assert!(
+                self.next_slot_start_min.get() <= start,
+                "`next_pass_tick` would miss the slot"
+            );
         }
         assert!(
             slots_ahead != 1 || level == 0 || self.cascade_pending,

@@ -50,7 +50,7 @@ struct Page<T> {
 /// All entries of a wheel. Index 0 is never used.
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
-    free_places: PlaceAllocator,
+    place_allocator: PlaceAllocator,
     /// The number of each freed page, and the first generation of the next page with this number.
     freed_pages: Vec<(usize, u32)>,
     /// The number of pages, including the freed pages in `freed_pages`.
@@ -142,7 +142,7 @@ impl<T> Entries<T> {
     pub(super) fn new() -> Self {
         Self {
             pages: PageTable::new(Page::allocate_page(0)),
-            free_places: PlaceAllocator::new(),
+            place_allocator: PlaceAllocator::new(),
             freed_pages: Vec::new(),
             page_numbers_end: 1,
             owned_pages: PhantomData,
@@ -201,7 +201,7 @@ impl<T> Entries<T> {
         key: Key,
     ) -> Option<T> {
         if !self.entry(key.index).location().get().is_in_first_level()
-            || self.free_places.has_last_freed()
+            || self.place_allocator.has_last_freed()
         {
             return self.remove_slow(wheel, key);
         }
@@ -210,7 +210,7 @@ impl<T> Entries<T> {
         let value = unsafe { entry.take_value() };
         // Unlike `free`, this call keeps the index outside the free lists even if the wheel becomes
         // empty.
-        Self::replace_last_freed(&mut self.free_places, key.index, key.generation + 1);
+        Self::replace_last_freed(&mut self.place_allocator, key.index, key.generation + 1);
         // The unlink comes last, when the function needs few other values, so that the function
         // saves fewer registers.
         wheel.unlink_from_first_level(self, entry);
@@ -253,7 +253,7 @@ impl<T> Entries<T> {
         index: u32,
         generation: u32,
     ) {
-        let before = Self::replace_last_freed(&mut self.free_places, index, generation);
+        let before = Self::replace_last_freed(&mut self.place_allocator, index, generation);
         if before != 0 {
             self.put_in_free_list(before);
         }
@@ -266,9 +266,13 @@ impl<T> Entries<T> {
     /// `last_freed`, or 0. If the index has used up its generations, retires the index and returns
     /// 0 instead.
     #[inline]
-    fn replace_last_freed(free_places: &mut PlaceAllocator, index: u32, generation: u32) -> u32 {
+    fn replace_last_freed(
+        place_allocator: &mut PlaceAllocator,
+        index: u32,
+        generation: u32,
+    ) -> u32 {
         if generation < WHEEL_KEY_GENERATION_MAX {
-            free_places.replace_last_freed(index)
+            place_allocator.replace_last_freed(index)
         } else {
             0
         }
@@ -278,7 +282,7 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free_places.take_last_freed() {
+        if let Some(last) = self.place_allocator.take_last_freed() {
             self.put_in_free_list(last);
         }
     }
@@ -290,7 +294,7 @@ impl<T> Entries<T> {
     /// Takes the index that was freed last, or a free index of the current page.
     #[inline(always)]
     fn allocate_index_fast(&mut self) -> Option<u32> {
-        self.free_places.take_last_freed().or_else(|| self.take_from_current_page())
+        self.place_allocator.take_last_freed().or_else(|| self.take_from_current_page())
     }
 
     #[inline(always)]
@@ -298,7 +302,7 @@ impl<T> Entries<T> {
         let pages = &self.pages;
         // SAFETY: each page in the table is allocated, and is never borrowed mutably.
         let page = |number| unsafe { pages.get(number).as_ref() };
-        self.free_places
+        self.place_allocator
             .take_from_current_page(|number, place| page(number).entries[place].links.next.get())
     }
 
@@ -340,14 +344,14 @@ impl<T> Entries<T> {
     pub(super) fn next_live_index(&self, index: u32) -> Option<u32> {
         let is_linked = |index| self.entry(index).location().get().is_linked();
         let find = |index| is_linked(index).then_some(index);
-        self.pages.find_map_index_from(index, &self.free_places, find)
+        self.pages.find_map_index_from(index, &self.place_allocator, find)
     }
 
     /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees this
     /// memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
         let pages = capacity.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        let spare = &mut self.free_places.spare_pages_to_keep;
+        let spare = &mut self.place_allocator.spare_pages_to_keep;
         *spare = as_u32(pages).max(*spare);
         while self.page_numbers_end - self.freed_pages.len() < pages {
             let Some(index) = self.take_from_new_page() else { break };
@@ -357,23 +361,23 @@ impl<T> Entries<T> {
 
     /// Returns the number of entries, used or free.
     pub(super) fn capacity(&self) -> usize {
-        self.free_places.capacity()
+        self.place_allocator.capacity()
     }
 
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
         self.flush_last_freed();
-        self.free_places.spare_pages_to_keep = 0;
-        while self.free_places.has_surplus_pages() {
+        self.place_allocator.spare_pages_to_keep = 0;
+        while self.place_allocator.has_surplus_pages() {
             self.free_surplus_page();
         }
-        self.free_places.spare_pages_to_keep = SPARE_PAGES;
+        self.place_allocator.spare_pages_to_keep = SPARE_PAGES;
     }
 
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_number_of(index), place_of(index));
-        let (next, has_surplus_pages) = self.free_places.put_in_free_list(number, place);
+        let (next, has_surplus_pages) = self.place_allocator.put_in_free_list(number, place);
         self.entry(index).links().next.set(next);
         if has_surplus_pages {
             self.free_surplus_page();
@@ -385,7 +389,7 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
-        let Some(fresh) = self.free_places.switch_to_page_with_room() else {
+        let Some(fresh) = self.place_allocator.switch_to_page_with_room() else {
             return self.take_from_new_page();
         };
         for (index, next) in fresh {
@@ -410,7 +414,7 @@ impl<T> Entries<T> {
             self.freed_pages.reserve(self.page_numbers_end);
         }
         self.pages.set(number, Page::allocate_page(generation));
-        self.free_places.add_page(number);
+        self.place_allocator.add_page(number);
         self.take_from_other_page()
     }
 
@@ -418,7 +422,7 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn free_surplus_page(&mut self) {
-        let Some(number) = self.free_places.remove_surplus_page() else { return };
+        let Some(number) = self.place_allocator.remove_surplus_page() else { return };
         let page = Self::page(&self.pages, number);
         let generations = page.entries.iter().map(|entry| entry.generation.get());
         let generation = generations.fold(page.first_generation.get(), u32::max);
@@ -440,7 +444,9 @@ impl<T> Entries<T> {
     /// Returns all indices that may have been used so far.
     pub(super) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.page_numbers().flat_map(|number| {
-            self.free_places.possibly_used_places(number).map(move |place| index_of(number, place))
+            self.place_allocator
+                .possibly_used_places(number)
+                .map(move |place| index_of(number, place))
         });
         indices.filter(|&index| index != 0)
     }
@@ -448,7 +454,7 @@ impl<T> Entries<T> {
     /// Panics if an invariant is broken.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
-        self.free_places
+        self.place_allocator
             .check(|number, place| Self::page(&self.pages, number).entries[place].links.next.get());
         assert_eq!(
             self.pages.page_numbers().count(),

@@ -29,7 +29,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// The number of slots of the first level.
     pub(super) const FIRST_LEVEL_SLOT_COUNT: usize = 1 << (LEVEL_BITS + FIRST_LEVEL_EXTRA_BITS);
     /// The number of slots of each upper level.
-    pub(super) const UPPER_SLOT_COUNT: usize = 2 << LEVEL_BITS;
+    pub(super) const SLOTS_PER_UPPER_LEVEL: usize = 2 << LEVEL_BITS;
     /// Rejects an invalid geometry at compile time.
     pub(super) const ASSERT_VALID: () = {
         assert!(LEVEL_BITS >= 1 && LEVEL_BITS <= 14, "a revolution has 2 to 2^14 slots");
@@ -64,7 +64,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
     pub(super) const fn position(level: usize, number: u64) -> u32 {
-        let ring = if level == 0 { Self::FIRST_LEVEL_SLOT_COUNT } else { Self::UPPER_SLOT_COUNT };
+        let ring =
+            if level == 0 { Self::FIRST_LEVEL_SLOT_COUNT } else { Self::SLOTS_PER_UPPER_LEVEL };
         (number & (ring as u64 - 1)) as u32
     }
 
@@ -90,7 +91,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) const fn upper_slot(level: usize, number: u64) -> u32 {
-        let first = Self::FIRST_LEVEL_SLOT_COUNT + (level - 1) * Self::UPPER_SLOT_COUNT;
+        let first = Self::FIRST_LEVEL_SLOT_COUNT + (level - 1) * Self::SLOTS_PER_UPPER_LEVEL;
         first as u32 + Self::position(level, number)
     }
 
@@ -158,7 +159,10 @@ mod tests {
             {
                 let level = Tiny::upper_level_of(now, deadline);
                 let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
-                assert!(ahead < Tiny::UPPER_SLOT_COUNT as u64, "two slot numbers share a position");
+                assert!(
+                    ahead < Tiny::SLOTS_PER_UPPER_LEVEL as u64,
+                    "two slot numbers share a position"
+                );
                 assert!(ahead > 1, "the current or the next slot");
                 assert!(!Tiny::covers(level - 1, now, deadline), "a lower level covers");
             }

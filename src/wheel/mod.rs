@@ -453,7 +453,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.next_deadline(), Some(10));
     /// ```
     pub fn next_deadline(&self) -> Option<u64> {
-        self.raw.next_deadline()
+        self.raw.next_pass_tick()
     }
 
     /// Returns the wheel's time, a tick number.

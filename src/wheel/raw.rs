@@ -19,9 +19,9 @@
 //!
 //! In the first level, only the reset of a *postponable* entry is postponed. Usually an entry
 //! becomes postponable at its first reset to a later deadline: its slot then counts the entry. A
-//! slot counts at most [`POSTPONED_PER_SLOT_MAX`](crate::limits::POSTPONED_PER_SLOT_MAX) entries
-//! (promise P7). If a slot has reached this maximum, a reset of a further entry relinks the entry
-//! at once.
+//! slot counts at most [`POSTPONABLE_PER_SLOT_MAX`](crate::limits::POSTPONABLE_PER_SLOT_MAX)
+//! entries (promise P7). If a slot has reached this maximum, a reset of a further entry relinks the
+//! entry at once.
 //!
 //! # The passage of time
 //!
@@ -37,7 +37,7 @@
 //! one pass have at most [`CASCADED_AHEAD_PER_TURN_MAX`] entries in all (P7). While a slot
 //! cascades, no new entry goes to this slot, because a lower level already covers the slot's ticks.
 //!
-//! If a slot needs several portions, `next_deadline` returns a tick early enough to leave one tick
+//! If a slot needs several portions, `next_pass_tick` returns a tick early enough to leave one tick
 //! for each portion. A pass that comes later cascades a larger portion, so that the following
 //! passes are short again.
 
@@ -51,7 +51,8 @@ use super::{
     storage::{Entry, Location, Storage},
 };
 use crate::limits::{
-    CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_WHEEL_ENTRIES, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+    CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_WHEEL_ENTRIES, SHARD_WHEEL_LEVEL_BITS,
+    SHARD_WHEEL_LEVELS,
 };
 
 /// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
@@ -67,9 +68,9 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// stores `pass_end` and `current`.
     pub(crate) idle_until: u64,
     /// No occupied slot starts after `current` and before this tick. `idle_until` never exceeds
-    /// this tick. The `Cell` lets `next_deadline` store the tick that it found, so that the next
+    /// this tick. The `Cell` lets `next_pass_tick` store the tick that it found, so that the next
     /// call need not search again.
-    pub(super) first_start_min: Cell<u64>,
+    pub(super) next_slot_start_min: Cell<u64>,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
     pub(super) stage: PassStage,
@@ -87,7 +88,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// late slot.
     pub(super) upper_counts_by_slot: Box<[u32]>,
     /// The sum of `upper_counts_by_slot`.
-    pub(super) upper_total: u32,
+    pub(super) upper_entry_count: u32,
     /// How often an entry was linked, reset, relinked, unlinked or returned.
     pub(crate) touched: u64,
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
@@ -107,7 +108,7 @@ pub(super) enum PassStage {
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
 pub(crate) fn shard_level_geometry() -> impl Iterator<Item = (u64, u64)> {
-    type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
+    type ShardGeometry = Geometry<SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS>;
     (0..SHARD_WHEEL_LEVELS).map(|level| {
         (
             ShardGeometry::slot_start(level, 1),
@@ -122,7 +123,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             current: now,
             pass_end: now,
             idle_until: 0,
-            first_start_min: Cell::new(0),
+            next_slot_start_min: Cell::new(0),
             last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
             stage: PassStage::Done,
             cascade_pending: false,
@@ -133,10 +134,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             upper_counts_by_slot: vec![
                 0;
                 (LEVELS - 1)
-                    * Geometry::<LEVEL_BITS, LEVELS>::UPPER_SLOT_COUNT
+                    * Geometry::<LEVEL_BITS, LEVELS>::SLOTS_PER_UPPER_LEVEL
             ]
             .into_boxed_slice(),
-            upper_total: 0,
+            upper_entry_count: 0,
             touched: 0,
             slots: Slots::new(),
         }
@@ -238,7 +239,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(entry.deadline().get());
         let is_postponable =
-            location == Location::FIRST_LEVEL && self.slots.try_count_postponable(slot);
+            location == Location::FIRST_LEVEL && self.slots.try_increment_postponable_count(slot);
         if is_postponable {
             entry.location().set(Location::POSTPONABLE);
         }
@@ -295,10 +296,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             if tick > self.last_first_level_tick {
                 return self.link_in_upper_level(storage, entry, deadline, tick);
             }
-            if self
-                .slots
-                .try_count_postponable(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick))
-            {
+            if self.slots.try_increment_postponable_count(
+                Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick),
+            ) {
                 return self.link_in_first_level(
                     storage,
                     entry,
@@ -337,7 +337,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
         let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(deadline);
-        if deadline > self.last_first_level_tick || !self.slots.can_count_postponable(slot) {
+        if deadline > self.last_first_level_tick || !self.slots.has_room_for_postponable(slot) {
             self.reset_or_link(storage, entry, deadline);
             return false;
         }
@@ -348,7 +348,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
         // Counts the entry after `unlink_keeping_len`, because unlinking the slot's only entry
         // clears the slot's count.
-        let is_counted = self.slots.try_count_postponable(slot);
+        let is_counted = self.slots.try_increment_postponable_count(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
         self.touched += 1;
         self.link_in_first_level(storage, entry, deadline, deadline, Location::POSTPONABLE);
@@ -410,7 +410,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         location: Location,
     ) {
         let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(slot_tick);
-        self.lower_first_start(slot_tick);
+        self.lower_next_slot_start_min(slot_tick);
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
         entry.location().set(location);
@@ -429,7 +429,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let slot = self.choose_upper_slot(slot_tick);
         self.upper_counts_by_slot
             [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] += 1;
-        self.upper_total += 1;
+        self.upper_entry_count += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
         entry.location().set(Location::in_upper_slot(slot));
@@ -441,16 +441,16 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
-        self.lower_first_start(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
+        self.lower_next_slot_start_min(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
         Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
     }
 
-    /// Lowers `first_start_min` and `idle_until` to at most `start`, the start of a slot into which
-    /// the caller links an entry.
+    /// Lowers `next_slot_start_min` and `idle_until` to at most `start`, the start of a slot into
+    /// which the caller links an entry.
     #[inline]
-    fn lower_first_start(&mut self, start: u64) {
-        if start < self.first_start_min.get() {
-            self.first_start_min.set(start);
+    fn lower_next_slot_start_min(&mut self, start: u64) {
+        if start < self.next_slot_start_min.get() {
+            self.next_slot_start_min.set(start);
             self.idle_until = self.idle_until.min(start);
         }
     }
@@ -481,7 +481,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if let Some(slot) = location.upper_slot() {
             self.upper_counts_by_slot
                 [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] -= 1;
-            self.upper_total -= 1;
+            self.upper_entry_count -= 1;
         }
         self.slots.unlink(storage, entry.links());
     }
@@ -520,7 +520,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
         let slot = if tick <= self.last_first_level_tick {
-            self.lower_first_start(tick);
+            self.lower_next_slot_start_min(tick);
             Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick)
         } else {
             self.choose_upper_slot(tick)
@@ -571,7 +571,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let entry = storage.entry(first);
             let deadline = entry.deadline().get();
             entry.location().set(Location::UNLINKED);
-            if !self.slots.pop(storage, slot, first, entry.links().next.get()) {
+            if !self.slots.pop_and_has_more(storage, slot, first, entry.links().next.get()) {
                 self.stage = PassStage::Done;
             }
             if self.should_prefetch() {
@@ -602,7 +602,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn has_remaining_work(&self) -> bool {
         // No slot before `current` has entries.
-        let is_due = || self.next_deadline().is_some_and(|tick| tick <= self.pass_end);
+        let is_due = || self.next_pass_tick().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 
@@ -764,7 +764,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the first tick after `current` at which an occupied slot starts.
     #[inline]
     fn next_slot_start(&self) -> Option<u64> {
-        let tick = self.first_start_min.get();
+        let tick = self.next_slot_start_min.get();
         let is_first = tick > self.current
             && tick <= self.last_first_level_tick
             && !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick));
@@ -772,14 +772,14 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Searches the levels for [`next_slot_start`](Self::next_slot_start), and stores the result in
-    /// `first_start_min`.
+    /// `next_slot_start_min`.
     #[inline(never)]
     fn find_next_slot_start(&self) -> Option<u64> {
-        let tick = self.first_start_min.get();
+        let tick = self.next_slot_start_min.get();
         if tick > self.current && self.has_upper_slot_starting_at(tick) {
             return Some(tick);
         }
-        let has_entries = self.upper_total < self.len;
+        let has_entries = self.upper_entry_count < self.len;
         let mut first =
             if has_entries { self.next_occupied_slot_number(0, u64::MAX) } else { None };
         // A slot of an upper level starts only where a revolution of the first level starts. So if
@@ -791,7 +791,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 first = number.map(start).or(first);
             }
         }
-        self.first_start_min.set(first.unwrap_or(u64::MAX));
+        self.next_slot_start_min.set(first.unwrap_or(u64::MAX));
         first
     }
 
@@ -802,7 +802,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
         let previous = Geometry::<LEVEL_BITS, LEVELS>::slot_number(
             level,
-            self.current.max(self.first_start_min.get().saturating_sub(1)),
+            self.current.max(self.next_slot_start_min.get().saturating_sub(1)),
         );
         let count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last) - previous;
         if count == 0 {
@@ -821,12 +821,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Returns the first tick at which the wheel needs a pass; `None` if there are no entries.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_pass_tick(&self) -> Option<u64> {
         let late = self.has_late_entries().then_some(self.pass_end);
         let work = if self.has_work_at_current() {
             Some(self.current)
         } else {
-            self.next_slot_start().map(|start| self.lower_to_cascade_tick(start))
+            self.next_slot_start().map(|start| self.min_with_cascade_tick(start))
         };
         work.into_iter().chain(late).min()
     }
@@ -834,12 +834,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the earlier of two ticks: the next tick at which a pass must cascade a portion in
     /// advance, and `first_start`, the first start of an occupied slot. Ignores a slot's final
     /// portion, which cascades at the slot's start.
-    fn lower_to_cascade_tick(&self, first_start: u64) -> u64 {
-        if self.upper_total <= CASCADED_AHEAD_PER_TURN_MAX {
+    fn min_with_cascade_tick(&self, first_start: u64) -> u64 {
+        if self.upper_entry_count <= CASCADED_AHEAD_PER_TURN_MAX {
             return first_start;
         }
         // The portions of a slot that starts after `last` begin after `first_start`.
-        let portions_max = u64::from(self.upper_total / CASCADED_AHEAD_PER_TURN_MAX);
+        let portions_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
         let last = first_start.saturating_add(portions_max);
         let number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;
         let mut total_entries = 0;

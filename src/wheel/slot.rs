@@ -22,7 +22,7 @@ use super::{
     level::Geometry,
     storage::{Entry, Links, Storage},
 };
-use crate::limits::{INDEX_MAX, POSTPONED_PER_SLOT_MAX};
+use crate::limits::{INDEX_MAX, POSTPONABLE_PER_SLOT_MAX};
 
 /// Marks a `previous` link that holds a slot's index instead of an entry's.
 const SLOT_FLAG: u32 = 1 << 31;
@@ -30,7 +30,7 @@ const SLOT_FLAG: u32 = 1 << 31;
 const POSTPONABLE_COUNT_UNIT: u32 = 1 << 25;
 const FIRST_ENTRY_MASK: u32 = POSTPONABLE_COUNT_UNIT - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST_ENTRY_MASK && POSTPONED_PER_SLOT_MAX < u32::MAX / POSTPONABLE_COUNT_UNIT,
+    INDEX_MAX <= FIRST_ENTRY_MASK && POSTPONABLE_PER_SLOT_MAX < u32::MAX / POSTPONABLE_COUNT_UNIT,
     "an index and a count fit in a head"
 );
 
@@ -143,18 +143,18 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Returns true if a slot can count one more postponable entry.
     #[inline]
-    pub(super) fn can_count_postponable(&self, slot: u32) -> bool {
-        self.head_word(slot) < POSTPONED_PER_SLOT_MAX * POSTPONABLE_COUNT_UNIT
+    pub(super) fn has_room_for_postponable(&self, slot: u32) -> bool {
+        self.head_word(slot) < POSTPONABLE_PER_SLOT_MAX * POSTPONABLE_COUNT_UNIT
     }
 
     /// Counts one more postponable entry in a slot. Returns false if the count is at its maximum.
     #[inline]
-    pub(super) fn try_count_postponable(&mut self, slot: u32) -> bool {
-        let can_count_postponable = self.can_count_postponable(slot);
-        if can_count_postponable {
+    pub(super) fn try_increment_postponable_count(&mut self, slot: u32) -> bool {
+        let has_room = self.has_room_for_postponable(slot);
+        if has_room {
             *self.head_word_mut(slot) += POSTPONABLE_COUNT_UNIT;
         }
-        can_count_postponable
+        has_room
     }
 
     /// Links an entry to the front of a slot.
@@ -181,7 +181,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Unlinks entry `first` from the front of a slot other than the late slot; `next` is the entry
     /// after it. Returns false if the slot is empty now.
     #[inline(always)]
-    pub(super) fn pop<S: Storage>(
+    pub(super) fn pop_and_has_more<S: Storage>(
         &mut self,
         storage: &S,
         slot: u32,
@@ -269,7 +269,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Returns how many postponable entries a slot has counted since it was last empty.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn counted_since_empty(&self, slot: u32) -> u32 {
+    pub(super) fn postponable_count(&self, slot: u32) -> u32 {
         self.head_word(slot) / POSTPONABLE_COUNT_UNIT
     }
 }
@@ -354,10 +354,13 @@ mod tests {
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
             for count in 0..10 {
-                assert_eq!(list.slots.try_count_postponable(1), count < POSTPONED_PER_SLOT_MAX);
                 assert_eq!(
-                    list.slots.counted_since_empty(1),
-                    POSTPONED_PER_SLOT_MAX.min(count + 1)
+                    list.slots.try_increment_postponable_count(1),
+                    count < POSTPONABLE_PER_SLOT_MAX
+                );
+                assert_eq!(
+                    list.slots.postponable_count(1),
+                    POSTPONABLE_PER_SLOT_MAX.min(count + 1)
                 );
             }
             // Unlinks from the middle, the end and the front, and pops from the front.
@@ -365,9 +368,9 @@ mod tests {
                 list.unlink(entries[position]);
             }
             let again = list.link(1);
-            assert!(list.slots.pop(&list.entries, 1, again, entries[2]));
-            assert!(!list.slots.try_count_postponable(1));
-            assert!(!list.slots.pop(&list.entries, 1, entries[2], 0));
+            assert!(list.slots.pop_and_has_more(&list.entries, 1, again, entries[2]));
+            assert!(!list.slots.try_increment_postponable_count(1));
+            assert!(!list.slots.pop_and_has_more(&list.entries, 1, entries[2], 0));
             assert!(list.slots.is_empty(1));
         }
     }

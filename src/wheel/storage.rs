@@ -44,7 +44,7 @@ pub(crate) struct Location(u32);
 
 impl Location {
     /// In no slot since the storage set this location. The value is zero, as in new memory.
-    pub(crate) const NEVER_LINKED: Self = Self(0);
+    pub(crate) const INITIAL: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
     /// In the late slot, or in the slot into which the late slot was spliced.

@@ -28,26 +28,26 @@
 use super::Reading;
 
 /// The maximum length of an anchor's window, in nanoseconds. At the counter's measured speed, a
-/// window is a fifth shorter. The bounds of a reading are at most [`BOUNDS_GAP_MAX_NANOS`] apart.
-/// The distance between the bounds is the sum of three parts:
+/// window is a fifth shorter. The bounds of a reading are at most [`READING_WIDTH_MAX_NANOS`]
+/// apart. The distance between the bounds is the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_MAX_NANOS`,
-/// * the *bracket*, the span between the two counts of an anchor: at most an eighth of
+/// * the *anchor span*, the span between the two counts of an anchor: at most an eighth of
 ///   `WINDOW_MAX_NANOS`,
 /// * [`EARLY_READ_MARGIN_NANOS`].
 const WINDOW_MAX_NANOS: u64 = 16_000;
 
 /// The largest distance between the bounds of a reading.
-pub(crate) const BOUNDS_GAP_MAX_NANOS: u64 = 10_000;
+pub(crate) const READING_WIDTH_MAX_NANOS: u64 = 10_000;
 
 /// The margin added to the upper bound of an estimate. While an earlier instruction waits for
 /// memory, the processor may read the counter up to a microsecond too early.
 const EARLY_READ_MARGIN_NANOS: u64 = 1_000;
 
-/// If the bracket, the span between an anchor's two counts, is longer than [`WINDOW_MAX_NANOS`]
+/// If the anchor span, the span between an anchor's two counts, is longer than [`WINDOW_MAX_NANOS`]
 /// divided by this number, the anchor gets no window. The thread was probably interrupted between
 /// the two readings of the counter.
-const WINDOW_TO_BRACKET_RATIO_MIN: u64 = 8;
+const WINDOW_TO_ANCHOR_SPAN_RATIO_MIN: u64 = 8;
 
 /// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A
 /// shorter time would make the relative error large. With a longer time, [`RateBounds::measured`]
@@ -194,8 +194,10 @@ impl ClockEstimator {
     fn set_anchor(&mut self, rate: RateBounds, anchor: Anchor) {
         self.state = CalibrationState::Calibrated { previous: anchor, rate };
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
-        let bracket = anchor.count_after.checked_sub(anchor.count_before);
-        if bracket.is_some_and(|bracket| bracket <= window_counts / WINDOW_TO_BRACKET_RATIO_MIN) {
+        let anchor_span = anchor.count_after.checked_sub(anchor.count_before);
+        if anchor_span.is_some_and(|anchor_span| {
+            anchor_span <= window_counts / WINDOW_TO_ANCHOR_SPAN_RATIO_MIN
+        }) {
             self.window = AnchorWindow {
                 last_count: anchor.count_after,
                 end_count: anchor.count_after.saturating_add(window_counts),

@@ -88,7 +88,7 @@ impl SimulatedMachine {
     fn read_and_check(&mut self) {
         let (truth, reading) = self.read();
         assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
-        assert!(reading.max - reading.min <= BOUNDS_GAP_MAX_NANOS, "{reading:?} is too wide");
+        assert!(reading.max - reading.min <= READING_WIDTH_MAX_NANOS, "{reading:?} is too wide");
     }
 
     fn read_often_and_check(&mut self, readings: u32) {
@@ -297,7 +297,7 @@ fn min_exceeds_the_time_by_at_most_max_width() {
         let nanos = machine.random.u64(1..5_000);
         machine.advance(nanos);
         let (truth, reading) = machine.read();
-        assert!(reading.min <= truth + BOUNDS_GAP_MAX_NANOS, "{reading:?} is ahead of {truth}");
+        assert!(reading.min <= truth + READING_WIDTH_MAX_NANOS, "{reading:?} is ahead of {truth}");
         assert!(reading.min <= reading.max);
     }
 }
@@ -369,8 +369,8 @@ fn a_measured_rate_has_the_bounds_of_its_anchors() {
 
 #[test]
 fn a_rate_from_a_long_or_imprecise_span_is_rejected() {
-    let measured = |nanos, bracket| {
-        RateBounds::measured(anchor(0, 0, 0), anchor(nanos, nanos, nanos + bracket)).is_some()
+    let measured = |nanos, anchor_span| {
+        RateBounds::measured(anchor(0, 0, 0), anchor(nanos, nanos, nanos + anchor_span)).is_some()
     };
     assert!(measured(CALIBRATION_MAX_NANOS, 0) && !measured(CALIBRATION_MAX_NANOS + 1, 0));
     assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");

@@ -30,14 +30,17 @@ use crate::{
 /// The longest time from arming the descriptor to its expiry: 68 years.
 const ARM_DURATION_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// In `armed_deadline`: no deadline is armed. In `triggers_begun_when_armed`: a call of `trigger`
-/// was in progress when the owner armed the descriptor.
-const NONE: u64 = u64::MAX;
+/// The value of `armed_deadline` while no deadline is armed.
+const NO_DEADLINE_ARMED: u64 = u64::MAX;
+
+/// The value of `triggers_begun_when_armed` if a call of `trigger` was in progress when the owner
+/// armed the descriptor.
+const TRIGGER_IN_PROGRESS: u64 = u64::MAX;
 
 /// A timerfd: a file descriptor that becomes readable when its timer expires. Arming the timerfd
 /// makes it unreadable, so the owner need not read it.
 #[derive(Debug)]
-pub(crate) struct Descriptor {
+pub(crate) struct TimerDescriptor {
     timerfd: OwnedFd,
     triggers_begun: AtomicU64,
     triggers_ended: AtomicU64,
@@ -49,7 +52,7 @@ pub(crate) struct Descriptor {
 /// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
 /// sees the descriptor if the owner opened it before the fence F1 of this sleep (module `parker`).
 #[derive(Debug, Default)]
-pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<Descriptor>>);
+pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<TimerDescriptor>>);
 
 impl LazyDescriptor {
     pub(crate) fn trigger(&self) {
@@ -59,14 +62,14 @@ impl LazyDescriptor {
     }
 }
 
-impl Descriptor {
+impl TimerDescriptor {
     /// Opens a disarmed descriptor.
     pub(crate) fn open(clock: TimerfdClockId) -> io::Result<Self> {
         Ok(Self {
             timerfd: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
             triggers_begun: AtomicU64::new(0),
             triggers_ended: AtomicU64::new(0),
-            armed_deadline: AtomicU64::new(NONE),
+            armed_deadline: AtomicU64::new(NO_DEADLINE_ARMED),
             triggers_begun_when_armed: AtomicU64::new(0),
         })
     }
@@ -75,8 +78,8 @@ impl Descriptor {
     /// armed for `deadline`. `time_left` returns the time from now to the deadline. If `deadline`
     /// and the result of `time_left` are `None`, disarms the descriptor.
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
-        let deadline = deadline.unwrap_or(NONE);
-        let begun = self.stable_trigger_count();
+        let deadline = deadline.unwrap_or(NO_DEADLINE_ARMED);
+        let begun = self.trigger_count_unless_triggering();
         // Both `Relaxed`: only the owner uses the two fields loaded here.
         let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
@@ -85,7 +88,8 @@ impl Descriptor {
         self.set_expiry(time_left());
         // Both `Relaxed`: only the owner uses the two fields stored here. Stores the count from
         // before `set_expiry`: a call of `trigger` since then may have replaced `deadline`.
-        self.triggers_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
+        self.triggers_begun_when_armed
+            .store(begun.unwrap_or(TRIGGER_IN_PROGRESS), Ordering::Relaxed);
         self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
 
@@ -96,12 +100,12 @@ impl Descriptor {
         self.triggers_begun.fetch_add(1, Ordering::Relaxed);
         self.set_expiry(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `triggers_begun`;
-        // pairs with the Acquire of `stable_trigger_count`.
+        // pairs with the Acquire of `trigger_count_unless_triggering`.
         self.triggers_ended.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
-    fn stable_trigger_count(&self) -> Option<u64> {
+    fn trigger_count_unless_triggering(&self) -> Option<u64> {
         // Acquire: pairs with the Release of `trigger`, so that `begun` is at least `ended`.
         let ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If `arm` leaves the
@@ -120,7 +124,7 @@ impl Descriptor {
     }
 }
 
-impl AsFd for Descriptor {
+impl AsFd for TimerDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timerfd.as_fd()
     }
@@ -189,7 +193,7 @@ impl From<TimerFdError> for io::Error {
 mod tests {
     use super::*;
 
-    fn remaining(descriptor: &Descriptor) -> Duration {
+    fn remaining(descriptor: &TimerDescriptor) -> Duration {
         let left = rustix::time::timerfd_gettime(&descriptor.timerfd).expect("a timerfd").it_value;
         Duration::try_from(left).expect("not negative")
     }
@@ -198,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_not_rearmed_for_the_same_deadline() {
-        let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
+        let descriptor = TimerDescriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.arm(Some(7), || unreachable!("armed for this deadline"));
         assert!(remaining(&descriptor) > MINUTE / 2);
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_rearmed_after_a_trigger() {
-        let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
+        let descriptor = TimerDescriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.trigger();
         assert!(remaining(&descriptor) < MINUTE / 2);
@@ -219,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_rearmed_while_a_trigger_is_in_progress() {
-        let descriptor = Descriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
+        let descriptor = TimerDescriptor::open(TimerfdClockId::Monotonic).expect("a descriptor");
         descriptor.triggers_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));

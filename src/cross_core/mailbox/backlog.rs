@@ -24,7 +24,7 @@ pub(crate) struct Backlog {
     /// Urgent messages in FIFO order. The messages move to `ready` once `unreversed`, which holds
     /// older messages, is empty.
     reversed: MessageList,
-    pub(crate) phase: PassPhase,
+    pub(crate) phase: MessagePhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
     /// True if half of the most recent odd budget was rounded up for low-priority messages.
@@ -34,7 +34,7 @@ pub(crate) struct Backlog {
 /// The phase of a pass. If there are urgent messages, a pass begins with the *urgent phase*. The
 /// last phase consumes only low-priority messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PassPhase {
+pub(crate) struct MessagePhase {
     pub(crate) is_urgent: bool,
     /// True if this phase may still take messages out of the mailbox, at most once. Later messages
     /// wait for the next pass, so that a flood does not prolong this pass.
@@ -43,7 +43,7 @@ pub(crate) struct PassPhase {
     pub(crate) budget: usize,
 }
 
-impl PassPhase {
+impl MessagePhase {
     pub(crate) const fn low(budget: usize) -> Self {
         Self { is_urgent: false, may_take_from_mailbox: true, budget }
     }
@@ -55,7 +55,7 @@ impl Backlog {
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         if self.is_empty() && mailbox.is_empty() {
-            self.phase = PassPhase::default();
+            self.phase = MessagePhase::default();
             return false;
         }
         self.begin_pass_with_messages(mailbox, budget)
@@ -63,7 +63,7 @@ impl Backlog {
 
     #[inline(never)]
     fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
-        self.phase = PassPhase::low(budget);
+        self.phase = MessagePhase::low(budget);
         let has_urgent =
             self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
         if has_urgent {
@@ -76,7 +76,7 @@ impl Backlog {
     /// messages does not starve them. Half of an odd budget is rounded up and down alternately, so
     /// that a budget of one starves neither priority.
     fn begin_urgent_phase(&mut self, mailbox: &Mailbox) {
-        let PassPhase { is_urgent, budget, .. } = &mut self.phase;
+        let MessagePhase { is_urgent, budget, .. } = &mut self.phase;
         *is_urgent = true;
         let is_odd = !budget.is_multiple_of(2);
         self.last_odd_budget_favored_low ^= is_odd;
@@ -94,14 +94,14 @@ impl Backlog {
 
     /// Returns true if the pass in progress still has to take messages out of the mailbox.
     pub(crate) fn must_take_from_mailbox(&self, mailbox: &Mailbox) -> bool {
-        let PassPhase { is_urgent, may_take_from_mailbox, .. } = self.phase;
+        let MessagePhase { is_urgent, may_take_from_mailbox, .. } = self.phase;
         is_urgent && may_take_from_mailbox && mailbox.urgent.has_messages()
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
     /// Subtracts `further_messages` from the budget, after a batch of several messages has counted
     /// as one.
-    pub(crate) fn charge_batch(&mut self, further_messages: usize) {
+    pub(crate) fn charge_rest_of_batch(&mut self, further_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(further_messages);
     }
 
@@ -152,7 +152,7 @@ impl Backlog {
             }
         }
         if self.phase.is_urgent {
-            self.phase = PassPhase::low(self.phase.budget + self.budget_reserved_for_low);
+            self.phase = MessagePhase::low(self.phase.budget + self.budget_reserved_for_low);
         }
         false
     }

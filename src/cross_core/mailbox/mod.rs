@@ -6,10 +6,10 @@
 //! stack by one swap.
 //!
 //! ```text
-//!   63                  39 38                  14   13      12    11         0
-//! +----------------------+----------------------+------+---------+-------------+
-//! | index of the second  | index of the newest  | knock| payload |    count    |
-//! +----------------------+----------------------+------+---------+-------------+
+//!   63                  39 38                  14        13               12        11         0
+//! +----------------------+----------------------+----------------+-----------------+-------------+
+//! | index of the second  | index of the newest  | turn requested | payload to drop |    count    |
+//! +----------------------+----------------------+----------------+-----------------+-------------+
 //!   all zeros: empty, all ones: closed
 //! ```
 //!
@@ -20,11 +20,12 @@
 //! The *count* is the number of messages in the stack. A count that overflows continues at
 //! `FIRST_INEXACT_COUNT`, and is inexact from then on.
 //!
-//! The flag *payload* means that the owner must drop the payload of a cancelled timer in the stack.
+//! The flag *payload to drop* means that the owner must drop the payload of a cancelled timer in
+//! the stack.
 //!
-//! The flag *knock* of the urgent stack stands for an urgent message without a node. A thread that
-//! finds no free node for its message sets the flag, so that the owner takes a turn before it
-//! sleeps. A push clears the flag, because the pushed message has the same effect.
+//! The flag *turn requested* of the urgent stack stands for an urgent message without a node. A
+//! thread that finds no free node for its message sets the flag, so that the owner takes a turn
+//! before it sleeps. A push clears the flag, because the pushed message has the same effect.
 //!
 //! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
 //! the earliest deadline, so the owner consumes all urgent messages before it sleeps. The second
@@ -34,7 +35,7 @@
 //!
 //! # Permitted operations
 //!
-//! - Any thread may `knock`, and may `push` a node whose *queued* flag this thread has set
+//! - Any thread may `request_turn`, and may `push` a node whose *queued* flag this thread has set
 //!   (`state`, S4). Until the push, this thread has exclusive use of the node's link.
 //! - Only the owner calls `take_all`, `close` and `peek_messages`. The owner may read the links of
 //!   queued messages. Between taking and consuming a message, the owner may also write its link
@@ -50,9 +51,9 @@
 //!
 //! # Ordering
 //!
-//! M1: `push` and `knock` release; `take_all`, `close` and `peek_messages` acquire. Each push or
-//! knock is a read-modify-write, so it continues the release sequences since the last `take_all`.
-//! So the owner sees every link, and all writes before each push or knock.
+//! M1: `push` and `request_turn` release; `take_all`, `close` and `peek_messages` acquire. Each
+//! push or turn request is a read-modify-write, so it continues the release sequences since the
+//! last `take_all`. So the owner sees every link, and all writes before each push or turn request.
 //!
 //! # Models
 //!
@@ -60,9 +61,9 @@
 
 mod backlog;
 
-pub(crate) use self::backlog::{Backlog, PassPhase};
+pub(crate) use self::backlog::{Backlog, MessagePhase};
 use crate::{
-    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_AT_QUEUED_MESSAGES},
+    limits::{INDEX_MAX, MESSAGE_COUNT_OVERFLOW, WAKE_AT_QUEUED_MESSAGES},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -74,19 +75,19 @@ const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const NEWEST_SHIFT: u32 = 14;
 const SECOND_NEWEST_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
-const COUNT_MASK: u64 = MESSAGE_COUNT_WRAP as u64 - 1;
-const PAYLOAD_FLAG: u64 = COUNT_MASK + 1;
-const KNOCK_FLAG: u64 = PAYLOAD_FLAG << 1;
+const COUNT_MASK: u64 = MESSAGE_COUNT_OVERFLOW as u64 - 1;
+const PAYLOAD_TO_DROP_FLAG: u64 = COUNT_MASK + 1;
+const TURN_REQUESTED_FLAG: u64 = PAYLOAD_TO_DROP_FLAG << 1;
 /// The value at which a count continues after an overflow. From this value on, a count may be
 /// inexact.
-const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_WRAP - WAKE_AT_QUEUED_MESSAGES;
+const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_OVERFLOW - WAKE_AT_QUEUED_MESSAGES;
 /// The count of a list whose exact number of messages is unknown. Despite removals, the count stays
 /// above `FIRST_INEXACT_COUNT` until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK
         && SECOND_NEWEST_SHIFT + INDEX_BITS == 64
-        && KNOCK_FLAG >> NEWEST_SHIFT == 0,
+        && TURN_REQUESTED_FLAG >> NEWEST_SHIFT == 0,
     "the parts of a head fit its 64 bits"
 );
 const _: () = assert!(
@@ -138,8 +139,8 @@ pub(crate) enum MessageKind {
 pub(crate) enum PushOutcome {
     /// The message is queued, and its stack now has `depth` messages. From `FIRST_INEXACT_COUNT`
     /// on, the true number may be larger by a multiple of `WAKE_AT_QUEUED_MESSAGES`.
-    /// `is_first_payload` is true if this push has set the flag *payload*.
-    Queued { depth: u32, is_first_payload: bool },
+    /// `has_set_payload_flag` is true if this push has set the flag *payload to drop*.
+    Queued { depth: u32, has_set_payload_flag: bool },
     /// The shard has ended.
     Closed,
 }
@@ -150,24 +151,24 @@ impl Mailbox {
     pub(crate) fn push(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> PushOutcome {
         match kind {
             MessageKind::AddedOrReset => self.urgent.push(index, link, 0),
-            MessageKind::Cancelled => self.low.push(index, link, PAYLOAD_FLAG),
+            MessageKind::Cancelled => self.low.push(index, link, PAYLOAD_TO_DROP_FLAG),
             MessageKind::CancelledPayloadTaken => self.low.push(index, link, 0),
         }
     }
 
     /// Makes the owner take a turn before its next sleep. The caller must then wake the owner if it
     /// is asleep.
-    pub(crate) fn knock(&self) {
+    pub(crate) fn request_turn(&self) {
         // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. This OR
         // leaves a closed head unchanged.
-        self.urgent.head.fetch_or(KNOCK_FLAG, Ordering::Release);
+        self.urgent.head.fetch_or(TURN_REQUESTED_FLAG, Ordering::Release);
     }
 
     /// Closes the mailbox and discards its messages. Called once.
     pub(crate) fn close(&self) {
         for stack in [&self.urgent, &self.low] {
-            // Acquire (M1): the pushers' writes happen before the owner's sweep of all state words
-            // (`state`).
+            // Acquire (M1): the pushers' writes happen before the owner's `end_at_close` for all
+            // state words (`state`).
             stack.head.swap(CLOSED, Ordering::Acquire);
         }
     }
@@ -180,7 +181,7 @@ impl Mailbox {
         // F1 (see `parker`).
         self.has_urgent()
             || self.low.depth() >= wake_depth
-            || ends_on_cancel && self.low.has_payload()
+            || ends_on_cancel && self.low.has_payload_to_drop()
     }
 
     #[inline]
@@ -197,7 +198,8 @@ impl Mailbox {
         self.urgent.head.load(Ordering::Relaxed) | self.low.head.load(Ordering::Relaxed) == EMPTY
     }
 
-    /// Returns true if an urgent message is queued, or a thread has [knocked](Self::knock).
+    /// Returns true if an urgent message is queued, or a thread has [requested a
+    /// turn](Self::request_turn).
     pub(crate) fn has_urgent(&self) -> bool {
         self.urgent.has_messages()
     }
@@ -226,11 +228,11 @@ impl Stack {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let counted = if head & COUNT_MASK < COUNT_MASK {
-                (head & (PAYLOAD_FLAG | COUNT_MASK)) + 1
+                (head & (PAYLOAD_TO_DROP_FLAG | COUNT_MASK)) + 1
             } else if head == CLOSED {
                 return PushOutcome::Closed;
             } else {
-                head & PAYLOAD_FLAG | u64::from(FIRST_INEXACT_COUNT)
+                head & PAYLOAD_TO_DROP_FLAG | u64::from(FIRST_INEXACT_COUNT)
             };
             // Relaxed: the compare-and-swap below publishes the link.
             link.0.store(second_of(head), Ordering::Relaxed);
@@ -240,16 +242,16 @@ impl Stack {
             // compare-and-swap is retried.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
-                    let is_first_payload = payload_flag & !head != 0;
-                    return PushOutcome::Queued { depth: depth_of(new), is_first_payload };
+                    let has_set_payload_flag = payload_flag & !head != 0;
+                    return PushOutcome::Queued { depth: depth_of(new), has_set_payload_flag };
                 }
                 Err(found) => head = found,
             }
         }
     }
 
-    /// Returns true if the stack has messages or the flag *knock*. Does not write the contended
-    /// cache line.
+    /// Returns true if the stack has messages or the flag *turn requested*. Does not write the
+    /// contended cache line.
     #[inline]
     fn has_messages(&self) -> bool {
         // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires. A
@@ -277,10 +279,10 @@ impl Stack {
         }
     }
 
-    fn has_payload(&self) -> bool {
+    fn has_payload_to_drop(&self) -> bool {
         // Relaxed: a caller that must not miss a payload has executed a fence.
         let head = self.head.load(Ordering::Relaxed);
-        head != CLOSED && head & PAYLOAD_FLAG != 0
+        head != CLOSED && head & PAYLOAD_TO_DROP_FLAG != 0
     }
 
     fn peek_messages(&self) -> MessageList {

@@ -56,19 +56,19 @@ fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
     for round in 0..2 {
-        let is_first_payload = |index: u32, kind| {
+        let has_set_payload_flag = |index: u32, kind| {
             let pushed = mailbox.push(index, &links[index as usize], kind);
-            matches!(pushed, PushOutcome::Queued { is_first_payload: true, .. })
+            matches!(pushed, PushOutcome::Queued { has_set_payload_flag: true, .. })
         };
-        assert!(!is_first_payload(1, MessageKind::CancelledPayloadTaken));
+        assert!(!has_set_payload_flag(1, MessageKind::CancelledPayloadTaken));
         assert!(!mailbox.must_not_sleep(9, true), "no payload in round {round}");
-        assert!(is_first_payload(3, MessageKind::Cancelled) && mailbox.must_not_sleep(9, true));
+        assert!(has_set_payload_flag(3, MessageKind::Cancelled) && mailbox.must_not_sleep(9, true));
         assert!(!mailbox.must_not_sleep(9, false), "a short sleep");
         assert!(
-            !is_first_payload(4, MessageKind::Cancelled)
-                && !is_first_payload(5, MessageKind::CancelledPayloadTaken)
+            !has_set_payload_flag(4, MessageKind::Cancelled)
+                && !has_set_payload_flag(5, MessageKind::CancelledPayloadTaken)
         );
-        assert!(!is_first_payload(2, MessageKind::AddedOrReset));
+        assert!(!has_set_payload_flag(2, MessageKind::AddedOrReset));
         assert_eq!(mailbox.cancelled_count(), 4);
         let consumed = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
         assert_eq!(consumed, [vec![2], vec![5, 4, 3, 1]]);
@@ -85,7 +85,7 @@ fn the_owner_takes_all_messages_newest_first() {
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], MessageKind::Cancelled),
-            PushOutcome::Queued { depth: index, is_first_payload: index == 1 }
+            PushOutcome::Queued { depth: index, has_set_payload_flag: index == 1 }
         );
     }
     assert_eq!((mailbox.depth(), mailbox.peek_messages().map(|list| list.first)), (3, [0, 3]));
@@ -266,7 +266,7 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
 #[test]
 fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);
-    for pushed in 1..3 * MESSAGE_COUNT_WRAP {
+    for pushed in 1..3 * MESSAGE_COUNT_OVERFLOW {
         let depth = queued_depth(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
             depth.is_multiple_of(WAKE_AT_QUEUED_MESSAGES),
@@ -280,10 +280,10 @@ fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
 
 #[test]
 fn an_inexact_count_stays_until_the_last_message() {
-    let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
+    let head = pack(MESSAGE_COUNT_OVERFLOW - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = Backlog::default();
-    backlog.phase = PassPhase::low(UNLIMITED);
+    backlog.phase = MessagePhase::low(UNLIMITED);
     backlog.ready = [MessageList::from_head(head), MessageList::default()];
     let mut counts = vec![];
     while !backlog.is_empty() {
@@ -296,7 +296,7 @@ fn an_inexact_count_stays_until_the_last_message() {
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
-        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
+        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_OVERFLOW - 1, 1, INDEX_MAX)) };
         assert_eq!(
             queued_depth(stack.push(index, &MailboxLink::default(), 0)),
             FIRST_INEXACT_COUNT
@@ -305,21 +305,21 @@ fn no_valid_head_equals_closed() {
 }
 
 #[test]
-fn a_knock_keeps_the_owner_awake_until_it_takes_the_messages() {
+fn a_turn_request_keeps_the_owner_awake_until_it_takes_the_messages() {
     let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
-    mailbox.knock();
+    mailbox.request_turn();
     assert!(mailbox.must_not_sleep(2, false) && !mailbox.is_empty());
     assert_eq!((mailbox.depth(), mailbox.peek_messages()), (0, [MessageList::default(); 2]));
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![], vec![]]);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.is_empty());
     let push = |index: u32| mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
     assert_eq!(queued_depth(push(1)), 1);
-    mailbox.knock();
+    mailbox.request_turn();
     assert_eq!(queued_depth(push(2)), 2);
-    mailbox.knock();
+    mailbox.request_turn();
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![1, 2], vec![]]);
     mailbox.close();
-    mailbox.knock();
+    mailbox.request_turn();
     assert!(mailbox.is_closed() && !mailbox.must_not_sleep(2, false));
 }

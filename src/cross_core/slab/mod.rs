@@ -37,7 +37,7 @@
 //!
 //! # Publication and retirement
 //!
-//! The owner or an adder publishes a page in a vacant slot of the table by a compare-and-swap. Only
+//! The owner or an adder publishes a page in a vacant cell of the table by a compare-and-swap. Only
 //! the owner retracts pages, so the owner need not be pinned to use nodes. All nodes of an *empty*
 //! page are free: `Idle` and not *queued*. The owner keeps some empty pages as spares, and
 //! *retires* the others: it retracts them, and frees them later. Before the owner retires a remote
@@ -87,7 +87,7 @@ use std::{array, marker::PhantomData, ptr::slice_from_raw_parts_mut, sync::Arc};
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
-    owner::{ClaimedTimer, NodeRef, OwnerSlab},
+    owner::{ClaimedTimer, OwnerNodeRef, OwnerSlab},
     retired_pages::free_orphaned_pages,
 };
 use crate::{
@@ -102,24 +102,24 @@ use crate::{
     limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_number_of, place_of},
-        sync::{AtomicHint, AtomicU64, EpochPointerOrdering, IS_LOOM, Ordering},
+        sync::{AtomicHint, AtomicU64, IS_LOOM, LoomPointerOrdering, Ordering},
     },
 };
 
 const PAGES_MAX: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
 const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 
-/// A slot of the table of pages: a pointer to a page, or vacant.
+/// A cell of the table of pages: a pointer to a page, or vacant.
 #[derive(Debug, Default)]
-struct PageSlot {
+struct PageCell {
     page: EpochPointer<PageHeader>,
-    pointer_ordering: EpochPointerOrdering,
+    pointer_ordering: LoomPointerOrdering,
 }
 
 /// The table through which other threads reach one shard's nodes.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    pages: Box<[PageSlot]>,
+    pages: Box<[PageCell]>,
     /// The room bits, one per page.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
@@ -128,14 +128,14 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Hints about where to find a vacant slot or a free node, and the `first_generation` of new pages.
+/// Hints about where to find a vacant cell or a free node, and the `first_generation` of new pages.
 /// The hints may be outdated. The alignment separates these often written numbers from the cache
 /// lines that every remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The page number at which the search for a vacant slot begins.
-    vacant_slot_hint: AtomicHint,
+    /// The page number at which the search for a vacant cell begins.
+    vacant_page_number_hint: AtomicHint,
     /// The number of a remote page that probably has free nodes.
     page_with_room: AtomicHint,
     /// The approximate count of remote pages whose nodes are all free.
@@ -149,7 +149,7 @@ struct Hints {
 #[derive(Debug)]
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
-    pub(crate) link: &'p MailboxLink,
+    pub(crate) mailbox_link: &'p MailboxLink,
     page: PagePtr,
     place_in_page: usize,
 }
@@ -171,7 +171,7 @@ pub(crate) struct ArmedNode<C> {
     callback_type: PhantomData<C>,
 }
 
-impl PageSlot {
+impl PageCell {
     fn new_table() -> Box<[Self]> {
         if IS_LOOM {
             return (0..PAGES_MAX).map(|_| Self::default()).collect();
@@ -180,7 +180,7 @@ impl PageSlot {
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
         // Allocators can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
-        // SAFETY: a slot has the layout of a `usize` (asserted above). A slot of zeros is vacant.
+        // SAFETY: a cell has the layout of a `usize` (asserted above). A cell of zeros is vacant.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
 }
@@ -198,12 +198,12 @@ impl Slab {
 
     fn with_payload_type<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerSlab<T>) {
         let slab = Arc::new(Self {
-            pages: PageSlot::new_table(),
+            pages: PageCell::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
             layout: PageLayout::of::<T>(),
             holds_callbacks,
             hints: Hints {
-                vacant_slot_hint: AtomicHint::new(1),
+                vacant_page_number_hint: AtomicHint::new(1),
                 page_with_room: AtomicHint::new(1),
                 empty_remote_page_count: AtomicHint::new(0),
                 first_generation: AtomicU64::new(1),
@@ -220,15 +220,16 @@ impl Slab {
         let page = self.page(page_number_of(index), pinned)?;
         // SAFETY: a published page lives while the thread is pinned (`retired_pages`), and all
         // pages of this slab have the layout `self.layout`.
-        let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
-        Some(NodeView { state, link, page, place_in_page: place_of(index) })
+        let NodeHeader { state, mailbox_link, .. } =
+            unsafe { page.node(&self.layout, place_of(index)) };
+        Some(NodeView { state, mailbox_link, page, place_in_page: place_of(index) })
     }
 
     #[inline]
     fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        let slot = self.pages.get(page_number)?;
-        slot.pointer_ordering.acquire_before_load();
-        Some(PagePtr(slot.page.load(pinned)?))
+        let cell = self.pages.get(page_number)?;
+        cell.pointer_ordering.acquire_before_load();
+        Some(PagePtr(cell.page.load(pinned)?))
     }
 
     /// Takes a free node for a remote timer. Returns `None` if no node is free and no page can be
@@ -268,7 +269,7 @@ impl Slab {
         // SAFETY: a published page lives while the thread is pinned. Only a remote page has nodes
         // in its `free_list`, and a remote page's payloads are callbacks.
         let nodes = unsafe { &page.as_typed::<Callback>().nodes };
-        let link = |place: usize| &nodes[place % PAGE_LEN].header.link;
+        let link = |place: usize| &nodes[place % PAGE_LEN].header.mailbox_link;
         // SAFETY: the page lives while the thread is pinned.
         let (place, free_count) = unsafe { page.header() }.free_list.pop(link)?;
         if free_count == 0 {
@@ -324,7 +325,7 @@ impl Slab {
     }
 
     pub(crate) fn first_generation(&self) -> u64 {
-        // Relaxed: publishing a page in a slot acquires the retraction of the slot's previous page.
+        // Relaxed: publishing a page in a cell acquires the retraction of the cell's previous page.
         // The owner stores this value before the retraction.
         self.hints.first_generation.load(Ordering::Relaxed)
     }
@@ -337,12 +338,12 @@ impl Slab {
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Allocates a page, and publishes it in a vacant slot. Returns the page and the slot's number,
-    /// or `None` if no slot is vacant.
+    /// Allocates a page, and publishes it in a vacant cell. Returns the page and the page number,
+    /// or `None` if no cell is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
-        // The hint may be too high. Slot 0 is for the owner's first page.
-        let hint = self.hints.vacant_slot_hint.get() as usize;
+        // The hint may be too high. Cell 0 is for the owner's first page.
+        let hint = self.hints.vacant_page_number_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
         let Some(page_number) =
             numbers.find(|&page_number| self.try_publish_page(page_number, page))
@@ -351,29 +352,29 @@ impl Slab {
             unsafe { page.free() };
             return None;
         };
-        self.hints.vacant_slot_hint.set(as_u32(page_number + 1));
+        self.hints.vacant_page_number_hint.set(as_u32(page_number + 1));
         Some((page, page_number))
     }
 
     fn try_publish_page(&self, page_number: usize, page: PagePtr) -> bool {
-        let slot = &self.pages[page_number];
-        slot.pointer_ordering.before_store();
-        slot.page.publish_if_empty(page.0)
+        let cell = &self.pages[page_number];
+        cell.pointer_ordering.before_store();
+        cell.page.publish_if_empty(page.0)
     }
 
     /// Removes a page from the table. The owner must not free the page before deferred work has
     /// marked it as reclaimable.
     fn retract_page(&self, page_number: usize) {
-        let slot = &self.pages[page_number];
-        slot.pointer_ordering.before_store();
-        slot.page.retract(retired_pages::mark_reclaimable);
-        self.hints.vacant_slot_hint.set_min(as_u32(page_number));
+        let cell = &self.pages[page_number];
+        cell.pointer_ordering.before_store();
+        cell.page.retract(retired_pages::mark_reclaimable);
+        self.hints.vacant_page_number_hint.set_min(as_u32(page_number));
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        for page in self.pages.iter_mut().filter_map(|slot| slot.page.take()) {
+        for page in self.pages.iter_mut().filter_map(|cell| cell.page.take()) {
             // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other
             // slab has the page.
             unsafe { PagePtr(page).free() };
@@ -454,8 +455,8 @@ impl TakenNode {
         // SAFETY: this thread has taken the node, which is free, so it has no payload.
         unsafe { callback.build(node.payload().as_ptr()) };
         // SAFETY: this thread has taken the node.
-        let creation_record = unsafe { page.creation_records[place].get() };
-        creation_record.set(AddRecord::new(call_site, || 0));
+        let add_record = unsafe { page.add_records[place].get() };
+        add_record.set(AddRecord::new(call_site, || 0));
         page.header.requested_deadlines[place].store_nanos(due);
         if period != 0 {
             // SAFETY: this thread has taken the node.
@@ -477,13 +478,13 @@ impl<C: IntoCallback> ArmedNode<C> {
 
     #[inline]
     pub(crate) fn mailbox_link(&self) -> &MailboxLink {
-        &self.node.node().header.link
+        &self.node.node().header.mailbox_link
     }
 
     /// Ends the timer that this thread could not push, because the shard has ended. Returns the
     /// timer's closure, or `None` if another thread has changed the state word
     /// (`StateWord::undo_arm_remote`).
-    pub(crate) fn disarm(self) -> Option<C::Closure> {
+    pub(crate) fn undo_arm(self) -> Option<C::Closure> {
         let node = self.node.node();
         node.header.state.undo_arm_remote().then(|| {
             // SAFETY: `undo_arm_remote` has given the payload to this thread, which has built it

@@ -32,7 +32,7 @@ use crate::{
 
 /// The [`Location`] of free nodes in remote pages, and of remote timers that the owner has not
 /// admitted (`slab`).
-const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
+const NOT_ADMITTED_LOCATION: Location = Location::INITIAL;
 
 /// Freed nodes of one remote page, before the owner returns them to the page's free list. The nodes
 /// form a chain from `first_index` to `last_index`.
@@ -49,7 +49,7 @@ pub(crate) struct OwnerSlab<T> {
     slab: Arc<Slab>,
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
-    free_places: PlaceAllocator,
+    place_allocator: PlaceAllocator,
     adopted_page_numbers: Vec<usize>,
     /// The schedules of periodic timers, indexed by page number and then by place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,
@@ -78,7 +78,7 @@ impl<T> OwnerSlab<T> {
         Self {
             slab,
             pages: PageTable::new(first),
-            free_places: PlaceAllocator::new(),
+            place_allocator: PlaceAllocator::new(),
             adopted_page_numbers: Vec::new(),
             schedules_by_page: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
@@ -106,7 +106,7 @@ impl<T> OwnerSlab<T> {
 
     #[inline(always)]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
-        if let Some(last) = self.free_places.take_last_freed() {
+        if let Some(last) = self.place_allocator.take_last_freed() {
             return Some(last);
         }
         self.take_from_current_page().or_else(|| self.take_from_other_page())
@@ -115,7 +115,7 @@ impl<T> OwnerSlab<T> {
     #[inline(always)]
     fn take_from_current_page(&mut self) -> Option<u32> {
         let pages = &self.pages;
-        self.free_places.take_from_current_page(|page_number, place| {
+        self.place_allocator.take_from_current_page(|page_number, place| {
             // SAFETY: as in `page_at`.
             let page: &Page<T> = unsafe { pages.get(page_number).as_typed() };
             // SAFETY: this is the owner.
@@ -131,7 +131,7 @@ impl<T> OwnerSlab<T> {
         if generation & REMOTE_GENERATION_BIT != 0 {
             return self.free_remote_node(index);
         }
-        let previous = self.free_places.replace_last_freed(index);
+        let previous = self.place_allocator.replace_last_freed(index);
         if previous != 0 {
             self.put_in_free_list(previous);
         }
@@ -140,16 +140,16 @@ impl<T> OwnerSlab<T> {
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
         let (next, has_surplus_pages) =
-            self.free_places.put_in_free_list(page_number_of(index), place_of(index));
+            self.place_allocator.put_in_free_list(page_number_of(index), place_of(index));
         self.entry(index).links().next.set(next);
         if has_surplus_pages {
-            self.trim_or_postpone();
+            self.trim_or_defer();
         }
     }
 
     /// Calls [`trim`](Self::trim), or leaves this to a later turn if `trim_budget` is zero.
     #[cold]
-    fn trim_or_postpone(&mut self) {
+    fn trim_or_defer(&mut self) {
         if self.trim_budget == 0 {
             self.may_need_trim = true;
         } else {
@@ -190,7 +190,7 @@ impl<T> OwnerSlab<T> {
 
     /// Returns true if there may be remote nodes to return, or pages to free.
     #[inline]
-    pub(crate) fn needs_housekeeping(&self) -> bool {
+    pub(crate) fn needs_reclamation(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
     }
 
@@ -204,14 +204,14 @@ impl<T> OwnerSlab<T> {
             let last = (place_of(last_index), self.entry(last_index).mailbox_link());
             let (count_before, count_after) =
                 header.free_list.push(place_of(first_index), last, count);
-            header.count_returned_nodes(count);
+            header.record_returned_nodes(count);
             if count_before == 0 {
                 self.slab.set_room_bit(page_number_of(first_index));
             }
             if count_after == PAGE_LEN {
                 self.slab.hints.empty_remote_page_count.increment();
                 if self.slab.has_surplus_remote_pages() {
-                    self.trim_or_postpone();
+                    self.trim_or_defer();
                 }
             }
         }
@@ -221,7 +221,7 @@ impl<T> OwnerSlab<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
-        let Some(new_places) = self.free_places.switch_to_page_with_room() else {
+        let Some(new_places) = self.place_allocator.switch_to_page_with_room() else {
             return self.take_from_new_page();
         };
         for (index, next) in new_places {
@@ -235,7 +235,7 @@ impl<T> OwnerSlab<T> {
     fn take_from_new_page(&mut self) -> Option<u32> {
         let (page, page_number) = self.slab.publish_new_page::<T>()?;
         self.pages.set(page_number, page);
-        self.free_places.add_page(page_number);
+        self.place_allocator.add_page(page_number);
         self.take_from_other_page()
     }
 
@@ -278,7 +278,7 @@ impl<T> OwnerSlab<T> {
     /// [`shrink`](Self::shrink), the owner keeps enough empty pages for these timers.
     pub(crate) fn reserve(&mut self, timer_count: usize) {
         let timer_count = timer_count.min(RESERVE_MAX as usize);
-        let spare = &mut self.free_places.spare_pages_to_keep;
+        let spare = &mut self.place_allocator.spare_pages_to_keep;
         *spare = as_u32(timer_count / PAGE_LEN + 1).max(*spare);
         while self.capacity() < timer_count {
             let Some(index) = self.take_from_new_page() else { break };
@@ -287,22 +287,22 @@ impl<T> OwnerSlab<T> {
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.free_places.capacity()
+        self.place_allocator.capacity()
     }
 
     /// Frees the owner's empty pages, even reserved ones. Pages that other threads may be reading
     /// are freed in later turns, or stay as spares.
     pub(crate) fn shrink(&mut self) {
-        self.free_places.spare_pages_to_keep = 0;
+        self.place_allocator.spare_pages_to_keep = 0;
         self.may_need_trim = true;
         self.trim_fully();
-        self.free_places.spare_pages_to_keep = SPARE_PAGES;
+        self.place_allocator.spare_pages_to_keep = SPARE_PAGES;
     }
 
     /// Returns the indices of all nodes that may have a timer or a payload.
     pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places =
-            |page_number| (page_number, self.free_places.possibly_used_places(page_number));
+            |page_number| (page_number, self.place_allocator.possibly_used_places(page_number));
         let pages: Vec<_> = self.pages.page_numbers().map(places).collect();
         let indices = pages.into_iter().flat_map(|(page_number, places)| {
             places.map(move |place| index_of(page_number, place))
@@ -318,8 +318,10 @@ impl<T> OwnerSlab<T> {
         self.flush_last_freed();
         self.retired_pages.get_mut().free_some_reclaimable();
         while self.retired_pages.get_mut().0.len() < RETIRED_PAGES_MAX {
-            let Some(page_number) =
-                self.free_places.remove_surplus_page().or_else(|| self.take_empty_remote_page())
+            let Some(page_number) = self
+                .place_allocator
+                .remove_surplus_page()
+                .or_else(|| self.take_empty_remote_page())
             else {
                 break;
             };
@@ -329,7 +331,7 @@ impl<T> OwnerSlab<T> {
         // this thread can publish it, and the shard may move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
-            self.free_places.has_surplus_pages() || self.slab.has_surplus_remote_pages();
+            self.place_allocator.has_surplus_pages() || self.slab.has_surplus_remote_pages();
         self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
     }
 
@@ -338,7 +340,7 @@ impl<T> OwnerSlab<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free_places.take_last_freed() {
+        if let Some(last) = self.place_allocator.take_last_freed() {
             self.put_in_free_list(last);
         }
     }
@@ -359,7 +361,8 @@ impl<T> OwnerSlab<T> {
     /// the owner may not have adopted them.
     pub(crate) fn has_pages_to_free(&self) -> bool {
         self.may_need_trim
-            && (self.free_places.has_surplus_pages() || !self.retired_pages.borrow().0.is_empty())
+            && (self.place_allocator.has_surplus_pages()
+                || !self.retired_pages.borrow().0.is_empty())
     }
 
     /// Frees the oldest retired pages, up to the first that is not reclaimable.
@@ -381,7 +384,7 @@ impl<T> OwnerSlab<T> {
         let position = self.adopted_page_numbers.iter().position(try_take_entire_page)?;
         self.slab.hints.empty_remote_page_count.decrement();
         let page_number = self.adopted_page_numbers.swap_remove(position);
-        self.slab.raise_first_generation(self.page_at(page_number).header.generations_end());
+        self.slab.raise_first_generation(self.page_at(page_number).header.generation_bound());
         Some(page_number)
     }
 
@@ -391,7 +394,7 @@ impl<T> OwnerSlab<T> {
         let bounds = self
             .adopted_page_numbers
             .iter()
-            .map(|&page_number| self.page_at(page_number).header.generations_end());
+            .map(|&page_number| self.page_at(page_number).header.generation_bound());
         bounds.fold(self.slab.first_generation(), u64::max)
     }
 
@@ -410,10 +413,10 @@ impl<T> OwnerSlab<T> {
 
     /// Returns the records of admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
-    pub(crate) fn creation_records(&self) -> impl Iterator<Item = AddRecord> {
+    pub(crate) fn add_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.possibly_used_indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
-        live.map(|node| node.creation_record().get())
+        live.map(|node| node.add_record().get())
     }
 
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut TimerSchedule {
@@ -464,7 +467,7 @@ impl<T> OwnerSlab<T> {
 
     /// Returns the index and generation of the first pending, owner-added timer from `index` on.
     pub(crate) fn first_owner_added_pending(&self, index: u32) -> Option<(u32, u64)> {
-        self.pages.find_map_index_from(index, &self.free_places, |index| {
+        self.pages.find_map_index_from(index, &self.place_allocator, |index| {
             Some((index, self.entry(index).state().pending_owner_added_generation()?))
         })
     }
@@ -483,7 +486,7 @@ impl<T> OwnerSlab<T> {
 impl OwnerSlab<Callback> {
     /// Returns true if the callback in a cancelled timer's node needs a drop.
     #[inline]
-    pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
+    pub(crate) fn needs_drop(node: OwnerNodeRef<'_, Callback>) -> bool {
         // SAFETY: the owner has cancelled the timer, or has found that the canceller did not take
         // the payload. So the payload is in the node.
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
@@ -492,7 +495,7 @@ impl OwnerSlab<Callback> {
     /// Returns a pointer to the callback of a timer that was just cancelled. The callback stays in
     /// the node: the caller drops it in place before it frees the node.
     #[inline]
-    pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackPtr {
+    pub(crate) fn cancelled_callback(node: OwnerNodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
         // thread uses it.
         unsafe { CallbackPtr::new(node.typed_node().payload()) }
@@ -500,30 +503,30 @@ impl OwnerSlab<Callback> {
 }
 
 /// The owner's access to one node.
-pub(crate) struct NodeRef<'n, T> {
+pub(crate) struct OwnerNodeRef<'n, T> {
     page: &'n Page<T>,
     index: u32,
 }
 
-impl<T> Clone for NodeRef<'_, T> {
+impl<T> Clone for OwnerNodeRef<'_, T> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for NodeRef<'_, T> {}
+impl<T> Copy for OwnerNodeRef<'_, T> {}
 
-impl<'n, T> NodeRef<'n, T> {
+impl<'n, T> OwnerNodeRef<'n, T> {
     #[inline]
     fn typed_node(self) -> &'n Node<T> {
         &self.page.nodes[place_of(self.index)]
     }
 
     #[inline]
-    fn creation_record(self) -> &'n Cell<AddRecord> {
+    fn add_record(self) -> &'n Cell<AddRecord> {
         // SAFETY: this is the owner, and no adder has the node.
-        unsafe { self.page.creation_records[place_of(self.index)].get() }
+        unsafe { self.page.add_records[place_of(self.index)].get() }
     }
 
     #[inline]
@@ -533,7 +536,7 @@ impl<'n, T> NodeRef<'n, T> {
 
     #[inline]
     pub(crate) fn mailbox_link(self) -> &'n MailboxLink {
-        &self.typed_node().header.link
+        &self.typed_node().header.mailbox_link
     }
 
     pub(crate) fn requested_deadline(self) -> &'n SharedDeadline {
@@ -552,7 +555,7 @@ impl<'n, T> NodeRef<'n, T> {
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
     pub(crate) fn admit(self, now: u64) {
         self.location().set(Location::UNLINKED);
-        self.creation_record().set(self.creation_record().get().with_add_time(now));
+        self.add_record().set(self.add_record().get().with_add_time(now));
     }
 
     /// Arms a free node with a new timer, without linking it into a slot.
@@ -567,17 +570,17 @@ impl<'n, T> NodeRef<'n, T> {
         // SAFETY: this is the owner; the node is free, so it has no payload.
         unsafe { payload.build(self.typed_node().payload().as_ptr()) };
         self.state().arm(generation, kind);
-        self.creation_record().set(record);
+        self.add_record().set(record);
     }
 
     /// Returns this node's timer, which the owner must just have claimed.
     #[inline]
-    pub(crate) fn claimed(self, run: ClaimedRun, due: u64) -> ClaimedTimer<T> {
+    pub(crate) fn to_claimed_timer(self, run: ClaimedRun, due: u64) -> ClaimedTimer<T> {
         ClaimedTimer { node: self.typed_node().into(), index: self.index, run, due }
     }
 
-    /// Takes the payload of a timer. The owner must just have claimed, cancelled or swept the
-    /// timer, or consumed its cancel message.
+    /// Takes the payload of a timer. The owner must just have claimed or cancelled the timer, ended
+    /// it by `StateWord::end_at_close`, or consumed its cancel message.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's latest change of the state word proves that the
@@ -631,7 +634,7 @@ impl ClaimedTimer<Callback> {
     }
 }
 
-impl<T> Entry for NodeRef<'_, T> {
+impl<T> Entry for OwnerNodeRef<'_, T> {
     #[inline]
     fn index(self) -> u32 {
         self.index
@@ -658,13 +661,13 @@ impl<T> Entry for NodeRef<'_, T> {
 
 impl<T> Storage for OwnerSlab<T> {
     type Entry<'s>
-        = NodeRef<'s, T>
+        = OwnerNodeRef<'s, T>
     where
         T: 's;
 
     #[inline]
-    fn entry(&self, index: u32) -> NodeRef<'_, T> {
-        NodeRef { page: self.page_at(page_number_of(index)), index }
+    fn entry(&self, index: u32) -> OwnerNodeRef<'_, T> {
+        OwnerNodeRef { page: self.page_at(page_number_of(index)), index }
     }
 
     #[inline]

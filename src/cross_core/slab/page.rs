@@ -29,7 +29,7 @@ pub(crate) struct NodeHeader {
     /// The tick at which the timer is due. In a periodic remote timer that is not admitted yet
     /// (`slab`): the period in nanoseconds.
     pub(super) deadline: Exclusive<Cell<u64>>,
-    pub(crate) link: MailboxLink,
+    pub(crate) mailbox_link: MailboxLink,
     pub(super) location: Exclusive<Cell<Location>>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct PageHeader {
     /// The generation of the first timer in each node, if this is a remote page.
     first_generation: AtomicU64,
     /// How often the owner has returned a node to `free_list`.
-    returned_count: AtomicU64,
+    returned_node_count: AtomicU64,
     pub(super) read_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
     pub(super) reclaimable: UnmodelledBool,
@@ -93,7 +93,7 @@ pub(super) struct Page<T> {
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
     pub(super) wheel_links: [Exclusive<Links>; PAGE_LEN],
-    pub(super) creation_records: [Exclusive<Cell<AddRecord>>; PAGE_LEN],
+    pub(super) add_records: [Exclusive<Cell<AddRecord>>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages, in bytes.
@@ -131,17 +131,17 @@ impl PageHeader {
         self.free_list.fill_except_first();
     }
 
-    pub(super) fn count_returned_nodes(&self, count: u32) {
+    pub(super) fn record_returned_nodes(&self, count: u32) {
         // Both `Relaxed`: only the owner uses the count.
-        let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
-        self.returned_count.store(returned, Ordering::Relaxed);
+        let returned = self.returned_node_count.load(Ordering::Relaxed) + u64::from(count);
+        self.returned_node_count.store(returned, Ordering::Relaxed);
     }
 
     /// Returns a number above the generations of all remote timers that this page has had, ignoring
     /// [`REMOTE_GENERATION_BIT`] (see Generations in `slab`).
-    pub(super) fn generations_end(&self) -> u64 {
+    pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
-        let returned = self.returned_count.load(Ordering::Relaxed);
+        let returned = self.returned_node_count.load(Ordering::Relaxed);
         (self.first_generation() & !REMOTE_GENERATION_BIT) + returned + PAGE_LEN as u64
     }
 
@@ -183,7 +183,7 @@ impl<T> Page<T> {
             header: PageHeader {
                 free_list: FreeList::default(),
                 first_generation: AtomicU64::new(0),
-                returned_count: AtomicU64::new(0),
+                returned_node_count: AtomicU64::new(0),
                 read_check: UseAfterFreeCheck::default(),
                 reclaimable: UnmodelledBool::default(),
                 free_page: Self::free,
@@ -194,13 +194,13 @@ impl<T> Page<T> {
                 header: NodeHeader {
                     state: StateWord::default(),
                     deadline: Exclusive::new(Cell::new(0)),
-                    link: MailboxLink::default(),
-                    location: Exclusive::new(Cell::new(Location::NEVER_LINKED)),
+                    mailbox_link: MailboxLink::default(),
+                    location: Exclusive::new(Cell::new(Location::INITIAL)),
                 },
                 payload: Exclusive::new(UnsafeCell::new(MaybeUninit::uninit())),
             }),
             wheel_links: array::from_fn(|_| Exclusive::new(Links::default())),
-            creation_records: array::from_fn(|_| Exclusive::new(Cell::default())),
+            add_records: array::from_fn(|_| Exclusive::new(Cell::default())),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };

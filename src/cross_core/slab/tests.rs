@@ -6,7 +6,7 @@ use crate::{
     cross_core::{
         callback::{MoveIntoPlace, OneShotClosure},
         reclaim::{pin, tests::attempts},
-        state::{Cancel, ConsumedMessage, FreeWhen, SweepOutcome, TimerKind},
+        state::{Cancel, CloseOutcome, ConsumedMessage, FreeWhen, TimerKind},
     },
     limits::RETIRED_PAGES_MAX,
     wheel::Storage,
@@ -31,7 +31,7 @@ fn has_node(slab: &Slab, index: u32) -> bool {
 }
 
 fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
-    slab.node(index, &pin()).map(|node| node.state.cancel(generation).0)
+    slab.node(index, &pin()).map(|node| node.state.cancel_remote(generation).0)
 }
 
 fn trim_until<T>(own: &mut OwnerSlab<T>, mut done: impl FnMut(&mut OwnerSlab<T>) -> bool) {
@@ -90,16 +90,16 @@ fn payloads_of_any_type_are_returned_unchanged() {
 }
 
 #[test]
-fn the_sweep_takes_every_payload() {
+fn end_at_close_takes_every_payload() {
     let (_slab, mut own) = Slab::new();
     let payload = Rc::new(());
     for generation in 1..20 {
         add(&mut own, generation, Rc::clone(&payload));
     }
-    let handed_back = SweepOutcome::HandedBack { has_new_deadline: false };
+    let handed_back = CloseOutcome::HandedBack { has_new_deadline: false };
     let nodes = own.possibly_used_indices().map(|index| own.entry(index));
-    let swept = nodes.filter(|node| node.state().sweep() == handed_back);
-    let payloads: Vec<_> = swept.map(NodeRef::take_payload).collect();
+    let ended = nodes.filter(|node| node.state().end_at_close() == handed_back);
+    let payloads: Vec<_> = ended.map(OwnerNodeRef::take_payload).collect();
     assert_eq!((payloads.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
@@ -164,7 +164,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
             own.trim();
         }
         assert!(own.retired_page_count() > 0 && own.retired_page_count() <= RETIRED_PAGES_MAX);
-        node.state.cancel(19).0
+        node.state.cancel_remote(19).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
     drop(pinned);
@@ -226,7 +226,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
     assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
     assert_eq!(own.retired_page_count(), RETIRED_PAGES_MAX);
-    assert!(stalled.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).disarm().is_some());
+    assert!(stalled.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).undo_arm().is_some());
 }
 
 #[test]

@@ -65,7 +65,7 @@
 //! | `cancel_by_owner` | `Running`, periodic | `Stopping`, by owner |
 //! | `consume_message` | `Cancelled` | `Idle`, not queued (store) |
 //! | `consume_message` | any other, queued | not queued |
-//! | `sweep` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
+//! | `end_at_close` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
 //! Other threads make the transitions below. To reset a remote timer that the owner has not
 //! *admitted* yet (`slab`), the owner also uses `begin_reset` and `end_reset_or_cancel`.
@@ -74,10 +74,10 @@
 //! |---|---|---|
 //! | `arm_remote` | `Idle` | `Armed`, queued, new deadline (store) |
 //! | `undo_arm_remote` | `Armed`, queued, new deadline | `Idle` |
-//! | `cancel`, `try_cancel_fast` | `Armed`, added by the owner | `Cancelled`, queued |
-//! | `cancel` | `Armed`, added by another thread | `Cancelling`, payload taken |
-//! | `cancel` | `Resetting` | `Cancelling` |
-//! | `cancel` | `Running`, periodic | `Stopping` |
+//! | `cancel_remote`, `try_cancel_remote_fast` | `Armed`, added by the owner | `Cancelled`, queued |
+//! | `cancel_remote` | `Armed`, added by another thread | `Cancelling`, payload taken |
+//! | `cancel_remote` | `Resetting` | `Cancelling` |
+//! | `cancel_remote` | `Running`, periodic | `Stopping` |
 //! | `begin_reset` | `Armed` | `Resetting` |
 //! | `end_reset_or_cancel` | `Resetting` | `Armed`, queued, new deadline |
 //! | `end_reset_without_message` | `Resetting`, postponable | `Armed`, new deadline, postponable |
@@ -113,15 +113,16 @@
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused during the
 //!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
-//!    it `Cancelled`. The sweep at the shard's end also ends `Resetting` and `Cancelling` timers,
-//!    but no swept node is reused. The owner does not fire a `Resetting` timer. The owner fires a
-//!    timer with a *new deadline* only after it has applied or discarded the requested deadline.
+//!    it `Cancelled`. At the shard's end, `end_at_close` also ends `Resetting` and `Cancelling`
+//!    timers, but their nodes are not reused. The owner does not fire a `Resetting` timer. The
+//!    owner fires a timer with a *new deadline* only after it has applied or discarded the
+//!    requested deadline.
 //! 4. *The end of the shard.* When the shard ends, a cancelling or resetting thread may have made
-//!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then sweeps all
-//!    words: it ends every timer that is not running. Only pending timers are handed back, not
-//!    `Cancelled` and `Cancelling` ones whose nodes were not pushed. A push after the closing
-//!    fails, and the cancelling or resetting thread ignores the failure. The words are freed after
-//!    all threads that might read them have unpinned (`reclaim`).
+//!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then calls
+//!    `end_at_close` for all words, which ends every timer that is not running. Only pending timers
+//!    are handed back, not `Cancelled` and `Cancelling` ones whose nodes were not pushed. A push
+//!    after the closing fails, and the cancelling or resetting thread ignores the failure. The
+//!    words are freed after all threads that might read them have unpinned (`reclaim`).
 //!
 //! # The order of resets
 //!
@@ -133,8 +134,8 @@
 //! thread that stalls delays no other timer.
 //!
 //! If the shard ends between a reset's two CASes, the reset returns false, although resets that
-//! found the timer `Resetting` may have returned true. The sweep hands the timer back with its old
-//! deadline. But if *new deadline* is set, the sweep hands the timer back with the requested
+//! found the timer `Resetting` may have returned true. The owner hands the timer back with its old
+//! deadline. But if *new deadline* is set, the owner hands the timer back with the requested
 //! deadline, which the failed reset may have overwritten.
 //!
 //! # A reset without a message
@@ -158,27 +159,27 @@
 //! # Orderings, in pairs
 //!
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
-//!   `consume_message`, `sweep` and `rearm` acquire. So everything that the canceller did before
-//!   the cancel happens before the owner drops the payload. But `finish` does not acquire: the drop
-//!   of a payload that `Shard::next_expired` has returned may not see the writes of a canceller
-//!   that got [`Cancel::Running`].
-//! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel` and `status` acquire. So
-//!   a thread that gets `Ended` after the timer fired sees the callback's effects. A thread that
-//!   cancels a periodic timer sees the effects of the timer's completed runs. A thread that reads
-//!   any later value of the word must see the effects of all earlier runs. So every later plain
-//!   store of the word releases. A later CAS need not release, because it continues the release
-//!   sequence of the value that it replaces. The adder's store in `arm_remote` publishes the
-//!   effects that the adder has acquired by taking the free node (G1 in `slab::page`).
+//!   `consume_message`, `end_at_close` and `rearm` acquire. So everything that the canceller did
+//!   before the cancel happens before the owner drops the payload. But `finish` does not acquire:
+//!   the drop of a payload that `Shard::next_expired` has returned may not see the writes of a
+//!   canceller that got [`Cancel::Running`].
+//! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel_remote` and `status`
+//!   acquire. So a thread that gets `Ended` after the timer fired sees the callback's effects. A
+//!   thread that cancels a periodic timer sees the effects of the timer's completed runs. A thread
+//!   that reads any later value of the word must see the effects of all earlier runs. So every
+//!   later plain store of the word releases. A later CAS need not release, because it continues the
+//!   release sequence of the value that it replaces. The adder's store in `arm_remote` publishes
+//!   the effects that the adder has acquired by taking the free node (G1 in `slab::page`).
 //! - S3: `end_reset_or_cancel`, `end_reset_without_message` and `arm_remote` release. `claim`,
-//!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `sweep` acquire when they
-//!   clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
+//!   `prepare_owner_reset`, `cancel_by_owner`, `consume_message` and `end_at_close` acquire when
+//!   they clear *new deadline*. `has_new_deadline_if_pending`, `begin_reset` and `status` always
 //!   acquire. So of any two writes of one node's requested deadline, one happens before the other.
 //!   The owner reads the latest requested deadline, and the period that the adder wrote.
 //!   `allow_remote_postponing` releases the linked deadline to the next `begin_reset`.
-//! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
-//!   `try_cancel_fast` and `end_reset_or_cancel` acquire when they set the flag. So the owner's use
-//!   of a node's link happens before the next pusher's use. `arm_remote` needs no acquire, because
-//!   taking a free node acquires (G1).
+//! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel_remote`,
+//!   `try_cancel_remote_fast` and `end_reset_or_cancel` acquire when they set the flag. So the
+//!   owner's use of a node's link happens before the next pusher's use. `arm_remote` needs no
+//!   acquire, because taking a free node acquires (G1).
 //!
 //! # The payload
 //!
@@ -192,8 +193,8 @@
 //! thread is resetting the timer during the cancel, the resetting thread drops the payload. The CAS
 //! that sets *payload taken* acquires the adder's writes and the effects of a periodic timer's runs
 //! (S2). The CAS to `Cancelled` releases the node to the owner's `consume_message` (S1). If the
-//! shard ends before the CAS to `Cancelled`, `sweep` leaves the payload to the thread that has
-//! taken it.
+//! shard ends before the CAS to `Cancelled`, `end_at_close` leaves the payload to the thread that
+//! has taken it.
 //!
 //! # Models
 //!
@@ -384,10 +385,10 @@ pub(crate) enum ConsumedMessage {
     Nothing,
 }
 
-/// The result of sweeping one word at the shard's end.
+/// The result of [`StateWord::end_at_close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum SweepOutcome {
+pub(crate) enum CloseOutcome {
     /// The timer was pending, and is handed back, with its requested deadline if `has_new_deadline`
     /// is true.
     HandedBack { has_new_deadline: bool },
@@ -628,7 +629,12 @@ impl StateWord {
         // AcqRel, Relaxed: as in `consume_message_slow`.
         if word & (PHASE_MASK | NEW_DEADLINE) == Phase::Armed as u64 | NEW_DEADLINE
             && self
-                .cas(word, without_message_flags(word), Ordering::AcqRel, Ordering::Relaxed)
+                .cas(
+                    word,
+                    without_queued_and_new_deadline(word),
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
                 .is_ok()
         {
             return ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 };
@@ -653,7 +659,7 @@ impl StateWord {
             let word = self.load_relaxed();
             let (to, consumed) = match Phase::of(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
-                    without_message_flags(word),
+                    without_queued_and_new_deadline(word),
                     ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::AlreadyEnded),
@@ -676,28 +682,28 @@ impl StateWord {
 
     /// Ends a timer because its shard ends, unless the timer is running. The mailbox must be
     /// closed.
-    pub(crate) fn sweep(&self) -> SweepOutcome {
+    pub(crate) fn end_at_close(&self) -> CloseOutcome {
         loop {
             let word = self.load_relaxed();
-            let swept = match Phase::of(word) {
+            let outcome = match Phase::of(word) {
                 // A running timer ends when its run ends.
-                Phase::Idle | Phase::Running | Phase::Stopping => return SweepOutcome::NoPayload,
+                Phase::Idle | Phase::Running | Phase::Stopping => return CloseOutcome::NoPayload,
                 // A reset in progress fails, but may have overwritten the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Resetting => {
-                    SweepOutcome::HandedBack { has_new_deadline: word & NEW_DEADLINE != 0 }
+                    CloseOutcome::HandedBack { has_new_deadline: word & NEW_DEADLINE != 0 }
                 }
                 Phase::Cancelled | Phase::Cancelling if word & CANCELLED_BY_OWNER != 0 => {
-                    SweepOutcome::NoPayload
+                    CloseOutcome::NoPayload
                 }
                 Phase::Cancelled | Phase::Cancelling => {
-                    SweepOutcome::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+                    CloseOutcome::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
             // Acquire: sees the writes of a canceller that could not push (S1), and the requested
             // deadline (S3). Relaxed: a failed CAS is retried.
             if self.cas(word, Phase::make_idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return swept;
+                return outcome;
             }
         }
     }
@@ -823,8 +829,8 @@ impl StateWord {
     }
 
     /// Ends a timer whose node could not be pushed, because the mailbox is closed. Returns false if
-    /// the owner's sweep has ended the timer. Also returns false if a thread that guessed the
-    /// handle (`TimerHandle::from_bits`) has cancelled or is resetting the timer.
+    /// `end_at_close` has ended the timer. Also returns false if a thread that guessed the handle
+    /// (`TimerHandle::from_bits`) has cancelled or is resetting the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): publishes the effects of this node's earlier callbacks. Relaxed: the value
@@ -838,7 +844,7 @@ impl StateWord {
     /// Tries to cancel an owner-added timer from a remote thread. Returns false unless the state
     /// word is `Armed` without flags. If the result is true, the caller must push the node.
     #[inline]
-    pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
+    pub(crate) fn try_cancel_remote_fast(&self, generation: u64) -> bool {
         // A load before the CAS would fetch the cache line twice: to read it, and then to write it.
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
@@ -850,7 +856,7 @@ impl StateWord {
     }
 
     /// Cancels the timer from a remote thread. Returns the result, and the caller's next step.
-    pub(crate) fn cancel(&self, generation: u64) -> (Cancel, StepAfterCancelOrReset) {
+    pub(crate) fn cancel_remote(&self, generation: u64) -> (Cancel, StepAfterCancelOrReset) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
@@ -1018,7 +1024,7 @@ impl StateWord {
 }
 
 #[inline]
-fn without_message_flags(word: u64) -> u64 {
+fn without_queued_and_new_deadline(word: u64) -> u64 {
     word & !(QUEUED | NEW_DEADLINE)
 }
 

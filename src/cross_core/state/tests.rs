@@ -30,7 +30,7 @@ fn fire(state: &StateWord) -> ClaimedRun {
 }
 
 fn cancel(state: &StateWord) -> Cancel {
-    state.cancel(GENERATION).0
+    state.cancel_remote(GENERATION).0
 }
 
 fn cancel_by_owner(state: &StateWord) -> Cancel {
@@ -58,13 +58,13 @@ fn a_fired_timer_cannot_be_cancelled() {
 #[test]
 fn a_cancelled_timer_cannot_fire() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, StepAfterCancelOrReset::Push));
+    assert_eq!(state.cancel_remote(GENERATION), (Cancel::Cancelled, StepAfterCancelOrReset::Push));
     assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(reset_remotely(&state), None);
     assert!(state.has_unconsumed_remote_cancel() && !state.is_free());
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
-    assert_eq!(state.sweep(), SweepOutcome::NoPayload);
+    assert_eq!(state.end_at_close(), CloseOutcome::NoPayload);
     assert!(state.is_free());
 }
 
@@ -72,7 +72,7 @@ fn a_cancelled_timer_cannot_fire() {
 fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
     for stale in [0, 6, 8, OWNER_GENERATION_MAX] {
-        assert_eq!(state.cancel(stale), (Cancel::Ended, StepAfterCancelOrReset::Nothing));
+        assert_eq!(state.cancel_remote(stale), (Cancel::Ended, StepAfterCancelOrReset::Nothing));
         assert_eq!(state.cancel_by_owner(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_reset(stale), BeginResetOutcome::Refused);
         assert!(!state.is_pending(stale) && state.prepare_owner_reset(stale).is_none());
@@ -169,7 +169,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
             assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
         } else {
             assert_eq!(
-                state.cancel(GENERATION),
+                state.cancel_remote(GENERATION),
                 (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
             );
         }
@@ -191,7 +191,10 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
 #[test]
 fn a_cancel_after_a_reset_sends_no_second_message() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, StepAfterCancelOrReset::Nothing));
+    assert_eq!(
+        state.cancel_remote(GENERATION),
+        (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
+    );
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
@@ -219,43 +222,43 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
 }
 
 #[test]
-fn a_remote_timer_is_disarmed_unless_it_was_swept() {
+fn a_remote_timer_is_disarmed_unless_its_shard_has_closed() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, false);
     assert!(state.undo_arm_remote() && state.is_free());
     state.arm_remote(GENERATION + 1, false);
-    assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline: true });
+    assert_eq!(state.end_at_close(), CloseOutcome::HandedBack { has_new_deadline: true });
     assert!(!state.undo_arm_remote());
 }
 
 #[test]
-fn the_sweep_reports_pending_and_cancelled_timers() {
+fn end_at_close_reports_pending_and_cancelled_timers() {
     for (state, has_new_deadline) in [
         (armed(TimerKind::Private), false),
         (armed(TimerKind::Shared), false),
         (with_new_deadline(TimerKind::Shared), true),
     ] {
-        assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
+        assert_eq!(state.end_at_close(), CloseOutcome::HandedBack { has_new_deadline });
     }
     let cancelled = armed(TimerKind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
-    assert_eq!(cancelled.sweep(), SweepOutcome::Cancelled { has_payload: true });
-    assert_eq!(cancelled.sweep(), SweepOutcome::NoPayload);
+    assert_eq!(cancelled.end_at_close(), CloseOutcome::Cancelled { has_payload: true });
+    assert_eq!(cancelled.end_at_close(), CloseOutcome::NoPayload);
 }
 
 #[test]
-fn a_reset_that_ends_after_the_sweep_fails() {
-    // An earlier remote reset has set *new deadline* for the second timer, so the sweep reports a
-    // new deadline.
+fn a_reset_that_ends_after_the_close_fails() {
+    // An earlier remote reset has set *new deadline* for the second timer, so `end_at_close`
+    // reports a new deadline.
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {
         assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
-        assert_eq!(state.sweep(), SweepOutcome::HandedBack { has_new_deadline });
+        assert_eq!(state.end_at_close(), CloseOutcome::HandedBack { has_new_deadline });
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
-    for (by_owner, swept) in
-        [(false, SweepOutcome::Cancelled { has_payload: true }), (true, SweepOutcome::NoPayload)]
+    for (by_owner, outcome) in
+        [(false, CloseOutcome::Cancelled { has_payload: true }), (true, CloseOutcome::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
@@ -263,7 +266,7 @@ fn a_reset_that_ends_after_the_sweep_fails() {
             if by_owner { cancel_by_owner(&state) } else { cancel(&state) },
             Cancel::Cancelled
         );
-        assert_eq!(state.sweep(), swept);
+        assert_eq!(state.end_at_close(), outcome);
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
 }
@@ -274,7 +277,7 @@ fn the_largest_generation_fits_the_word() {
     state.arm(OWNER_GENERATION_MAX, TimerKind::Shared);
     assert!(state.is_pending(OWNER_GENERATION_MAX));
     assert_eq!(
-        state.cancel(OWNER_GENERATION_MAX),
+        state.cancel_remote(OWNER_GENERATION_MAX),
         (Cancel::Cancelled, StepAfterCancelOrReset::Push)
     );
 }
@@ -295,12 +298,15 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
         let (state, generation) = added_remotely(is_consumed);
         assert_eq!(
-            state.cancel(generation),
+            state.cancel_remote(generation),
             (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
         );
         // Until the canceller calls `end_reset_or_cancel`, all other calls find the timer
         // cancelled.
-        assert_eq!(state.cancel(generation), (Cancel::Ended, StepAfterCancelOrReset::Nothing));
+        assert_eq!(
+            state.cancel_remote(generation),
+            (Cancel::Ended, StepAfterCancelOrReset::Nothing)
+        );
         assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert_eq!(
             (state.claim(), state.prepare_owner_reset(generation)),
@@ -322,7 +328,10 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 #[test]
 fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload));
+    assert_eq!(
+        state.cancel_remote(generation),
+        (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
+    );
     assert_eq!(
         state.end_reset_or_cancel(ResetBy::OtherThread),
         Some(StepAfterCancelOrReset::Nothing)
@@ -336,7 +345,10 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::OtherThread, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
         assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { postponable: false });
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, StepAfterCancelOrReset::Nothing));
+        assert_eq!(
+            state.cancel_remote(generation),
+            (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
+        );
         if by == ResetBy::OtherThread {
             assert_eq!(state.end_reset_or_cancel(by), Some(StepAfterCancelOrReset::TakePayload));
         }
@@ -358,10 +370,13 @@ fn a_payload_taken_by_the_owner_is_not_taken_again() {
 }
 
 #[test]
-fn the_sweep_leaves_a_payload_to_its_canceller() {
+fn end_at_close_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload));
-    assert_eq!(state.sweep(), SweepOutcome::Cancelled { has_payload: false });
+    assert_eq!(
+        state.cancel_remote(generation),
+        (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
+    );
+    assert_eq!(state.end_at_close(), CloseOutcome::Cancelled { has_payload: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
-    assert_eq!(state.sweep(), SweepOutcome::NoPayload);
+    assert_eq!(state.end_at_close(), CloseOutcome::NoPayload);
 }

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use super::{super::timers::set_number_of_this_thread, JoinHandle, Scheduler};
+use super::{super::timers::set_wheel_selector, JoinHandle, Scheduler};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -112,7 +112,7 @@ impl VirtualCore {
             config.install().expect("a new thread");
             // Marks the wheel as driven.
             let _ = local_timer().time_until_next();
-            set_number_of_this_thread(index + 1);
+            set_wheel_selector(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);

@@ -15,7 +15,7 @@ use std::{
 
 pub use self::join_handle::JoinHandle;
 use self::{core::VirtualCore, scheduler::Scheduler};
-use super::timers::set_number_of_this_thread;
+use super::timers::set_wheel_selector;
 use crate::{clock::ManualClock, local::ShardRef, util::sync::lock};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
@@ -26,7 +26,7 @@ use crate::{clock::ManualClock, local::ShardRef, util::sync::lock};
 /// order of the steps and the delays that [`When::spread`](crate::When::spread) adds. With a given
 /// seed, a test always runs the same way, unless it depends on other threads, sockets, or
 /// randomness such as a `HashMap`'s order. Create purgatory groups by
-/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because
+/// [`PurgatoryGroup::partitioned_by`](crate::purgatory::PurgatoryGroup::partitioned_by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
 /// Cost: a switch to another core usually takes some microseconds. Steps of one core, and advances
@@ -137,7 +137,7 @@ impl VirtualTime {
     pub fn with_cores(cores: usize, seed: u64) -> Self {
         // Makes the calling thread's futures always use the same wheel of a `Timers`. Otherwise,
         // the wheel would depend on how many threads have used a `Timers` before.
-        set_number_of_this_thread(1);
+        set_wheel_selector(1);
         let clock = ManualClock::with_spread_seed(seed);
         let mut scheduler = Scheduler::new(clock.clone(), seed);
         let (cores, shards) =

@@ -106,11 +106,11 @@ impl<T> SetOnce<T> {
 /// switches threads only before its own operations, so the access uses the newest pointer. The
 /// read-modify-writes likewise read the newest value of `changes`.
 #[derive(Debug, Default)]
-pub(crate) struct EpochPointerOrdering {
+pub(crate) struct LoomPointerOrdering {
     changes: AtomicU32,
 }
 
-impl EpochPointerOrdering {
+impl LoomPointerOrdering {
     pub(crate) fn before_store(&self) {
         if !EPOCH_USES_LOOM {
             // AcqRel: the ordering of the pointer's swap or compare-and-swap; pairs with the
@@ -180,4 +180,4 @@ macro_rules! per_thread {
 
 pub(crate) use per_thread;
 #[cfg(crossbeam_loom)]
-pub(crate) use {global, global as constant, lazy_per_thread};
+pub(crate) use {global, global as const_static, lazy_per_thread};

@@ -57,10 +57,10 @@ impl<T> Exclusive<T> {
 
 /// Does nothing; loom's version shows loom the memory order of a `crossbeam-epoch` pointer.
 #[derive(Debug, Default)]
-pub(crate) struct EpochPointerOrdering {}
+pub(crate) struct LoomPointerOrdering {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl EpochPointerOrdering {
+impl LoomPointerOrdering {
     #[inline]
     pub(crate) fn before_store(&self) {}
 

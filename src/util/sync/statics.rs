@@ -8,7 +8,7 @@ macro_rules! global {
 }
 
 /// Declares a global that is initialized at compile time.
-macro_rules! constant {
+macro_rules! const_static {
     (static $name:ident: $type:ty = $value:expr;) => {
         static $name: $type = $value;
     };
@@ -22,4 +22,4 @@ macro_rules! lazy_per_thread {
     };
 }
 
-pub(crate) use {constant, global, lazy_per_thread};
+pub(crate) use {const_static, global, lazy_per_thread};

@@ -19,11 +19,11 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it, and drops the callback. A callback must not own the value that
-/// contains its `OwnedTimer`, for example through an `Rc`: both would leak. Capture a
+/// contains its `ReusableTimer`, for example through an `Rc`: both would leak. Capture a
 /// [`Weak`](std::rc::Weak) instead.
 ///
 /// The callback gets a reference to the timer, and can arm the timer again through this reference.
-/// If the callback has dropped the `OwnedTimer`, this arming is cancelled when the callback
+/// If the callback has dropped the `ReusableTimer`, this arming is cancelled when the callback
 /// returns.
 ///
 /// Use this type for a timer that starts and stops many times with one callback, such as a
@@ -39,7 +39,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use corewheel::{Config, ManualClock, OwnedTimer, TimerEnd, local_timer};
+/// use corewheel::{Config, ManualClock, ReusableTimer, TimerEnd, local_timer};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 /// let clock = ManualClock::new(); // virtual time, so that the example need not wait
@@ -47,7 +47,7 @@ use crate::{
 ///
 /// let sent = Rc::new(Cell::new(1));
 /// let again = Rc::clone(&sent);
-/// let retransmit = OwnedTimer::new(move |timer| {
+/// let retransmit = ReusableTimer::new(move |timer| {
 ///     again.set(again.get() + 1);
 ///     timer.arm(Duration::from_millis(200) * again.get()); // back off
 /// });
@@ -61,45 +61,45 @@ use crate::{
 /// # Ok::<(), corewheel::ConfigError>(())
 /// ```
 #[must_use = "dropping the timer cancels it"]
-pub struct OwnedTimer {
-    shared: Rc<OwnedTimerState<OwnedCallback>>,
-    /// True for the `OwnedTimer` that `new` returned; false for the temporary one that a callback
-    /// gets.
+pub struct ReusableTimer {
+    shared: Rc<ReusableTimerState<ReusableCallback>>,
+    /// True for the `ReusableTimer` that `new` returned; false for the temporary one that a
+    /// callback gets.
     is_owner: bool,
-    not_send: PhantomData<*const UseOwnedTimerHandle>,
+    not_send: PhantomData<*const UseReusableTimerHandle>,
 }
 
-/// The compiler's error shows this name if code requires an `OwnedTimer` to be `Send`.
-enum UseOwnedTimerHandle {}
+/// The compiler's error shows this name if code requires a `ReusableTimer` to be `Send`.
+enum UseReusableTimerHandle {}
 
-type OwnedCallback = dyn FnMut(&OwnedTimer);
+type ReusableCallback = dyn FnMut(&ReusableTimer);
 
-/// The state that the `OwnedTimer` and the armed callback share.
-struct OwnedTimerState<F: ?Sized> {
+/// The state that the `ReusableTimer` and the armed callback share.
+struct ReusableTimerState<F: ?Sized> {
     /// The handle of the latest arming, kept even after the timer has ended.
     latest_handle: Cell<Option<LocalHandle>>,
     /// The number of armings so far, including refused armings.
     arming_count: Cell<u64>,
     /// The number of the arming to which `latest_handle` belongs.
-    latest_arming: Cell<u64>,
+    latest_handle_arming: Cell<u64>,
     /// The number of the arming that fired last.
     fired_arming: Cell<u64>,
-    /// True once the program has dropped the `OwnedTimer` that `new` returned.
-    is_owned_timer_dropped: Cell<bool>,
+    /// True once the program has dropped the `ReusableTimer` that `new` returned.
+    is_reusable_timer_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
     /// inside itself.
     callback: RefCell<F>,
 }
 
-/// How an [`OwnedTimer`] ended; returned by [`OwnedTimer::last_end`].
+/// How a [`ReusableTimer`] ended; returned by [`ReusableTimer::last_end`].
 ///
 /// # Examples
 ///
 /// ```
-/// use corewheel::{OwnedTimer, TimerEnd};
+/// use corewheel::{ReusableTimer, TimerEnd};
 /// use std::time::Duration;
 ///
-/// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+/// let flush = ReusableTimer::new(|_| println!("flush the batch"));
 /// flush.arm(Duration::from_millis(5));
 /// flush.cancel();
 /// match flush.last_end() {
@@ -116,7 +116,7 @@ pub enum TimerEnd {
     Cancelled,
 }
 
-impl OwnedTimer {
+impl ReusableTimer {
     /// Creates a timer that is not armed.
     ///
     /// `callback` runs on this thread each time that the timer fires. A panic of the callback is
@@ -125,19 +125,19 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{OwnedTimer, local_timer};
+    /// use corewheel::{ReusableTimer, local_timer};
     ///
-    /// let keep_alive = OwnedTimer::new(|_| println!("ping"));
+    /// let keep_alive = ReusableTimer::new(|_| println!("ping"));
     /// assert!(local_timer().is_empty());
     /// # drop(keep_alive);
     /// ```
-    pub fn new(callback: impl FnMut(&OwnedTimer) + 'static) -> Self {
-        let shared = OwnedTimerState {
+    pub fn new(callback: impl FnMut(&ReusableTimer) + 'static) -> Self {
+        let shared = ReusableTimerState {
             latest_handle: Cell::new(None),
             arming_count: Cell::new(0),
-            latest_arming: Cell::new(0),
+            latest_handle_arming: Cell::new(0),
             fired_arming: Cell::new(0),
-            is_owned_timer_dropped: Cell::new(false),
+            is_reusable_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
         Self { shared: Rc::new(shared), is_owner: true, not_send: PhantomData }
@@ -155,10 +155,10 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::OwnedTimer;
+    /// use corewheel::ReusableTimer;
     /// use std::time::Duration;
     ///
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// assert!(!flush.arm(Duration::from_millis(5)));
     /// assert!(flush.arm(Duration::from_millis(2))); // reset to an earlier time
     /// ```
@@ -181,11 +181,11 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{AddErrorReason, Config, OwnedTimer};
+    /// use corewheel::{AddErrorReason, Config, ReusableTimer};
     /// use std::time::Duration;
     ///
     /// Config::new().limit(0).install()?;
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// assert_eq!(flush.try_arm(Duration::from_millis(5)), Err(AddErrorReason::Full));
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
@@ -207,7 +207,7 @@ impl OwnedTimer {
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_inside || timer.is_pending() => {
-                state.latest_arming.set(arming);
+                state.latest_handle_arming.set(arming);
                 let replaced = state.latest_handle.replace(Some(timer));
                 replaced.filter(|_| was_armed_inside).map(LocalHandle::cancel);
                 Ok(false)
@@ -220,9 +220,9 @@ impl OwnedTimer {
     }
 
     fn fire(self, arming: u64) {
-        // After a drain, a program may drop the `OwnedTimer`, and then run its `DrainedTimer`,
+        // After a drain, a program may drop the `ReusableTimer`, and then run its `DrainedTimer`,
         // which must not call the callback.
-        if self.shared.is_owned_timer_dropped.get() {
+        if self.shared.is_reusable_timer_dropped.get() {
             return;
         }
         self.shared.fired_arming.set(arming);
@@ -235,10 +235,10 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{Cancel, OwnedTimer};
+    /// use corewheel::{Cancel, ReusableTimer};
     /// use std::time::Duration;
     ///
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// flush.arm(Duration::from_millis(5));
     /// assert_eq!(flush.cancel(), Cancel::Cancelled);
     /// assert_eq!(flush.cancel(), Cancel::Ended);
@@ -253,12 +253,12 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{OwnedTimer, TimerStatus, local_timer};
+    /// use corewheel::{ReusableTimer, TimerStatus, local_timer};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
     /// let seen = Rc::new(Cell::new(TimerStatus::Ended));
     /// let sees = Rc::clone(&seen);
-    /// let flush = OwnedTimer::new(move |timer| sees.set(timer.status()));
+    /// let flush = ReusableTimer::new(move |timer| sees.set(timer.status()));
     /// assert_eq!(flush.status(), TimerStatus::Ended);
     /// flush.arm(Duration::from_millis(5));
     /// assert_eq!(flush.status(), TimerStatus::Pending);
@@ -278,10 +278,10 @@ impl OwnedTimer {
     /// not pending:
     ///
     /// ```
-    /// use corewheel::OwnedTimer;
+    /// use corewheel::ReusableTimer;
     /// use std::time::Duration;
     ///
-    /// let write_timeout = OwnedTimer::new(|_| println!("close the connection"));
+    /// let write_timeout = ReusableTimer::new(|_| println!("close the connection"));
     /// for _write in 0..2 {
     ///     if !write_timeout.is_pending() {
     ///         write_timeout.arm(Duration::from_secs(10));
@@ -300,10 +300,10 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{OwnedTimer, local_timer};
+    /// use corewheel::{ReusableTimer, local_timer};
     /// use std::time::Duration;
     ///
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// assert_eq!(flush.deadline(), None);
     /// flush.arm(Duration::from_secs(5));
     /// assert!(flush.deadline().expect("it is pending") > local_timer().now());
@@ -318,10 +318,10 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::OwnedTimer;
+    /// use corewheel::ReusableTimer;
     /// use std::time::Duration;
     ///
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// flush.arm(Duration::from_secs(5));
     /// assert!(flush.time_left().expect("it is pending") > Duration::from_secs(4));
     /// ```
@@ -335,12 +335,12 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{Config, ManualClock, OwnedTimer, TimerEnd, local_timer};
+    /// use corewheel::{Config, ManualClock, ReusableTimer, TimerEnd, local_timer};
     /// use std::time::Duration;
     ///
     /// let clock = ManualClock::new();
     /// Config::new().clock(&clock).install()?;
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// flush.arm(Duration::from_millis(5));
     /// assert_eq!(flush.last_end(), None);
     /// clock.advance(Duration::from_millis(5));
@@ -350,7 +350,7 @@ impl OwnedTimer {
     /// ```
     pub fn last_end(&self) -> Option<TimerEnd> {
         let has_ended = self.shared.latest_handle.get()?.handle.status() == TimerStatus::Ended;
-        let has_fired = self.shared.fired_arming.get() == self.shared.latest_arming.get();
+        let has_fired = self.shared.fired_arming.get() == self.shared.latest_handle_arming.get();
         has_ended.then_some(if has_fired { TimerEnd::Fired } else { TimerEnd::Cancelled })
     }
 
@@ -365,10 +365,10 @@ impl OwnedTimer {
     /// # Examples
     ///
     /// ```
-    /// use corewheel::{Cancel, OwnedTimer, TimerEnd};
+    /// use corewheel::{Cancel, ReusableTimer, TimerEnd};
     /// use std::{thread, time::Duration};
     ///
-    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// let flush = ReusableTimer::new(|_| println!("flush the batch"));
     /// flush.arm(Duration::from_secs(5));
     /// let handle = flush.handle().expect("it is armed");
     /// assert_eq!(thread::spawn(move || handle.cancel()).join().unwrap(), Cancel::Cancelled);
@@ -379,21 +379,22 @@ impl OwnedTimer {
     }
 }
 
-impl Drop for OwnedTimer {
+impl Drop for ReusableTimer {
     fn drop(&mut self) {
         if self.is_owner {
-            self.shared.is_owned_timer_dropped.set(true);
+            self.shared.is_reusable_timer_dropped.set(true);
         }
-        // `self` may be the temporary `OwnedTimer` that `fire` lends to the callback. The callback
-        // may have armed the timer through it after dropping the program's `OwnedTimer`.
-        if self.shared.is_owned_timer_dropped.get() {
+        // `self` may be the temporary `ReusableTimer` that `fire` lends to the callback. The
+        // callback may have armed the timer through it after dropping the program's
+        // `ReusableTimer`.
+        if self.shared.is_reusable_timer_dropped.get() {
             self.cancel();
         }
     }
 }
 
-impl fmt::Debug for OwnedTimer {
+impl fmt::Debug for ReusableTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedTimer").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("ReusableTimer").field("status", &self.status()).finish_non_exhaustive()
     }
 }
