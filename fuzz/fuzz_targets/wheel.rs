@@ -23,8 +23,8 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// Compares a wheel with its model.
 fn compare<const LEVEL_BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>) {
-    let start = model::start_times(&mut |bound| choose(bytes, bound));
-    let mut pair = model::Pair::<LEVEL_BITS, LEVELS>::starting_at(start);
+    let start = model::any_start_time(&mut |bound| choose(bytes, bound));
+    let mut pair = model::ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(start);
     while !bytes.is_empty() {
         pair.any_operation(&mut |bound| choose(bytes, bound), LIVE_MAX);
         // The check of a large geometry takes too long.

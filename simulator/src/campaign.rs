@@ -15,7 +15,7 @@ const SHRINK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A failure, and the steps that reproduce it.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ShrunkFailure {
     /// The seed of the failed episode.
     pub seed: u64,
     /// The failure of the whole episode.
@@ -34,7 +34,7 @@ pub fn simulate(
     seed: u64,
     loses_cancels: bool,
     mut is_enough: impl FnMut(&Coverage) -> bool,
-) -> Result<Coverage, Box<Found>> {
+) -> Result<Coverage, Box<ShrunkFailure>> {
     let mut coverage = Coverage::default();
     for seed in seed.. {
         coverage.add_episode(&episode(seed, loses_cancels)?);
@@ -46,13 +46,19 @@ pub fn simulate(
 }
 
 /// Runs the episode of a seed, with the planted bug if `loses_cancels` is true.
-pub fn episode(seed: u64, loses_cancels: bool) -> Result<Coverage, Box<Found>> {
+pub fn episode(seed: u64, loses_cancels: bool) -> Result<Coverage, Box<ShrunkFailure>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));
     episode::run(&plan, loses_cancels).map_err(|failure| {
         let shrunk = shrink(&mut plan, failure.clone(), loses_cancels);
         let steps = plan.steps.iter().map(|step| format!("{step:?}")).collect();
-        Box::new(Found { seed, failure, setting: format!("{:?}", plan.setting), steps, shrunk })
+        Box::new(ShrunkFailure {
+            seed,
+            failure,
+            setting: format!("{:?}", plan.setting),
+            steps,
+            shrunk,
+        })
     })
 }
 
@@ -111,7 +117,7 @@ fn shrink(plan: &mut Plan, mut failure: Failure, loses_cancels: bool) -> Failure
     failure
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ShrunkFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, failure, setting, steps, shrunk } = self;
         writeln!(f, "seed {seed} failed at step {}: {}", failure.step, failure.what)?;

@@ -1,7 +1,7 @@
 //! A virtual core: a thread with its own wheel and some `Shard`s, here called shards of payloads.
 
 mod handles;
-mod owned;
+mod reusable_timers;
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -15,17 +15,19 @@ use corewheel::{
 };
 
 pub(crate) use self::handles::on_payload_drop;
-use crate::handover::{self, Job, Link, check, count, with};
+use crate::handover::{self, CoreChannels, Job, check, count, with_model};
 use crate::ledger::Payload;
-use crate::model::{Arming, TurnReport, nanos};
-use crate::plan::{Act, AddMethod, CancelMethod, ClockMove, Id, Nanos, PLACES, Plan, Script, Step};
+use crate::model::{ArmRequest, TurnReport, nanos};
+use crate::plan::{
+    Act, AddMethod, CancelMethod, ClockMove, Id, Nanos, Plan, SHARDS_PER_CORE, Script, Step,
+};
 
 pub(crate) struct Core {
     number: usize,
-    /// The shard number of each place, which is an index into `shards`.
-    numbers: [usize; PLACES],
-    /// The shards of payloads. Place 0, the thread's own wheel, is None.
-    shards: [Option<Shard<Payload>>; PLACES],
+    /// The shard number of each entry of `shards`.
+    shard_numbers: [usize; SHARDS_PER_CORE],
+    /// The shards of payloads. Entry 0, the thread's own wheel, is None.
+    shards: [Option<Shard<Payload>>; SHARDS_PER_CORE],
     sleep: Option<PreparedSleep<'static>>,
 }
 
@@ -41,17 +43,22 @@ pub(crate) fn run_thread(
     number: usize,
     plan: &Plan,
     configs: Vec<(usize, Config)>,
-    link: Link,
+    channels: CoreChannels,
     refer: &Sender<ShardRef>,
 ) {
-    handover::LINK.with(|place| place.set(link).expect("a new thread"));
-    let mut this = Core { number, numbers: [0; PLACES], shards: Default::default(), sleep: None };
-    for (place, (shard, config)) in configs.into_iter().enumerate() {
-        this.numbers[place] = shard;
-        if place == 0 {
+    handover::CORE_CHANNELS.with(|cell| cell.set(channels).expect("a new thread"));
+    let mut this = Core {
+        number,
+        shard_numbers: [0; SHARDS_PER_CORE],
+        shards: Default::default(),
+        sleep: None,
+    };
+    for (shard_index, (shard, config)) in configs.into_iter().enumerate() {
+        this.shard_numbers[shard_index] = shard;
+        if shard_index == 0 {
             config.install().expect("a new thread");
         } else {
-            this.shards[place] = Some(Shard::with_config(config).expect("valid"));
+            this.shards[shard_index] = Some(Shard::with_config(config).expect("valid"));
         }
     }
     refer.send(local_timer().shard_ref()).expect("the conductor waits");
@@ -79,46 +86,51 @@ impl Core {
     fn do_steps(&mut self, plan: &Plan, steps: Range<usize>) {
         self.wake_up();
         for number in steps {
-            with(|model| model.step = number);
+            with_model(|model| model.step = number);
             self.act(plan.steps[number]);
-            if with(|model| model.failure.is_some()) {
+            if with_model(|model| model.failure.is_some()) {
                 return;
             }
         }
-        (0..PLACES).for_each(|place| self.check_counts(place));
+        (0..SHARDS_PER_CORE).for_each(|shard_index| self.check_counts(shard_index));
     }
 
     fn act(&mut self, step: Step) {
-        let Step { id, place, delay, count, .. } = step;
+        let Step { id, shard_index, delay, count, .. } = step;
         match step.act {
             Act::Add(way) => self.add(step, way),
             Act::AddRemote | Act::AddPeriodicRemote | Act::Run => add_remote(step),
             Act::Cancel(how) => self.cancel(id, how),
             Act::Reset => handles::reset(id, delay, None),
-            Act::OwnReset => self.reset(id, delay),
+            Act::ShardReset => self.reset(id, delay),
             Act::SetPeriod => self.set_period(id, delay),
             Act::IsPending => handles::is_pending(id),
             Act::Share => handles::share(id),
-            Act::Own | Act::Arm(_) | Act::CancelOwned | Act::ShareOwned | Act::DropOwned => {
-                self.use_owned(step);
+            Act::CreateReusable
+            | Act::Arm(_)
+            | Act::CancelReusable
+            | Act::ShareReusable
+            | Act::DropReusable => {
+                self.use_reusable_timer(step);
             }
-            Act::Turn => self.turn(place, TurnMethod::Plain, None),
-            Act::TurnWithin => self.turn(place, TurnMethod::Within(count), None),
+            Act::Turn => self.turn(shard_index, TurnMethod::Plain, None),
+            Act::TurnWithin => self.turn(shard_index, TurnMethod::Within(count), None),
             Act::TurnAt => {
                 let way = if count == 0 { AddMethod::At } else { AddMethod::AtPast };
-                let instant = with(|model| model.instant(self.numbers[place], way, delay));
-                self.turn(place, TurnMethod::At(instant), None);
+                let instant =
+                    with_model(|model| model.instant(self.shard_numbers[shard_index], way, delay));
+                self.turn(shard_index, TurnMethod::At(instant), None);
             }
-            Act::AbandonPass => self.turn(place, TurnMethod::Plain, Some(count)),
-            Act::Inspect => self.inspect(place),
-            Act::Sleep => self.fall_asleep(place),
-            Act::Drain => self.drain(place),
-            Act::DropShard => self.drop_shard(place),
-            Act::SwapWithTransit => self.swap_with_transit(place),
+            Act::AbandonPass => self.turn(shard_index, TurnMethod::Plain, Some(count)),
+            Act::Inspect => self.inspect(shard_index),
+            Act::Sleep => self.fall_asleep(shard_index),
+            Act::Drain => self.drain(shard_index),
+            Act::DropShard => self.drop_shard(shard_index),
+            Act::SwapWithTransit => self.swap_with_transit(shard_index),
             Act::Clock(how) => {
                 let wait =
-                    if how == ClockMove::ToNext { self.time_until_next(place) } else { None };
-                with(|model| model.move_clock(step, how, wait));
+                    if how == ClockMove::ToNext { self.time_until_next(shard_index) } else { None };
+                with_model(|model| model.move_clock(step, how, wait));
             }
             Act::Flood(&act) => {
                 let name = match act {
@@ -126,13 +138,13 @@ impl Core {
                     Act::Reset => "flood of resets",
                     _ => "flood of cancels",
                 };
-                with(|model| model.coverage.count(name));
+                with_model(|model| model.coverage.count(name));
                 for id in (id..).take(count) {
                     self.act(Step { id, act, script: Script::Nothing, ..step });
                 }
             }
-            Act::WakePanics => with(|model| {
-                model.ledger.shard(model.cores[step.to].own).wake_panics = true;
+            Act::WakePanics => with_model(|model| {
+                model.ledger.shard(model.cores[step.target_core].own_shard).wake_panics = true;
             }),
             Act::Exit => unreachable!("the conductor ends a thread"),
         }
@@ -140,64 +152,64 @@ impl Core {
 
     // ---- queries
 
-    fn counts(&self, place: usize) -> Counts {
-        self.shards[place].as_ref().map_or_else(|| local_timer().counts(), Shard::counts)
+    fn counts(&self, shard_index: usize) -> Counts {
+        self.shards[shard_index].as_ref().map_or_else(|| local_timer().counts(), Shard::counts)
     }
 
-    fn length(&self, place: usize) -> usize {
-        self.shards[place].as_ref().map_or_else(|| local_timer().len(), Shard::len)
+    fn length(&self, shard_index: usize) -> usize {
+        self.shards[shard_index].as_ref().map_or_else(|| local_timer().len(), Shard::len)
     }
 
     /// Returns the time until a shard's next turn. The query publishes the shard's counts.
-    fn time_until_next(&self, place: usize) -> Option<Nanos> {
-        let shard = self.shards[place].as_ref();
+    fn time_until_next(&self, shard_index: usize) -> Option<Nanos> {
+        let shard = self.shards[shard_index].as_ref();
         let wait = shard.map_or_else(|| local_timer().time_until_next(), Shard::time_until_next);
-        self.record_published(place);
+        self.record_published(shard_index);
         wait.map(nanos)
     }
 
-    fn record_published(&self, place: usize) {
-        let (shard, live) = (self.numbers[place], self.counts(place).live);
-        with(|model| model.shards[shard].published = live);
+    fn record_published(&self, shard_index: usize) {
+        let (shard, live) = (self.shard_numbers[shard_index], self.counts(shard_index).live);
+        with_model(|model| model.shards[shard].published = live);
     }
 
-    fn check_counts(&self, place: usize) {
-        let (shard, length) = (self.numbers[place], self.length(place));
-        let (counts, wait) = (self.counts(place), self.time_until_next(place));
+    fn check_counts(&self, shard_index: usize) {
+        let (shard, length) = (self.shard_numbers[shard_index], self.length(shard_index));
+        let (counts, wait) = (self.counts(shard_index), self.time_until_next(shard_index));
         check(length as u64 == counts.live, || format!("{length} live, and {counts:?}"));
-        with(|model| model.check_counts(shard, counts, wait));
+        with_model(|model| model.check_counts(shard, counts, wait));
     }
 
-    fn inspect(&self, place: usize) {
-        let number = self.numbers[place];
-        let shard = self.shards[place].as_ref();
+    fn inspect(&self, shard_index: usize) {
+        let number = self.shard_numbers[shard_index];
+        let shard = self.shards[shard_index].as_ref();
         let next = shard.map_or_else(|| local_timer().next_deadline(), Shard::next_deadline);
-        let wait = self.time_until_next(place);
+        let wait = self.time_until_next(shard_index);
         count("next_deadline, time_until_next, counts");
-        with(|model| model.check_next_deadline(number, next, wait));
-        self.check_counts(place);
+        with_model(|model| model.check_next_deadline(number, next, wait));
+        self.check_counts(shard_index);
     }
 
     /// Announces a sleep. The thread's own wheel stays asleep until the core's next steps.
-    fn fall_asleep(&mut self, place: usize) {
-        let number = self.numbers[place];
+    fn fall_asleep(&mut self, shard_index: usize) {
+        let number = self.shard_numbers[shard_index];
         count("prepare_sleep");
-        if let Some(shard) = &self.shards[place] {
+        if let Some(shard) = &self.shards[shard_index] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
-            self.record_published(place);
-            return with(|model| model.check_sleep(number, timeout, true));
+            self.record_published(shard_index);
+            return with_model(|model| model.check_sleep(number, timeout, true));
         }
         self.wake_up();
         let sleep = local_timer().prepare_sleep();
-        self.record_published(place);
-        with(|model| model.record_sleep(number, sleep.timeout().map(nanos)));
+        self.record_published(shard_index);
+        with_model(|model| model.record_sleep(number, sleep.timeout().map(nanos)));
         self.sleep = Some(sleep);
     }
 
     fn wake_up(&mut self) {
         if self.sleep.take().is_some() {
             let queued = local_timer().counts().queued;
-            with(|model| model.check_wake_ups(model.own_shard(), queued));
+            with_model(|model| model.check_wake_ups(model.own_shard(), queued));
         }
     }
 
@@ -205,8 +217,8 @@ impl Core {
 
     /// Adds a timer, with `try_add` if the shard is full or may be.
     fn add(&mut self, step: Step, way: AddMethod) {
-        let Step { id, place, delay, window, script, .. } = step;
-        let (shard, length) = (self.numbers[place], self.length(place));
+        let Step { id, shard_index, delay, window, script, .. } = step;
+        let (shard, length) = (self.shard_numbers[shard_index], self.length(shard_index));
         let operations = match way {
             AddMethod::Plain => ["add", "Shard::add, try_add"],
             AddMethod::At | AddMethod::AtPast => ["add, an instant", "Shard::add, an instant"],
@@ -216,27 +228,29 @@ impl Core {
             AddMethod::Local => ["add_local", "Shard::add, try_add"],
             AddMethod::Try => ["try_add", "Shard::add, try_add"],
         };
-        let operation = operations[usize::from(place > 0)];
-        let added = with(|model| model.begin_add(id, shard, script, length, operation));
+        let operation = operations[usize::from(shard_index > 0)];
+        let added = with_model(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
         let way = if is_full == Some(false) { way } else { AddMethod::Try };
-        add(self.shards[place].as_mut(), payload, way, [delay, window], is_full);
-        self.check_counts(place);
+        add(self.shards[shard_index].as_mut(), payload, way, [delay, window], is_full);
+        self.check_counts(shard_index);
     }
 
-    /// Returns the place of a timer's shard; `None` unless it is a shard of payloads of this core.
-    fn place_of(&self, id: Id) -> Option<usize> {
-        let number = with(|model| Some(model.timers.get(id as usize)?.shard))?;
-        (1..PLACES).find(|&place| self.numbers[place] == number)
+    /// Returns the index of a timer's shard; `None` unless it is a shard of payloads of this core.
+    fn shard_index_of(&self, id: Id) -> Option<usize> {
+        let number = with_model(|model| Some(model.timers.get(id as usize)?.shard))?;
+        (1..SHARDS_PER_CORE).find(|&shard_index| self.shard_numbers[shard_index] == number)
     }
 
     fn cancel(&mut self, id: Id, how: CancelMethod) {
-        let place = self.place_of(id).filter(|_| how == CancelMethod::Shard);
+        let shard_index = self.shard_index_of(id).filter(|_| how == CancelMethod::Shard);
         // A flood may name timers that the episode does not have.
-        let handle = with(|model| model.timers.get(id as usize)?.handle);
-        let Some((place, handle)) = place.zip(handle) else { return handles::cancel(id, how) };
-        let Some(shard) = &mut self.shards[place] else { return };
-        let expected = with(|model| {
+        let handle = with_model(|model| model.timers.get(id as usize)?.handle);
+        let Some((shard_index, handle)) = shard_index.zip(handle) else {
+            return handles::cancel(id, how);
+        };
+        let Some(shard) = &mut self.shards[shard_index] else { return };
+        let expected = with_model(|model| {
             model.count_call(id, true, ["Shard::cancel"; 2]);
             model.record_cancel(id, true)
         });
@@ -245,24 +259,26 @@ impl Core {
         drop_quietly(payload);
         let is_right = found == (expected == Cancel::Cancelled).then_some(id);
         check(is_right, || format!("cancel of timer {id} by its shard, not {expected:?}"));
-        self.check_counts(place);
+        self.check_counts(shard_index);
     }
 
     fn reset(&mut self, id: Id, delay: Nanos) {
-        let place = self.place_of(id).filter(|_| with(|model| model.timer(id).handle.is_some()));
-        let shard = place.and_then(|place| self.shards[place].as_mut());
+        let shard_index = self
+            .shard_index_of(id)
+            .filter(|_| with_model(|model| model.timer(id).handle.is_some()));
+        let shard = shard_index.and_then(|shard_index| self.shards[shard_index].as_mut());
         handles::reset(id, delay, shard);
-        if let Some(place) = place {
-            self.check_counts(place);
+        if let Some(shard_index) = shard_index {
+            self.check_counts(shard_index);
         }
     }
 
     fn set_period(&mut self, id: Id, period: Nanos) {
-        let place = self.place_of(id);
-        let called = with(|model| {
+        let shard_index = self.shard_index_of(id);
+        let called = with_model(|model| {
             let timer = model.timers.get(id as usize)?;
             let (shard, handle) = (timer.shard, timer.handle?);
-            let operation = match place {
+            let operation = match shard_index {
                 Some(_) => "Shard::set_period",
                 None if shard == model.own_shard() => "set_period",
                 None => return None,
@@ -272,48 +288,54 @@ impl Core {
         });
         let Some((handle, expected)) = called else { return };
         let period = Duration::from_nanos(period);
-        let answer = match place.and_then(|place| self.shards[place].as_mut()) {
+        let answer = match shard_index.and_then(|shard_index| self.shards[shard_index].as_mut()) {
             Some(shard) => shard.set_period(handle, period),
             None => local_timer().set_period(handle, period),
         };
         check(answer == expected, || format!("set_period of timer {id}: {answer}"));
     }
 
-    fn use_owned(&self, Step { act, id, delay, window, count, script, .. }: Step) {
+    fn use_reusable_timer(&self, Step { act, id, delay, window, count, script, .. }: Step) {
         match act {
-            Act::Own => owned::create(id),
-            Act::Arm(way) => owned::with_owned(id, |timer, owned| {
-                owned::arm(timer, owned, Arming { id, script, way, delays: [delay, window] });
+            Act::CreateReusable => reusable_timers::create(id),
+            Act::Arm(way) => reusable_timers::with_reusable_timer(id, |timer, timer_id| {
+                reusable_timers::arm(
+                    timer,
+                    timer_id,
+                    ArmRequest { id, script, way, delays: [delay, window] },
+                );
                 if count == 0 {
-                    owned::share(timer, owned);
+                    reusable_timers::share(timer, timer_id);
                 }
             }),
-            Act::CancelOwned => owned::with_owned(id, owned::cancel),
-            Act::ShareOwned => owned::with_owned(id, owned::share),
-            _ => owned::drop_owned(id),
+            Act::CancelReusable => {
+                reusable_timers::with_reusable_timer(id, reusable_timers::cancel);
+            }
+            Act::ShareReusable => reusable_timers::with_reusable_timer(id, reusable_timers::share),
+            _ => reusable_timers::drop_reusable_timer(id),
         }
         self.check_counts(0);
     }
 
     // ---- turns
 
-    fn turn(&mut self, place: usize, method: TurnMethod, give_up: Option<usize>) {
-        let (number, before) = (self.numbers[place], self.counts(place));
-        let wait = self.time_until_next(place);
+    fn turn(&mut self, shard_index: usize, method: TurnMethod, give_up: Option<usize>) {
+        let (number, before) = (self.shard_numbers[shard_index], self.counts(shard_index));
+        let wait = self.time_until_next(shard_index);
         let (operations, budget, instant) = match method {
             TurnMethod::Plain => (["turn", "Shard::turn"], None, None),
             TurnMethod::Within(most) => (["turn_within", "Shard::turn_within"], Some(most), None),
             TurnMethod::At(instant) => (["turn_at", "Shard::turn_at"], None, Some(instant)),
         };
-        count(operations[usize::from(place > 0)]);
-        with(|model| model.record_turn_begin(number, budget, instant, before, wait));
-        let mut report = match &mut self.shards[place] {
+        count(operations[usize::from(shard_index > 0)]);
+        with_model(|model| model.record_turn_begin(number, budget, instant, before, wait));
+        let mut report = match &mut self.shards[shard_index] {
             None => turn_local(method),
-            Some(shard) => pass(shard, place == 1, method, give_up),
+            Some(shard) => pass(shard, shard_index == 1, method, give_up),
         };
-        report.wait = self.time_until_next(place);
-        let after = self.counts(place);
-        with(|model| {
+        report.wait = self.time_until_next(shard_index);
+        let after = self.counts(shard_index);
+        with_model(|model| {
             model.record_turn_end(number, budget, report, after);
             if report.abandoned {
                 model.coverage.count("pass given up");
@@ -321,25 +343,25 @@ impl Core {
                 model.check_no_needless_turn(number, report.wait);
             }
         });
-        self.check_counts(place);
+        self.check_counts(shard_index);
     }
 
     // ---- shards end and move
 
-    fn make_shard(&mut self, place: usize) {
-        let (number, config) = with(|model| model.new_shard(self.number, place));
-        self.numbers[place] = number;
-        self.shards[place] = Some(Shard::with_config(config).expect("valid"));
+    fn make_shard(&mut self, shard_index: usize) {
+        let (number, config) = with_model(|model| model.new_shard(self.number, shard_index));
+        self.shard_numbers[shard_index] = number;
+        self.shards[shard_index] = Some(Shard::with_config(config).expect("valid"));
     }
 
-    fn drain(&mut self, place: usize) {
-        let Some(mut shard) = self.shards[place].take() else { return };
-        let number = self.numbers[place];
+    fn drain(&mut self, shard_index: usize) {
+        let Some(mut shard) = self.shards[shard_index].take() else { return };
+        let number = self.shard_numbers[shard_index];
         // During the drain, destructors of cancelled timers find the shard ended.
         count("Shard::drain");
-        let live = with(|model| model.record_end(number));
+        let live = with_model(|model| model.record_end(number));
         let back = shard.drain();
-        let payload = with(|model| {
+        let payload = with_model(|model| {
             model.record_drain(number, &live, &back, shard.counts());
             model.payload(Id::MAX, number, false)
         });
@@ -349,51 +371,51 @@ impl Core {
         let is_empty = shard.is_empty() && shard.drain().is_empty();
         drop(shard);
         check(is_refused && is_empty, || format!("ended shard {number} accepted or kept a timer"));
-        with(|model| model.check_end(number));
-        self.make_shard(place);
+        with_model(|model| model.check_end(number));
+        self.make_shard(shard_index);
     }
 
-    fn drop_shard(&mut self, place: usize) {
-        let Some(shard) = self.shards[place].take() else { return };
-        let number = self.numbers[place];
+    fn drop_shard(&mut self, shard_index: usize) {
+        let Some(shard) = self.shards[shard_index].take() else { return };
+        let number = self.shard_numbers[shard_index];
         count("shard dropped");
-        with(|model| model.record_end(number));
+        with_model(|model| model.record_end(number));
         drop(shard);
-        with(|model| model.check_end(number));
-        self.make_shard(place);
+        with_model(|model| model.check_end(number));
+        self.make_shard(shard_index);
     }
 
-    fn swap_with_transit(&mut self, place: usize) {
-        let Some(shard) = self.shards[place].take() else { return };
-        let number = self.numbers[place];
+    fn swap_with_transit(&mut self, shard_index: usize) {
+        let Some(shard) = self.shards[shard_index].take() else { return };
+        let number = self.shard_numbers[shard_index];
         count("a shard moves");
-        let taken = with(|model| model.in_transit.replace((number, shard)));
+        let taken = with_model(|model| model.in_transit.replace((number, shard)));
         match taken {
             Some((number, shard)) => {
-                self.numbers[place] = number;
-                self.shards[place] = Some(shard);
+                self.shard_numbers[shard_index] = number;
+                self.shards[shard_index] = Some(shard);
             }
-            None => self.make_shard(place),
+            None => self.make_shard(shard_index),
         }
     }
 
     /// Records the end of this thread's shards, because the thread ends next.
     fn leave(&mut self) {
         self.wake_up();
-        for place in 0..PLACES {
-            self.check_counts(place);
-            let number = self.numbers[place];
-            let live = with(|model| {
+        for shard_index in 0..SHARDS_PER_CORE {
+            self.check_counts(shard_index);
+            let number = self.shard_numbers[shard_index];
+            let live = with_model(|model| {
                 model.ending.push(number);
                 model.record_end(number)
             });
             // Drains some wheels; the others end with their threads.
-            if place == 0 && number.is_multiple_of(2) {
+            if shard_index == 0 && number.is_multiple_of(2) {
                 count("drain");
                 let back = local_timer().drain();
                 check(back.len() == live.len(), || format!("{} of {live:?} came back", back.len()));
                 drop_quietly(back);
-                owned::check_ended();
+                reusable_timers::check_ended();
             }
         }
     }
@@ -435,7 +457,7 @@ fn pass(
         fired += 1;
         let is_lent = matches!(expiry, Expiry::Periodic(_));
         let id = expiry.as_mut().payload.id;
-        let script = with(|model| model.record_expiry(&expiry.as_mut(), is_lent));
+        let script = with_model(|model| model.record_expiry(&expiry.as_mut(), is_lent));
         if script == Script::Pause {
             // Other cores may cancel the timer while its payload is lent.
             pause_in_pass();
@@ -457,7 +479,7 @@ fn pass(
 fn pause_in_pass() {
     // Other cores may add to this thread's wheel, so the model needs the published length.
     let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
-    with(|model| {
+    with_model(|model| {
         let own = model.own_shard();
         model.shards[own].published = counts.live;
         model.check_counts(own, counts, wait.map(nanos));
@@ -480,7 +502,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             let length = shard.as_ref().map_or_else(|| local_timer().len(), |shard| shard.len());
             let operation =
                 if is_callback { "try_add, in a callback" } else { "Shard::try_add, in a pass" };
-            let added = with(|model| {
+            let added = with_model(|model| {
                 let number = model.timer(id).shard;
                 model.begin_add(new, number, Script::Nothing, length, operation)
             });
@@ -488,10 +510,10 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
                 add(shard, payload, AddMethod::Try, [delay, 0], is_full);
             }
         }
-        Script::Arm(new, delay) => owned::with_owned(new, |timer, id| {
-            owned::arm(timer, id, Arming::plain(new, delay));
+        Script::Arm(new, delay) => reusable_timers::with_reusable_timer(new, |timer, id| {
+            reusable_timers::arm(timer, id, ArmRequest::plain(new, delay));
         }),
-        Script::DropOwned(other, _) => owned::drop_owned(other),
+        Script::DropReusable(other, _) => reusable_timers::drop_reusable_timer(other),
         Script::Cancel(other) if is_callback => handles::cancel(other, CancelMethod::Wait),
         Script::DropCancel(_) if is_callback => (),
         // A pass drops payloads quietly, so their destructors would cancel nothing.
@@ -505,7 +527,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             let did = (turn.fired, turn.collected, turn.touched, turn.live);
             let is_idle = turn.nested && did == (0, 0, 0, live);
             count("turn in a callback");
-            with(|model| _ = model.read_clock(model.own_shard()));
+            with_model(|model| _ = model.read_clock(model.own_shard()));
             check(is_idle, || format!("{turn:?} in a callback"));
         }
         Script::Pause => pause(),
@@ -515,8 +537,8 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
 
 fn run(payload: &Payload) {
     let id = payload.id;
-    run_script(id, with(|model| model.record_fire(id)), None);
-    let thrown = with(|model| {
+    run_script(id, with_model(|model| model.record_fire(id)), None);
+    let thrown = with_model(|model| {
         if model.timer(id).period > 0 {
             model.record_run_end(id);
         }
@@ -539,13 +561,13 @@ fn add(
     let delay = Duration::from_nanos(delays[0]);
     // Shards have no `add_local`.
     let way = if shard.is_some() && way == AddMethod::Local { AddMethod::Try } else { way };
-    let when = when(with(|model| model.timer(id).shard), way, delays);
+    let when = when(with_model(|model| model.timer(id).shard), way, delays);
     let added = match shard {
         Some(shard) => match way {
             AddMethod::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
             AddMethod::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
                 // Unlike the thread's own wheel, a shard reads its clock even for a refused add.
-                with(|model| model.read_clock(model.timer(id).shard));
+                with_model(|model| model.read_clock(model.timer(id).shard));
                 refused(error)
             }),
             _ => Ok(Some(shard.add(when, payload))),
@@ -565,14 +587,14 @@ fn add(
             _ => Ok(Some(timer.add(when, move || run(&payload)))),
         },
     };
-    with(|model| model.end_add(id, way, delays, is_full, added));
+    with_model(|model| model.end_add(id, way, delays, is_full, added));
 }
 
 fn when(shard: usize, way: AddMethod, delays: [Nanos; 2]) -> When {
     let [delay, window] = delays.map(Duration::from_nanos);
     match way {
         AddMethod::At | AddMethod::AtPast => {
-            with(|model| model.instant(shard, way, delays[0])).into()
+            with_model(|model| model.instant(shard, way, delays[0])).into()
         }
         AddMethod::Slack => When::after(delay).slack(window),
         AddMethod::Spread => When::after(delay).spread(window),
@@ -587,23 +609,23 @@ fn refused<F>(error: AddError<F>) -> AddErrorReason {
 }
 
 fn drop_quietly<T>(value: T) {
-    let ledger = with(|model| model.ledger.clone());
+    let ledger = with_model(|model| model.ledger.clone());
     ledger.drop_quietly(value);
 }
 
 /// Adds through a `ShardRef`, to another core's wheel or to this one's.
 fn add_remote(step: Step) {
-    let Step { id, act, to, delay, script, .. } = step;
+    let Step { id, act, target_core, delay, script, .. } = step;
     let operation = match act {
         Act::Run => "ShardRef::try_run",
         Act::AddPeriodicRemote => "ShardRef::try_add_periodic",
         _ => "ShardRef::try_add",
     };
-    let prepared = with(|model| {
-        let (own, core) = (model.core == to, &model.cores[to]);
+    let prepared = with_model(|model| {
+        let (own, core) = (model.core == target_core, &model.cores[target_core]);
         // A few adds go to the wheel of an ended thread.
         let ended_wheel = core.ended_wheel.clone().filter(|_| id.is_multiple_of(16));
-        let (is_gone, number) = (ended_wheel.is_some(), core.own);
+        let (is_gone, number) = (ended_wheel.is_some(), core.own_shard);
         let shard = ended_wheel.or_else(|| core.shard.clone())?;
         let is_full = if is_gone { Some(true) } else { model.is_full_remote(number) };
         if own && local_timer().len() >= model.shards[number].limit {
@@ -622,7 +644,7 @@ fn add_remote(step: Step) {
     };
     let added = added.map_err(refused);
     let is_pending = added.is_ok_and(TimerHandle::is_pending);
-    with(|model| match added {
+    with_model(|model| match added {
         Err(reason) => model.record_refused_remote(id, reason, is_full, is_gone),
         Ok(handle) => {
             let number = model.timer(id).shard;

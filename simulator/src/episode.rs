@@ -9,9 +9,9 @@ use corewheel::Shard;
 
 use crate::core;
 use crate::coverage::Coverage;
-use crate::handover::{Job, Link};
+use crate::handover::{CoreChannels, Job};
 use crate::model::Model;
-use crate::plan::{Act, CORES, PLACES, Plan, Step};
+use crate::plan::{Act, CORES, Plan, SHARDS_PER_CORE, Step};
 
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -110,10 +110,13 @@ impl Conductor {
         let (answer, replies) = channel();
         let (refer, referred) = channel();
         let model = self.model();
-        let configs: Vec<_> = (0..PLACES).map(|place| model.new_shard(core, place)).collect();
-        model.cores[core].own = configs[0].0;
-        let (link, plan) = (Link { jobs: received, replies: answer }, Arc::clone(&self.plan));
-        let handle = thread::spawn(move || core::run_thread(core, &plan, configs, link, &refer));
+        let configs: Vec<_> =
+            (0..SHARDS_PER_CORE).map(|shard_index| model.new_shard(core, shard_index)).collect();
+        model.cores[core].own_shard = configs[0].0;
+        let (channels, plan) =
+            (CoreChannels { jobs: received, replies: answer }, Arc::clone(&self.plan));
+        let handle =
+            thread::spawn(move || core::run_thread(core, &plan, configs, channels, &refer));
         self.model().cores[core].shard = Some(referred.recv().expect("the thread has a wheel"));
         Thread { jobs, replies, handle, is_paused: false }
     }
@@ -146,7 +149,7 @@ impl Conductor {
 /// Makes all episodes use the same shard numbers, on which spread timers depend. Frees the numbers
 /// in descending order, because the library first reuses the number that was freed last.
 fn number_shards_from_zero() {
-    const SHARDS_MAX: usize = CORES * PLACES + 3;
+    const SHARDS_MAX: usize = CORES * SHARDS_PER_CORE + 3;
     let mut shards: Vec<Shard<()>> = (0..SHARDS_MAX).map(|_| Shard::new()).collect();
     shards.sort_by_key(|shard| shard.metrics().number);
     while shards.pop().is_some() {}

@@ -18,27 +18,28 @@ pub(crate) enum Job {
 /// A core's ends of the channels to the `Conductor` of the episode. The `bool` of a reply is true
 /// if the core has paused in a callback.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct CoreChannels {
     pub(crate) jobs: Receiver<(Box<Model>, Job)>,
     pub(crate) replies: Sender<(Box<Model>, bool)>,
 }
 
 thread_local! {
     static MODEL: RefCell<Option<Box<Model>>> = const { RefCell::new(None) };
-    pub(crate) static LINK: OnceCell<Link> = const { OnceCell::new() };
+    pub(crate) static CORE_CHANNELS: OnceCell<CoreChannels> = const { OnceCell::new() };
 }
 
 /// Waits for the model and a job. Returns None if the episode was abandoned.
 pub(crate) fn receive() -> Option<Job> {
-    let (model, job) = LINK.with(|link| link.get()?.jobs.recv().ok())?;
+    let (model, job) = CORE_CHANNELS.with(|channels| channels.get()?.jobs.recv().ok())?;
     MODEL.set(Some(model));
     Some(job)
 }
 
 pub(crate) fn hand_back(is_paused: bool) {
     let model = MODEL.take().expect("the model is here");
-    let send = |link: &OnceCell<Link>| link.get()?.replies.send((model, is_paused)).ok();
-    LINK.with(send).expect("the conductor waits");
+    let send =
+        |channels: &OnceCell<CoreChannels>| channels.get()?.replies.send((model, is_paused)).ok();
+    CORE_CHANNELS.with(send).expect("the conductor waits");
 }
 
 /// Runs other cores until this core is resumed.
@@ -49,19 +50,19 @@ pub(crate) fn pause() {
 }
 
 /// Accesses the model. `ask` must not call the library.
-pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
-    try_with(ask).expect("the model is here")
+pub(crate) fn with_model<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
+    try_with_model(ask).expect("the model is here")
 }
 
 pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
-    with(|model| model.check(holds, what));
+    with_model(|model| model.check(holds, what));
 }
 
 pub(crate) fn count(name: &'static str) {
-    with(|model| model.coverage.count(name));
+    with_model(|model| model.coverage.count(name));
 }
 
 /// Accesses the model. Returns None if this thread is ending and does not have the model.
-pub(crate) fn try_with<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
+pub(crate) fn try_with_model<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
 }

@@ -34,7 +34,7 @@ pub(crate) struct Totals {
 }
 
 /// The payload of an intentional panic.
-struct Planned;
+struct PlannedPanic;
 
 impl Ledger {
     pub(crate) fn new(timers: usize, shards: usize) -> Arc<Self> {
@@ -60,7 +60,7 @@ impl Ledger {
     pub(crate) fn panic_as_planned(&self, shard: usize) -> ! {
         self.shard(shard).thrown += 1;
         // Unlike `panic!`, this prints nothing.
-        resume_unwind(Box::new(Planned))
+        resume_unwind(Box::new(PlannedPanic))
     }
 
     /// Drops a value. The destructors of its payloads only count.
@@ -79,8 +79,8 @@ impl Ledger {
             }
             waking.shard(shard).wakes += 1;
         };
-        config.on_wake(wake).on_panic(move |report| {
-            let planned = report.payload().is::<Planned>();
+        config.wake_hook(wake).on_panic(move |report| {
+            let planned = report.payload().is::<PlannedPanic>();
             reporting.shard(shard).reported += u64::from(planned);
         })
     }

@@ -21,7 +21,7 @@ mod ledger;
 mod model;
 mod plan;
 
-pub use self::campaign::{Found, episode, run_drawn_episode, simulate};
+pub use self::campaign::{ShrunkFailure, episode, run_drawn_episode, simulate};
 pub use self::coverage::Coverage;
 pub use self::episode::Failure;
 pub use self::plan::Choose;

@@ -7,7 +7,7 @@ use clap::Parser;
 use corewheel_simulator::{Coverage, simulate};
 
 /// A run of at least this many operations must include each kind of operation and of fault.
-const COMPLETE_FROM: u64 = 1_000_000;
+const FULL_COVERAGE_FROM: u64 = 1_000_000;
 
 /// Simulate cores in virtual time, with faults, and check every answer against a model.
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             if !missing.is_empty() {
                 eprintln!("never occurred: {}", missing.join("; "));
             }
-            (missing.is_empty() || coverage.operations() < COMPLETE_FROM, coverage.table())
+            (missing.is_empty() || coverage.operations() < FULL_COVERAGE_FROM, coverage.table())
         }
         Err(found) => (false, found.to_string()),
     };

@@ -1,11 +1,12 @@
 //! The model of an episode predicts the answer of each call. Where the library may choose, for
 //! example the tick of a spread timer, the model has bounds. This file models timers,
-//! `model/owned.rs` models `OwnedTimer`s and their armings, and `model/shards.rs` models shards.
+//! `model/reusable_timers.rs` models `ReusableTimer`s and their armings, and `model/shards.rs`
+//! models shards.
 //!
 //! The *owner* of a shard is its thread. Other threads send it messages through its mailbox. When
 //! the owner consumes a message, it *admits* an added timer, or *collects* a cancelled one.
 
-mod owned;
+mod reusable_timers;
 mod shards;
 
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use corewheel::{
     AddErrorReason, Cancel, Config, Counts, Expired, ManualClock, Shard, ShardRef, TimerHandle,
 };
 
-pub(crate) use self::owned::{Arm, Arming};
+pub(crate) use self::reusable_timers::{ArmEffect, ArmRequest};
 pub(crate) use self::shards::TurnReport;
 use crate::coverage::Coverage;
 use crate::ledger::{Ledger, Payload};
@@ -50,7 +51,7 @@ pub(crate) struct CoreModel {
     /// How far the bounds of an owner's reading lie before and after the true time.
     blur: [Nanos; 2],
     /// The shard number of the thread's own wheel.
-    pub(crate) own: usize,
+    pub(crate) own_shard: usize,
     pub(crate) shard: Option<ShardRef>,
     /// The wheel of this core's most recently ended thread.
     pub(crate) ended_wheel: Option<ShardRef>,
@@ -68,7 +69,7 @@ pub(crate) struct Timer {
     /// The ticks of `due`.
     ticks: [u64; 2],
     /// The time from which a periodic timer counts its period.
-    period_base: Nanos,
+    period_start: Nanos,
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
     /// The number of the turn in which the owner added the timer; 0 if outside of a turn.
@@ -86,9 +87,9 @@ pub(crate) struct Timer {
     /// True if the owner may not have admitted the timer yet.
     unadmitted: bool,
     has_run: bool,
-    /// If this is the arming of an `OwnedTimer`: the id of that `OwnedTimer`.
-    owner: Option<Id>,
-    /// If this is an `OwnedTimer`: the id of its latest arming.
+    /// If this is the arming of a `ReusableTimer`: the id of that `ReusableTimer`.
+    reusable_timer_id: Option<Id>,
+    /// If this is a `ReusableTimer`: the id of its latest arming.
     pub(crate) arming: Option<Id>,
     pub(crate) script: Script,
 }
@@ -115,8 +116,8 @@ pub(crate) struct ShardModel {
     may_hold_payloads: bool,
     pub(crate) limit: usize,
     /// The latest bounds on the time that the owner has read or passed to `turn_at`.
-    latest: Reading,
-    /// How often the owner's reading was before `latest`.
+    latest_reading: Reading,
+    /// How often the owner's reading was before `latest_reading`.
     regressions: u64,
     /// The tick that the turns have reached.
     turn_tick: u64,
@@ -129,8 +130,8 @@ pub(crate) struct ShardModel {
     added: u64,
     /// The number of payloads made for the shard.
     payloads: u64,
-    /// The number of `OwnedTimer`s that are not pending. Each keeps its payload.
-    idle_owned: u64,
+    /// The number of `ReusableTimer`s that are not pending. Each keeps its payload.
+    idle_reusable_timers: u64,
     fired: u64,
     runs: u64,
     cancelled: u64,
@@ -139,11 +140,11 @@ pub(crate) struct ShardModel {
     /// True if the mailbox may contain the message of an add or a reset.
     urgent: bool,
     /// True if it is unknown which of the `queued` messages were consumed.
-    partial: bool,
+    is_queue_uncertain: bool,
     unadmitted: u64,
     uncollected: u64,
     /// The latest counts that the owner saw.
-    seen: Counts,
+    last_counts: Counts,
     /// The number of live timers that other threads see.
     pub(crate) published: u64,
     /// The number of calls of the wake hook up to the end of the latest sleep.
@@ -153,18 +154,18 @@ pub(crate) struct ShardModel {
     /// True if callbacks of the latest turn added, moved or cancelled timers.
     was_nested: bool,
     /// The number of needless turns that the shard is still allowed to request.
-    needless: u64,
+    needless_turns_allowed: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct TurnModel {
     /// The latest tick of the fired timers whose order is certain.
-    order: u64,
+    latest_fired_tick: u64,
     fired: usize,
     /// The number of timers that callbacks cancelled.
     cancelled: u64,
     /// The number of all adds, cancels and resets by callbacks.
-    nested: u64,
+    callback_operations: u64,
     /// Upper bound of the cancelled timers that adds in callbacks have collected to make room.
     collected_for_room: u64,
     /// Upper bound of the messages that arrived during the turn.
@@ -187,7 +188,7 @@ struct Asleep {
     may_wake: bool,
     /// True if a request must wake the owner.
     must_wake: bool,
-    /// True if the sleep is longer than `shards::DROP_WITHIN`.
+    /// True if the sleep is longer than `shards::DROP_CANCELLED_WITHIN`.
     is_long: bool,
 }
 
@@ -197,7 +198,14 @@ impl Model {
             let is_inexact = plan.setting.is_inexact;
             let clock = if is_inexact { ManualClock::inexact() } else { ManualClock::new() };
             clock.set(Duration::from_nanos(start));
-            CoreModel { clock, stalls: 0, blur: [0; 2], own: 0, shard: None, ended_wheel: None }
+            CoreModel {
+                clock,
+                stalls: 0,
+                blur: [0; 2],
+                own_shard: 0,
+                shard: None,
+                ended_wheel: None,
+            }
         };
         Self {
             setting: plan.setting.clone(),
@@ -215,10 +223,10 @@ impl Model {
         }
     }
 
-    pub(crate) fn new_shard(&mut self, core: usize, place: usize) -> (usize, Config) {
+    pub(crate) fn new_shard(&mut self, core: usize, shard_index: usize) -> (usize, Config) {
         let (number, now) = (self.shards.len(), self.clock(core));
         let Setting { ticks, limits, capacity, .. } = self.setting;
-        let (tick, limit) = (ticks[place], limits[place]);
+        let (tick, limit) = (ticks[shard_index], limits[shard_index]);
         let config = Config::new()
             .tick(Duration::from_nanos(tick))
             .clock(&self.cores[core].clock)
@@ -228,7 +236,7 @@ impl Model {
             core,
             tick,
             limit,
-            latest: Reading::exact(now),
+            latest_reading: Reading::exact(now),
             turn_tick: now / tick,
             turn_now: now,
             ..ShardModel::default()
@@ -258,7 +266,7 @@ impl Model {
 
     /// Returns the shard number of the running core's own wheel.
     pub(crate) fn own_shard(&self) -> usize {
-        self.cores[self.core].own
+        self.cores[self.core].own_shard
     }
 
     /// Records a failure unless `holds` is true. Only the first failure is kept.
@@ -302,7 +310,8 @@ impl Model {
         let least = length.saturating_sub(usize::try_from(shard.uncollected).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
         // A turn may be admitting timers that are already cancelled.
-        let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unadmitted == 0);
+        let is_held_known =
+            !shard.is_queue_uncertain && (shard.turn.is_none() || shard.unadmitted == 0);
         let is_known = if is_full {
             is_held_known && !self.may_cancel_when_collected(shard)
         } else {
@@ -320,7 +329,7 @@ impl Model {
     /// Records that an add to a full shard may have consumed messages about cancelled timers.
     fn record_search_for_room(&mut self, shard: usize) {
         let shard = &mut self.shards[shard];
-        shard.partial |= !shard.queued.is_empty();
+        shard.is_queue_uncertain |= !shard.queued.is_empty();
         if let Some(turn) = &mut shard.turn {
             // The turn may have admitted timers that were already cancelled.
             turn.collected_for_room = shard.uncollected + shard.unadmitted;
@@ -374,7 +383,7 @@ impl Model {
         let last = match way {
             AddMethod::Slack => {
                 let last = now.max.saturating_add(delay).saturating_add(window) / shard.tick;
-                shard.start(last.max(shard.tick_of(due))).max(due)
+                shard.tick_start(last.max(shard.tick_of(due))).max(due)
             }
             AddMethod::Spread => now.max.saturating_add(delay).saturating_add(window),
             _ => due,
@@ -394,11 +403,11 @@ impl Model {
         timer.state = State::Live;
         shard.added += 1;
         if let Some(turn) = &mut shard.turn {
-            turn.nested += 1;
+            turn.callback_operations += 1;
             timer.added_in = shard.turns;
         }
         self.link(id, due, true);
-        self.timers[id as usize].period_base = due[0];
+        self.timers[id as usize].period_start = due[0];
     }
 
     pub(crate) fn record_added_remote(&mut self, id: Id, due: Nanos) {
@@ -408,7 +417,7 @@ impl Model {
         shard.unadmitted += 1;
         self.enqueue(id, true);
         self.link(id, [due; 2], false);
-        self.timers[id as usize].period_base = due;
+        self.timers[id as usize].period_start = due;
     }
 
     fn link(&mut self, id: Id, due: [Nanos; 2], own: bool) {
@@ -419,14 +428,14 @@ impl Model {
         timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
-        shard.idle_owned -= u64::from(timer.owner.is_some());
+        shard.idle_reusable_timers -= u64::from(timer.reusable_timer_id.is_some());
         shard.record_due(timer.ticks);
     }
 
     fn unlink(&mut self, id: Id) {
         let (timer, shard) = self.timer_and_shard(id);
         shard.live.remove(&(timer.ticks[1], id));
-        shard.idle_owned += u64::from(timer.owner.is_some());
+        shard.idle_reusable_timers += u64::from(timer.reusable_timer_id.is_some());
     }
 
     fn enqueue(&mut self, id: Id, urgent: bool) {
@@ -476,11 +485,11 @@ impl Model {
     /// Returns whether a shard refuses a remote add; `None` if unknown.
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
-        let arriving = shard.added - shard.seen.added;
+        let arriving = shard.added - shard.last_counts.added;
         let (limit, there) = (shard.limit as u64, shard.published + arriving);
         let is_full = there.saturating_sub(shard.uncollected.min(shards::MESSAGES_MAX)) >= limit;
         // After a partial turn, the model does not know how many cancelled timers make room.
-        let is_known = is_full && !shard.partial || there < limit;
+        let is_known = is_full && !shard.is_queue_uncertain || there < limit;
         (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
     }
 
@@ -516,12 +525,12 @@ impl Model {
     /// Counts a call of a handle as a call by the owner, a remote call, or a call of a stale
     /// handle.
     pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
-        let &Timer { state, owner, .. } = self.timer(id);
+        let &Timer { state, reusable_timer_id, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
         let is_stale = matches!(state, State::Ended | State::Refused);
         self.coverage.count(if is_stale { "any, by a stale handle" } else { fresh });
-        if owner.is_some() && !own && !is_stale {
-            self.coverage.count("OwnedTimer, by its handle, remote");
+        if reusable_timer_id.is_some() && !own && !is_stale {
+            self.coverage.count("ReusableTimer, by its handle, remote");
         }
     }
 
@@ -555,10 +564,10 @@ impl Model {
             }
             if let Some(turn) = &mut shard.turn {
                 turn.cancelled += 1;
-                turn.nested += 1;
+                turn.callback_operations += 1;
             }
         } else {
-            shard.needless += 1;
+            shard.needless_turns_allowed += 1;
             shard.uncollected += u64::from(!timer.unadmitted);
             if !timer.is_remote {
                 shard.may_hold_payloads = true;
@@ -576,7 +585,7 @@ impl Model {
         self.check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
         let is_dropped = self.ledger.drops(id as usize) == 1;
         let is_dropped_at_once = own || self.timer(id).is_remote;
-        let has_payload = self.timer(id).owner.is_none();
+        let has_payload = self.timer(id).reusable_timer_id.is_none();
         let must_be = has_payload && is_dropped_at_once && expected == Cancel::Cancelled;
         self.check(is_dropped || !must_be, || format!("the cancel of {id} dropped no payload"));
     }
@@ -592,7 +601,7 @@ impl Model {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
         // The shard may still want a turn at the old deadline.
-        self.shards[shard].needless += u64::from(answer);
+        self.shards[shard].needless_turns_allowed += u64::from(answer);
         // The owner reads the clock before it knows whether the timer can be moved.
         let now = if own { self.read_clock(shard) } else { self.remote_reading(shard) };
         if answer {
@@ -600,14 +609,14 @@ impl Model {
             let may_be_postponable =
                 std::mem::replace(&mut self.timers[id as usize].may_be_postponable, !own);
             if !own {
-                self.shards[shard].partial |= may_be_postponable;
+                self.shards[shard].is_queue_uncertain |= may_be_postponable;
                 self.enqueue(id, true);
             } else if let Some(turn) = &mut self.shards[shard].turn {
-                turn.nested += 1;
+                turn.callback_operations += 1;
             }
             let due = self.due(shard, now, way, delays);
             self.link(id, due, own);
-            self.timers[id as usize].period_base = now.max.saturating_add(delays[0]);
+            self.timers[id as usize].period_start = now.max.saturating_add(delays[0]);
         }
         answer
     }
@@ -626,7 +635,7 @@ impl Model {
     /// number of the timer's ended shard. The reset would then read this core's clock.
     pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
         let (timer, own) = (self.timer(id), self.own_shard());
-        let latest = self.shards[own].latest;
+        let latest = self.shards[own].latest_reading;
         timer.shard != own && timer.state == State::Ended && self.reading(self.core) != latest
     }
 
@@ -637,7 +646,7 @@ impl Model {
         let timer = self.timer(id).clone();
         let shard = &self.shards[timer.shard];
         let (now, turns) = (shard.turn_now, shard.turns);
-        let order = shard.turn.as_ref().map(|turn| turn.order);
+        let latest_fired_tick = shard.turn.as_ref().map(|turn| turn.latest_fired_tick);
         // The order is certain if, before the turn, the shard knew the timer's tick and had not
         // reached it.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
@@ -647,15 +656,17 @@ impl Model {
         });
         let state = timer.state;
         self.check(state == State::Live, || format!("timer {id} fired, and was {state:?}"));
-        self.check(order.is_some(), || format!("timer {id} fired outside of a turn"));
+        self.check(latest_fired_tick.is_some(), || format!("timer {id} fired outside of a turn"));
         let early = timer.due[0].saturating_sub(now);
         self.check(early == 0, || format!("timer {id} fired {early} ns early"));
         // A timer fires in the turn that added it only if another core has moved the timer.
         let is_known = timer.added_in != turns || timer.queued;
         self.check(is_known, || format!("timer {id} fired in the turn that added it"));
         let ticks = timer.ticks;
-        let in_order = !is_ordered || order.is_none_or(|order| ticks[1] >= order);
-        self.check(in_order, || format!("timer {id} of ticks {ticks:?} fired after {order:?}"));
+        let in_order = !is_ordered || latest_fired_tick.is_none_or(|latest| ticks[1] >= latest);
+        self.check(in_order, || {
+            format!("timer {id} of ticks {ticks:?} fired after {latest_fired_tick:?}")
+        });
         if state == State::Live {
             self.unlink(id);
         }
@@ -666,7 +677,7 @@ impl Model {
         if let Some(turn) = &mut shard.turn {
             turn.fired += 1;
             if is_ordered {
-                turn.order = turn.order.max(timer.ticks[0]);
+                turn.latest_fired_tick = turn.latest_fired_tick.max(timer.ticks[0]);
             }
         }
         let script = timer.script;
@@ -721,7 +732,7 @@ impl Model {
 
     fn check_deadline(&mut self, id: Id, deadline: Nanos) {
         let timer = self.timer(id);
-        let [first, last] = timer.ticks.map(|tick| self.shards[timer.shard].start(tick));
+        let [first, last] = timer.ticks.map(|tick| self.shards[timer.shard].tick_start(tick));
         let is_right = first <= deadline && (deadline <= last || timer.queued);
         self.check(is_right, || format!("timer {id}: due at {deadline}, not {first} to {last}"));
     }
@@ -736,11 +747,11 @@ impl Model {
             return;
         }
         let (now, period) = (shard.turn_now, timer.period);
-        let missed = now.saturating_sub(timer.period_base) / period;
+        let missed = now.saturating_sub(timer.period_start) / period;
         let elapsed = period.saturating_mul(missed.saturating_add(1));
-        let due = timer.period_base.saturating_add(elapsed);
+        let due = timer.period_start.saturating_add(elapsed);
         timer.state = State::Live;
-        timer.period_base = due;
+        timer.period_start = due;
         self.link(id, [due; 2], true);
         // Does not count as moved in this turn, because the next deadline is after it.
         self.timers[id as usize].moved_in = 0;
@@ -793,8 +804,8 @@ impl Model {
     /// Checks that each payload was dropped once, and that all handles are stale.
     pub(crate) fn check_timers_ended(&mut self) {
         for id in 0..self.timers.len() {
-            let Timer { state, handle, owner, .. } = self.timers[id];
-            let has_payload = state != State::NotAdded && owner.is_none();
+            let Timer { state, handle, reusable_timer_id, .. } = self.timers[id];
+            let has_payload = state != State::NotAdded && reusable_timer_id.is_none();
             let (drops, expected) = (self.ledger.drops(id), u8::from(has_payload));
             self.check(drops == expected, || format!("payload {id} was dropped {drops} times"));
             let is_over = matches!(state, State::NotAdded | State::Refused | State::Ended);
@@ -822,7 +833,7 @@ impl ShardModel {
         moment.saturating_sub(self.tick - 1)
     }
 
-    fn start(&self, tick: u64) -> Nanos {
+    fn tick_start(&self, tick: u64) -> Nanos {
         tick.saturating_mul(self.tick)
     }
 
@@ -833,10 +844,10 @@ impl ShardModel {
         /// the wheel.
         const FAR: u64 = (1 << 17) - (1 << 11);
         const NEEDLESS_PER_FAR_TIMER: u64 = 5;
-        let [first, last] = ticks.map(|tick| self.start(tick));
+        let [first, last] = ticks.map(|tick| self.tick_start(tick));
         // The wheel of an unfinished turn has not advanced to `turn_tick`.
         if ticks[1].saturating_sub(self.turn_tick) >= FAR || self.turn.is_some() || self.behind {
-            self.needless += NEEDLESS_PER_FAR_TIMER;
+            self.needless_turns_allowed += NEEDLESS_PER_FAR_TIMER;
         }
         if let Some(asleep) = &mut self.asleep {
             asleep.may_wake |= first < asleep.until;

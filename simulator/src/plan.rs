@@ -3,9 +3,9 @@
 
 pub(crate) const CORES: usize = 4;
 
-/// Number of shards of a core: the thread's own wheel at place 0, and shards of payloads at the
-/// other places.
-pub(crate) const PLACES: usize = 3;
+/// Number of shards of a core: the thread's own wheel at index 0, and shards of payloads at the
+/// other indices.
+pub(crate) const SHARDS_PER_CORE: usize = 3;
 
 /// The length of a long flood: more requests than a turn consumes.
 const LONG_FLOOD: u64 = 1_500;
@@ -37,8 +37,8 @@ pub(crate) struct Plan {
 /// The constants of an episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    pub(crate) ticks: [Nanos; PLACES],
-    pub(crate) limits: [usize; PLACES],
+    pub(crate) ticks: [Nanos; SHARDS_PER_CORE],
+    pub(crate) limits: [usize; SHARDS_PER_CORE],
     /// Number of timers for which each shard reserves memory.
     pub(crate) capacity: usize,
     /// The first reading of each core's clock.
@@ -53,10 +53,10 @@ pub(crate) struct Step {
     pub(crate) core: usize,
     pub(crate) act: Act,
     pub(crate) id: Id,
-    pub(crate) place: usize,
+    pub(crate) shard_index: usize,
     /// The core that the act affects: its clock moves, it gets a remote timer, or its wake hook
     /// will panic.
-    pub(crate) to: usize,
+    pub(crate) target_core: usize,
     pub(crate) delay: Nanos,
     /// The slack or the spread of a timer.
     pub(crate) window: Nanos,
@@ -75,16 +75,16 @@ pub(crate) enum Act {
     Cancel(CancelMethod),
     Reset,
     /// Resets through the timer's `Shard` if this core has it, and otherwise through a handle.
-    OwnReset,
+    ShardReset,
     SetPeriod,
     IsPending,
     Share,
-    /// Creates an `OwnedTimer`. The next four acts use one of this core's `OwnedTimer`s.
-    Own,
+    /// Creates a `ReusableTimer`. The next four acts use one of this core's `ReusableTimer`s.
+    CreateReusable,
     Arm(AddMethod),
-    CancelOwned,
-    ShareOwned,
-    DropOwned,
+    CancelReusable,
+    ShareReusable,
+    DropReusable,
     Turn,
     TurnWithin,
     /// Turns at an instant that is later than the clock's time if `count` is 0, and otherwise
@@ -156,12 +156,12 @@ pub(crate) enum Script {
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
-    /// In the callback of an `OwnedTimer`, arms this timer; elsewhere, arms one of the core's
-    /// `OwnedTimer`s.
+    /// In the callback of a `ReusableTimer`, arms this timer; elsewhere, arms one of the core's
+    /// `ReusableTimer`s.
     Arm(Id, Nanos),
-    /// In the callback of an `OwnedTimer`, drops this timer; elsewhere, drops one of the core's
-    /// `OwnedTimer`s.
-    DropOwned(Id, Nanos),
+    /// In the callback of a `ReusableTimer`, drops this timer; elsewhere, drops one of the core's
+    /// `ReusableTimer`s.
+    DropReusable(Id, Nanos),
     /// Runs other cores in the middle of the callback.
     Pause,
 }
@@ -185,20 +185,20 @@ const ACTS: [(u64, Act); 52] = [
     (180, Act::Cancel(CancelMethod::Wait)),
     (180, Act::Cancel(CancelMethod::Guard)),
     (890, Act::Reset),
-    (890, Act::OwnReset),
+    (890, Act::ShardReset),
     (200, Act::SetPeriod),
     (400, Act::IsPending),
     (100, Act::Share),
-    (60, Act::Own),
+    (60, Act::CreateReusable),
     (170, Act::Arm(AddMethod::Plain)),
     (30, Act::Arm(AddMethod::At)),
     (30, Act::Arm(AddMethod::AtPast)),
     (50, Act::Arm(AddMethod::Slack)),
     (50, Act::Arm(AddMethod::Spread)),
     (80, Act::Arm(AddMethod::Try)),
-    (80, Act::CancelOwned),
-    (120, Act::ShareOwned),
-    (30, Act::DropOwned),
+    (80, Act::CancelReusable),
+    (120, Act::ShareReusable),
+    (30, Act::DropReusable),
     (720, Act::Turn),
     (360, Act::TurnWithin),
     (240, Act::TurnAt),
@@ -225,8 +225,12 @@ const ACTS: [(u64, Act); 52] = [
 
 impl Plan {
     pub(crate) fn draw(length: usize, choose: &mut Choose<'_>) -> Self {
-        let mut draw =
-            Draw { choose, timers: 0, ticks: [0; PLACES], local_timers: Default::default() };
+        let mut draw = Draw {
+            choose,
+            timers: 0,
+            ticks: [0; SHARDS_PER_CORE],
+            local_timers: Default::default(),
+        };
         let setting = draw.setting();
         draw.ticks = setting.ticks;
         let mut steps = Vec::with_capacity(length);
@@ -243,18 +247,18 @@ impl Plan {
     /// Returns an upper bound of the number of shards that the episode makes.
     pub(crate) fn shards(&self) -> usize {
         let made = |step: &Step| match step.act {
-            Act::Exit => PLACES,
+            Act::Exit => SHARDS_PER_CORE,
             Act::Drain | Act::DropShard | Act::SwapWithTransit => 1,
             _ => 0,
         };
-        CORES * PLACES + self.steps.iter().map(made).sum::<usize>()
+        CORES * SHARDS_PER_CORE + self.steps.iter().map(made).sum::<usize>()
     }
 }
 
 struct Draw<'a, 'choose> {
     choose: &'a mut Choose<'choose>,
     timers: Id,
-    ticks: [Nanos; PLACES],
+    ticks: [Nanos; SHARDS_PER_CORE],
     /// For each core, the recent timers that it adds with `add_local`.
     local_timers: [Vec<Id>; CORES],
 }
@@ -271,15 +275,15 @@ impl Draw<'_, '_> {
     fn setting(&mut self) -> Setting {
         const TICKS: [Nanos; 6] = [1_000, 333_333, MILLISECOND, MILLISECOND, 7_300_000, SECOND];
         Setting {
-            ticks: [(); PLACES].map(|()| TICKS[self.index(TICKS.len())]),
-            limits: [(); PLACES].map(|()| match self.below(3) {
+            ticks: [(); SHARDS_PER_CORE].map(|()| TICKS[self.index(TICKS.len())]),
+            limits: [(); SHARDS_PER_CORE].map(|()| match self.below(3) {
                 0 => 5 + self.index(195),
                 _ => usize::MAX,
             }),
             capacity: if self.below(4) == 0 { self.index(2_000) } else { 0 },
             starts: [(); CORES].map(|()| match self.below(32) {
-                0 => Nanos::MAX - (self.magnitude() >> 8),
-                _ => self.magnitude() % (100 * YEAR),
+                0 => Nanos::MAX - (self.log_uniform() >> 8),
+                _ => self.log_uniform() % (100 * YEAR),
             }),
             is_inexact: self.below(2) == 0,
         }
@@ -307,7 +311,7 @@ impl Draw<'_, '_> {
             | Act::AddRemote
             | Act::AddPeriodicRemote
             | Act::Run
-            | Act::Own
+            | Act::CreateReusable
             | Act::Arm(_) => self.new_ids(1),
             Act::Share if !self.local_timers[core].is_empty() => {
                 let at = self.index(self.local_timers[core].len());
@@ -321,8 +325,8 @@ impl Draw<'_, '_> {
         }
         let delay = match act {
             Act::Clock(ClockMove::Forward) | Act::TurnAt => self.ticks(3),
-            Act::Clock(ClockMove::Far) => self.magnitude() >> 16,
-            Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.magnitude() >> 8,
+            Act::Clock(ClockMove::Far) => self.log_uniform() >> 16,
+            Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.log_uniform() >> 8,
             Act::Clock(ClockMove::Back) => self.ticks(50),
             Act::Clock(ClockMove::Jump) => SECOND + self.below(3 * DAY - SECOND),
             Act::Clock(ClockMove::Blur) => self.below(READING_WIDTH_MAX + 1),
@@ -333,14 +337,15 @@ impl Draw<'_, '_> {
             }
             _ => self.delay(),
         };
-        let script = if let Act::Arm(_) = act { self.script_of_owned() } else { self.script() };
-        let place = self.below(2) * (1 + self.below(PLACES as u64 - 1));
+        let script =
+            if let Act::Arm(_) = act { self.script_of_reusable_timer() } else { self.script() };
+        let shard_index = self.below(2) * (1 + self.below(SHARDS_PER_CORE as u64 - 1));
         Step {
             core,
             act,
             id,
-            place: usize::try_from(place).expect("a place"),
-            to: self.index(CORES),
+            shard_index: usize::try_from(shard_index).expect("a shard index"),
+            target_core: self.index(CORES),
             delay,
             window: match act {
                 Act::Clock(ClockMove::Blur) => self.below(READING_WIDTH_MAX - delay + 1),
@@ -354,7 +359,7 @@ impl Draw<'_, '_> {
     fn script(&mut self) -> Script {
         match self.below(100) {
             66..69 => Script::Arm(self.new_ids(1), self.delay()),
-            69 => Script::DropOwned(self.new_ids(1), self.delay()),
+            69 => Script::DropReusable(self.new_ids(1), self.delay()),
             70..73 => Script::Panic,
             73..76 => Script::DropPanic,
             76..78 => Script::DropCancel(self.any_id()),
@@ -368,10 +373,10 @@ impl Draw<'_, '_> {
         }
     }
 
-    fn script_of_owned(&mut self) -> Script {
+    fn script_of_reusable_timer(&mut self) -> Script {
         match self.below(8) {
             0..2 => Script::Arm(self.new_ids(1), self.delay()),
-            2 => Script::DropOwned(self.new_ids(1), self.delay()),
+            2 => Script::DropReusable(self.new_ids(1), self.delay()),
             _ => self.script(),
         }
     }
@@ -381,19 +386,19 @@ impl Draw<'_, '_> {
         match self.below(20) {
             0..2 => 0,
             2 => Nanos::MAX,
-            3..7 => self.magnitude(),
+            3..7 => self.log_uniform(),
             _ => self.ticks(20),
         }
     }
 
     /// Returns a random time below `most` ticks of a random shard.
     fn ticks(&mut self, most: u64) -> Nanos {
-        let tick = self.ticks[self.index(PLACES)];
+        let tick = self.ticks[self.index(SHARDS_PER_CORE)];
         self.below(most * tick)
     }
 
     /// Returns a random number whose length in bits is nearly uniform.
-    fn magnitude(&mut self) -> u64 {
+    fn log_uniform(&mut self) -> u64 {
         self.below(u64::MAX) >> self.below(64)
     }
 
@@ -422,8 +427,8 @@ impl Step {
         |step| step.window = 0,
         |step| step.count = 0,
         |step| step.count = step.count.min(1),
-        |step| step.to = 0,
-        |step| step.place = 0,
+        |step| step.target_core = 0,
+        |step| step.shard_index = 0,
         |step| step.id = 0,
     ];
 }

@@ -8,20 +8,20 @@ use corewheel_simulator::{Coverage, episode, run_drawn_episode, simulate};
 
 // Spread timers depend on shard numbers, so an episode is reproducible only if no other one is
 // running.
-use common::{alone, operations, seeded};
+use common::{run_alone, scaled, seeded};
 
 #[test]
 fn shards_keep_their_promises_in_long_episodes() {
-    let _alone = alone();
-    let is_enough = |done: &Coverage| done.operations() >= operations(300_000);
+    let _alone = run_alone();
+    let is_enough = |done: &Coverage| done.operations() >= scaled(300_000);
     let done = simulate(0, false, is_enough).unwrap_or_else(|found| panic!("{found}"));
     assert!(done.missing().is_empty(), "these never occurred: {:?}", done.missing());
 }
 
 #[test]
 fn shards_keep_their_promises_in_short_episodes() {
-    let _alone = alone();
-    seeded(0..operations(150), |random| {
+    let _alone = run_alone();
+    seeded(0..scaled(150), |random| {
         let length = random.usize(..300);
         let done = run_drawn_episode(length, &mut |bound| random.u64(..bound));
         assert!(done.is_ok(), "{done:?}");
@@ -30,7 +30,7 @@ fn shards_keep_their_promises_in_short_episodes() {
 
 #[test]
 fn a_planted_bug_is_found_shrunk_and_reproduced() {
-    let _alone = alone();
+    let _alone = run_alone();
     let is_enough = |done: &Coverage| done.operations() >= 1_000_000;
     let found = simulate(0, true, is_enough).expect_err("a planted bug");
     // Four steps suffice: an add, a share of its handle if the add is local, a remote cancel, and a
@@ -45,7 +45,7 @@ fn a_planted_bug_is_found_shrunk_and_reproduced() {
 
 #[test]
 fn an_episode_is_determined_by_its_seed() {
-    let _alone = alone();
+    let _alone = run_alone();
     let done = |seed| episode(seed, false).unwrap_or_else(|found| panic!("{found}"));
     let first = done(7);
     assert_ne!(done(8), first);

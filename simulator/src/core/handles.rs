@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 
-use crate::handover::{check, count, try_with, with};
+use crate::handover::{check, count, try_with_model, with_model};
 use crate::ledger::Payload;
 use crate::model::State;
 use crate::plan::{AddMethod, CancelMethod, Id, Nanos, Script};
@@ -26,17 +26,17 @@ fn local(id: Id) -> Option<LocalHandle> {
 /// Makes a local timer's handle usable on other cores.
 pub(super) fn share(id: Id) {
     if let Some(handle) = local(id)
-        && with(|model| model.timer(id).shard == model.own_shard())
+        && with_model(|model| model.timer(id).shard == model.own_shard())
     {
         let shared = handle.share();
-        with(|model| model.timers[id as usize].handle = Some(shared));
+        with_model(|model| model.timers[id as usize].handle = Some(shared));
         count("LocalHandle::share");
     }
 }
 
 pub(super) fn cancel(id: Id, how: CancelMethod) {
     let local = local(id);
-    let called = with(|model| {
+    let called = with_model(|model| {
         let own = model.owns(id, local.is_some())?;
         let operations = match how {
             CancelMethod::Shard | CancelMethod::Handle => ["cancel", "cancel, remote"],
@@ -67,13 +67,13 @@ pub(super) fn cancel(id: Id, how: CancelMethod) {
         (Some(handle), _) => handle.cancel(),
     };
     let is_pending = handle.is_some_and(TimerHandle::is_pending) && !is_lost;
-    with(|model| model.check_cancelled(id, own, expected, answer));
+    with_model(|model| model.check_cancelled(id, own, expected, answer));
     check(!is_pending, || format!("timer {id} is pending after its cancel"));
 }
 
 pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
     let (local, by_shard) = (local(id), shard.is_some());
-    let called = with(|model| {
+    let called = with_model(|model| {
         let own = by_shard || model.owns(id, local.is_some())?;
         if !by_shard && model.must_skip_reset(id) {
             return None;
@@ -94,7 +94,7 @@ pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
 
 pub(super) fn is_pending(id: Id) {
     let local = local(id);
-    let called = with(|model| {
+    let called = with_model(|model| {
         let own = model.owns(id, local.is_some())?;
         model.count_call(id, own, ["is_pending", "is_pending, remote"]);
         let timer = model.timer(id);
@@ -109,17 +109,17 @@ pub(super) fn is_pending(id: Id) {
             None => local.and_then(LocalHandle::deadline),
             Some(handle) => local_timer().deadline(handle),
         };
-        with(|model| model.check_reported_deadline(id, deadline));
+        with_model(|model| model.check_reported_deadline(id, deadline));
     }
 }
 
 /// Runs in the destructor of a timer's payload. Cancels another timer if the timer's script says
 /// so. Marks the timer as ended if it is running.
 pub(crate) fn on_payload_drop(id: Id) {
-    if let Some(Script::DropCancel(other)) = try_with(|model| model.timer(id).script) {
+    if let Some(Script::DropCancel(other)) = try_with_model(|model| model.timer(id).script) {
         cancel(other, CancelMethod::Handle);
     }
-    try_with(|model| {
+    try_with_model(|model| {
         let timer = &mut model.timers[id as usize];
         if matches!(timer.state, State::Running | State::Stopping) {
             timer.state = State::Ended;

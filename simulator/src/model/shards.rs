@@ -26,31 +26,31 @@ pub(crate) struct TurnReport {
     pub(crate) abandoned: bool,
 }
 
-/// The default of `Config::drop_within`.
-const DROP_WITHIN: Nanos = 100_000_000;
+/// The default of `Config::drop_cancelled_within`.
+const DROP_CANCELLED_WITHIN: Nanos = 100_000_000;
 
 impl Model {
     /// Records that the owner reads the clock. Returns the greatest bounds so far.
     pub(crate) fn read_clock(&mut self, shard: usize) -> Reading {
         let now = self.reading(self.shards[shard].core);
         let shard = &mut self.shards[shard];
-        shard.regressions += u64::from(now.max < shard.latest.min);
-        shard.latest = shard.latest.max(now);
-        shard.latest
+        shard.regressions += u64::from(now.max < shard.latest_reading.min);
+        shard.latest_reading = shard.latest_reading.max(now);
+        shard.latest_reading
     }
 
     /// Records the instant that the owner passes to `turn_at`. Returns the greatest bounds so far.
     fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Reading {
         let now = Reading::exact(self.nanos_at(shard, instant));
         let shard = &mut self.shards[shard];
-        shard.latest = shard.latest.max(now);
-        shard.latest
+        shard.latest_reading = shard.latest_reading.max(now);
+        shard.latest_reading
     }
 
     /// Returns the clock's time, or the lower bound of the owner's latest reading if that is later.
     pub(crate) fn latest_time(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
-        shard.latest.min.max(self.clock(shard.core))
+        shard.latest_reading.min.max(self.clock(shard.core))
     }
 
     /// Returns the reading of a request from another core. Its lower bound is the lowest bound that
@@ -65,7 +65,11 @@ impl Model {
     /// reached that time.
     fn time_until(&self, shard: usize, nanos: Nanos) -> Nanos {
         let shard = &self.shards[shard];
-        if nanos > shard.latest.min { nanos.saturating_sub(self.clock(shard.core)) } else { 0 }
+        if nanos > shard.latest_reading.min {
+            nanos.saturating_sub(self.clock(shard.core))
+        } else {
+            0
+        }
     }
 
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
@@ -75,7 +79,7 @@ impl Model {
         if how == ClockMove::Blur && !self.setting.is_inexact {
             return;
         }
-        let (core, by) = (step.to, step.delay);
+        let (core, by) = (step.target_core, step.delay);
         self.coverage.count(match how {
             ClockMove::Forward | ClockMove::Far | ClockMove::ToNext => "time passes",
             ClockMove::Back => "clock back",
@@ -165,39 +169,41 @@ impl Model {
             let (most, fired) = (budget as u64, turn.fired as u64);
             let fits = fired <= 2 * most
                 && collected <= most + turn.collected_for_room
-                && touched <= 6 * most + 4 * turn.nested;
+                && touched <= 6 * most + 4 * turn.callback_operations;
             // Without messages, periodic timers or remote resets, a pass touches no entry twice.
             let is_pass = report.touched.is_none();
             let moved = after.remote_resets - turn.before.remote_resets;
-            let others = turn.before.queued + turn.arrived + turn.nested + turn.lent + moved;
+            let others =
+                turn.before.queued + turn.arrived + turn.callback_operations + turn.lent + moved;
             let is_alone = is_pass && others == 0;
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
         let shard = &mut self.shards[number];
         (shard.published, shard.behind) = (after.live, report.behind || report.abandoned);
-        shard.partial |= !shard.queued.is_empty();
-        shard.was_nested = turn.nested > 0;
+        shard.is_queue_uncertain |= !shard.queued.is_empty();
+        shard.was_nested = turn.callback_operations > 0;
         if after.queued == 0 && !shard.behind {
             self.record_empty_mailbox(number);
         }
         if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.abandoned {
-            let left = self.shards[number].needless.checked_sub(1);
+            let left = self.shards[number].needless_turns_allowed.checked_sub(1);
             self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
-            self.shards[number].needless = left.unwrap_or(0);
+            self.shards[number].needless_turns_allowed = left.unwrap_or(0);
         }
         self.check_messages_consumed(budget, report, &turn, &after);
-        self.check_timers_left(number, report, turn.order);
+        self.check_timers_left(number, report, turn.latest_fired_tick);
     }
 
     /// Records that no message is left. Checks that the payloads of ended timers are dropped.
     fn record_empty_mailbox(&mut self, number: usize) {
         let shard = &mut self.shards[number];
-        (shard.urgent, shard.partial, shard.unadmitted, shard.uncollected) = (false, false, 0, 0);
+        (shard.urgent, shard.is_queue_uncertain, shard.unadmitted, shard.uncollected) =
+            (false, false, 0, 0);
         for id in shard.queued.drain(..) {
             let timer = &mut self.timers[id as usize];
             (timer.queued, timer.unadmitted) = (false, false);
         }
-        let expected = shard.payloads - shard.live.len() as u64 - shard.idle_owned;
+        let expected = shard.payloads - shard.live.len() as u64 - shard.idle_reusable_timers;
         let dropped = self.ledger.shard(number).dropped;
         self.check(dropped == expected, || {
             format!("of {expected} payloads of timers that ended {dropped} were dropped")
@@ -230,7 +236,7 @@ impl Model {
 
     /// Checks that a turn reports whether due timers remain, and that no remaining timer was due
     /// before a timer that fired.
-    fn check_timers_left(&mut self, number: usize, report: TurnReport, order: u64) {
+    fn check_timers_left(&mut self, number: usize, report: TurnReport, latest_fired_tick: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are uncertain.
         let is_certain = |&&(_, id): &&(u64, Id)| {
@@ -239,8 +245,8 @@ impl Model {
         };
         let Some(&(tick, id)) = shard.live.iter().find(is_certain) else { return };
         let (is_due, is_behind) = (tick <= shard.turn_tick, shard.behind);
-        self.check(tick >= order, || {
-            format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
+        self.check(tick >= latest_fired_tick, || {
+            format!("timer {id}, due at tick {tick}, was left, and tick {latest_fired_tick} fired")
         });
         self.check(!is_due || is_behind, || format!("timer {id} of tick {tick} did not fire"));
         let says_so = report.abandoned || report.behind && report.wait == Some(0);
@@ -281,7 +287,7 @@ impl Model {
             && unseen <= uncollected + arriving
             && live + arriving == alive + unseen;
         let ours_queued = [messages, shard.unadmitted, shard.uncollected];
-        let is_exact = shard.partial || [queued, arriving, uncollected] == ours_queued;
+        let is_exact = shard.is_queue_uncertain || [queued, arriving, uncollected] == ours_queued;
         self.check(is_right && fits && is_exact, || {
             format!(
                 "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; \
@@ -289,26 +295,26 @@ impl Model {
                  queued, arriving, uncollected: {ours_queued:?}"
             )
         });
-        self.shards[number].seen = counts;
+        self.shards[number].last_counts = counts;
         self.check_sleep(number, wait, false);
     }
 
     /// Checks the length of a sleep. Payloads of cancelled timers may shorten an announced sleep.
     pub(crate) fn check_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let shard = &self.shards[number];
-        let start = shard.live.first().map(|&(tick, _)| shard.start(tick));
+        let start = shard.live.first().map(|&(tick, _)| shard.tick_start(tick));
         // A timer whose tick begins at the clock's maximum or later never fires.
         let fires = start.filter(|&start| start < Nanos::MAX);
         let earliest = fires.map(|start| self.time_until(number, start));
-        let drop_within =
-            self.time_until(number, self.latest_time(number).saturating_add(DROP_WITHIN));
+        let drop_cancelled_within =
+            self.time_until(number, self.latest_time(number).saturating_add(DROP_CANCELLED_WITHIN));
         let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
-        let is_urgent = shard.urgent && !shard.partial;
+        let is_urgent = shard.urgent && !shard.is_queue_uncertain;
         let is_idle = shard.live.is_empty() && shard.queued.is_empty() && !shard.behind;
         let may_be_short = is_announced && shard.may_hold_payloads;
         let is_right = is_short
             && (!is_urgent || wait == Some(0))
-            && (!is_idle || wait.is_none() || may_be_short && wait <= Some(drop_within));
+            && (!is_idle || wait.is_none() || may_be_short && wait <= Some(drop_cancelled_within));
         self.check(is_right, || {
             format!(
                 "shard {number} sleeps {wait:?}; the next deadline is in {earliest:?}, \
@@ -331,7 +337,7 @@ impl Model {
             thrown: totals.thrown,
             may_wake: false,
             must_wake: false,
-            is_long: until > now.saturating_add(DROP_WITHIN),
+            is_long: until > now.saturating_add(DROP_CANCELLED_WITHIN),
         };
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }

@@ -1,5 +1,5 @@
-//! Predicts the answers of `OwnedTimer`s. In the model, an `OwnedTimer` is a timer, with id and
-//! payload, that is never added. Arming it while it is not pending adds another timer, the
+//! Predicts the answers of `ReusableTimer`s. In the model, a `ReusableTimer` is a timer, with id
+//! and payload, that is never added. Arming it while it is not pending adds another timer, the
 //! *arming*.
 
 use corewheel::{Cancel, TimerEnd, TimerStatus};
@@ -8,9 +8,10 @@ use super::{Model, State};
 use crate::ledger::Payload;
 use crate::plan::{AddMethod, Id, Nanos, Script};
 
-/// The request to arm an `OwnedTimer`. If the `OwnedTimer` is not pending, the new timer gets `id`.
+/// The request to arm a `ReusableTimer`. If the `ReusableTimer` is not pending, the new timer gets
+/// `id`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arming {
+pub(crate) struct ArmRequest {
     pub(crate) id: Id,
     pub(crate) script: Script,
     pub(crate) way: AddMethod,
@@ -19,14 +20,14 @@ pub(crate) struct Arming {
 
 /// The expected effect of a call of `arm` or `try_arm`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Arm {
+pub(crate) enum ArmEffect {
     /// Resets the pending timer.
     Resets,
     /// Adds a timer. The value says whether the wheel is full; `None` if unknown.
     Adds(Option<bool>),
 }
 
-impl Arming {
+impl ArmRequest {
     /// Returns a request to arm after `delay`, with a callback that does nothing.
     pub(crate) fn plain(id: Id, delay: Nanos) -> Self {
         Self { id, script: Script::Nothing, way: AddMethod::Plain, delays: [delay, 0] }
@@ -34,71 +35,75 @@ impl Arming {
 }
 
 impl Model {
-    /// Records a new `OwnedTimer`. Returns its payload, or None if a timer with this id exists.
-    pub(crate) fn record_owned(&mut self, id: Id) -> Option<Payload> {
+    /// Records a new `ReusableTimer`. Returns its payload, or None if a timer with this id exists.
+    pub(crate) fn record_reusable_timer(&mut self, id: Id) -> Option<Payload> {
         let shard = self.own_shard();
         let timer = &mut self.timers[id as usize];
         if timer.state != State::NotAdded {
             return None;
         }
         (timer.state, timer.shard) = (State::Ended, shard);
-        self.shards[shard].idle_owned += 1;
+        self.shards[shard].idle_reusable_timers += 1;
         Some(self.payload(id, shard, false))
     }
 
-    /// Records, before the call, that `OwnedTimer` `id` is armed. Returns None if the arming
+    /// Records, before the call, that `ReusableTimer` `id` is armed. Returns None if the arming
     /// already exists.
     pub(crate) fn begin_arm(
         &mut self,
         id: Id,
-        arming: Arming,
+        request: ArmRequest,
         length: usize,
         operation: &'static str,
-    ) -> Option<Arm> {
-        let Arming { id: new, script, way, delays } = arming;
+    ) -> Option<ArmEffect> {
+        let ArmRequest { id: new, script, way, delays } = request;
         if self.timer(new).state != State::NotAdded {
             return None;
         }
         // The library first tries to reset the latest arming, even if it has ended.
         let last = self.timer(id).arming;
         if last.is_some_and(|last| self.record_reset(last, way, delays, true)) {
-            self.coverage.count("OwnedTimer::arm, pending");
-            return Some(Arm::Resets);
+            self.coverage.count("ReusableTimer::arm, pending");
+            return Some(ArmEffect::Resets);
         }
         let shard = self.own_shard();
         let timer = &mut self.timers[new as usize];
-        (timer.owner, timer.shard, timer.script) = (Some(id), shard, script);
+        (timer.reusable_timer_id, timer.shard, timer.script) = (Some(id), shard, script);
         self.coverage.count(operation);
-        Some(Arm::Adds(self.is_full(shard, length)))
+        Some(ArmEffect::Adds(self.is_full(shard, length)))
     }
 
-    /// Records a cancel by the `OwnedTimer` before its call. Returns the expected answer.
-    pub(crate) fn record_owned_cancel(&mut self, id: Id) -> Cancel {
+    /// Records a cancel by the `ReusableTimer` before its call. Returns the expected answer.
+    pub(crate) fn record_reusable_cancel(&mut self, id: Id) -> Cancel {
         let arming = self.timer(id).arming;
         arming.map_or(Cancel::Ended, |arming| self.record_cancel(arming, true))
     }
 
-    /// Records the drop of an `OwnedTimer`; the caller first records the cancel that the drop
+    /// Records the drop of a `ReusableTimer`; the caller first records the cancel that the drop
     /// causes. Returns whether the callback must be dropped at once.
-    pub(crate) fn record_owned_drop(&mut self, id: Id) -> bool {
+    pub(crate) fn record_reusable_drop(&mut self, id: Id) -> bool {
         let shard = &mut self.shards[self.timers[id as usize].shard];
-        shard.idle_owned -= 1;
+        shard.idle_reusable_timers -= 1;
         // If another core has cancelled the arming, the callback stays until the owner consumes the
         // cancel.
-        !shard.queued.iter().any(|&queued| self.timers[queued as usize].owner == Some(id))
+        !shard
+            .queued
+            .iter()
+            .any(|&queued| self.timers[queued as usize].reusable_timer_id == Some(id))
     }
 
-    /// Records the end of a run. If the callback has dropped its `OwnedTimer`, no arming remains.
-    pub(crate) fn record_owned_run_end(&mut self, id: Id, arming: Id, is_dropped: bool) {
+    /// Records the end of a run. If the callback has dropped its `ReusableTimer`, no arming
+    /// remains.
+    pub(crate) fn record_reusable_run_end(&mut self, id: Id, arming: Id, is_dropped: bool) {
         self.timers[arming as usize].state = State::Ended;
         if is_dropped {
-            self.record_owned_cancel(id);
-            self.record_owned_drop(id);
+            self.record_reusable_cancel(id);
+            self.record_reusable_drop(id);
         }
     }
 
-    /// Returns the expected `status` and `last_end` of an `OwnedTimer`.
-    pub(crate) fn owned_status(&self, id: Id) -> (TimerStatus, Option<TimerEnd>) {
+    /// Returns the expected `status` and `last_end` of a `ReusableTimer`.
+    pub(crate) fn reusable_timer_status(&self, id: Id) -> (TimerStatus, Option<TimerEnd>) {
         let Some(arming) = self.timer(id).arming.map(|arming| self.timer(arming)) else {
             return (TimerStatus::Ended, None);
         };
